@@ -9,28 +9,23 @@ rest on the model being right.
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from rcjax._core.batching import fill_up, side_by_side, stack
-from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, Outcomes, check_level, refusal_at
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import calibrate_log
-from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.replaying.replay import replay
-from rcjax.replaying.walk import outcomes_on_log, require_answers, walk
+from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.candidates import RUNGS, together
 from rcjax.tuning.judging import charges, judge_all, judging_of
 from rcjax.tuning.resampling import sample_queries
@@ -45,16 +40,8 @@ _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
 
-class Replicates(NamedTuple):
-    """What each of B replicates would do, by G policies: the rungs of its ladder, or one for each price."""
-
-    calibrators: Calibrator
-    """(B, k)"""
-    policies: Policies
-    """(B, G)"""
-
-
-#: How a draw of a log, by its rows, is tuned on: (calibrators (k,), policies (G,)), as `Replicates` has them.
+#: How a draw of a log, by its rows, is tuned on: (calibrators (k,), policies (G,)), the rungs of a ladder, or one for
+#: each of some prices.
 Again = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -85,40 +72,41 @@ def draw_bands(
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
     require_answers(frontier.policies, log)
     sample, points = sample_queries(log, seed), _spread(frontier)
-    draws = np.random.default_rng(seed).integers(0, sample.n_queries, (replicates, sample.n_queries))
-    weights = np.stack([np.bincount(draw, minlength=sample.n_queries) for draw in draws]) * sample.complete
-    fixed = tuned = _fixed(frontier, corrected_log(sample), points, weights)
-    if refit:
-        way = again(frontier, sample, None if frontier.search == "selected" else points)
-        tuned = _tuned(tune_again(way, sample, draws), corrected_log(sample), weights)
+    way = again(frontier, sample, None if frontier.search == "selected" else points) if refit else None
+    fixed, tuned = _replicated(frontier, points, sample, way, replicates, seed)
     noise, luck = _noise_and_luck(frontier, points, fixed, tuned)
     noise = Outcomes(*(figure * np.sqrt(sample.n_queries / log.n_queries) for figure in noise))
     return _bands(frontier, log, noise, luck if refit else None, level)
 
 
-def _fixed(frontier: Frontier, log: Log, points: np.ndarray, weights: np.ndarray) -> Outcomes:
-    """`_judge` of the frontier's policies at some points (G,), which no replicate changes: they are walked once."""
-    policies = frontier.policies.on_host().take(points)
-    outcomes = outcomes_on_log(frontier.model.calibrators, policies, log, log.correct, log.query_cost)
-    figures = [np.asarray(figure, float) for figure in outcomes]
-    whole, rows = log.complete.astype(float), []
-    for weight in weights:
-        shares = np.stack([whole, weight, whole * (weight == 0)], axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
-            shares = shares / shares.sum(0)
-        rows.append([figure @ shares for figure in figures])
-    return Outcomes(*map(np.stack, zip(*rows, strict=True)))
+def _replicated(
+    frontier: Frontier, points: np.ndarray, log: Log, again: Again | None, replicates: int, seed: int
+) -> tuple[Outcomes, Outcomes]:
+    """What becomes of queries on the log, in the bag and out of it, (B, G, 3); NaN where no query is.
 
+    Under the policies of a frontier at some points (G,), and under those that are tuned again on each draw of the log;
+    under the same ones where `again` is None.
+    """
+    judged, whole, n = corrected_log(log), log.complete, log.n_queries
 
-def _tuned(tuned: Replicates, log: Log, weights: np.ndarray) -> Outcomes:
-    """`_judge` of the policies of replicates."""
-    # Without what walking does not need: so policies of one width are of one shape.
-    policies = dataclasses.replace(tuned.policies, thresholds=None, refusals=None)
-    rows = fill_up(log.logprob, log.correct, log.answered, log.query_cost)
-    (weights,) = fill_up(weights.astype(log.cost.dtype), axis=1)
-    codes = None if policies.agreements is None else fill_up(np.asarray(log.answer))[0]
-    outcomes = _judge(tuple(rows), weights, tuned._replace(policies=policies), codes)
-    return jax.tree.map(lambda figure: np.asarray(figure, float), outcomes)
+    def walked(calibrators: Calibrator, policies: Policies) -> Outcomes:
+        # Without what walking does not need: so policies of one width are of one shape.
+        policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
+        return outcomes_on_log(calibrators, policies, judged, judged.correct, judged.query_cost)
+
+    fixed = walked(frontier.model.calibrators, frontier.policies.take(points))
+
+    def replicate(draw: np.ndarray) -> list[Outcomes]:
+        weight = np.bincount(draw, minlength=n) * whole
+        shares = np.stack([whole, weight, whole & (weight == 0)], axis=1).astype(float)
+        with np.errstate(invalid="ignore"):
+            shares /= shares.sum(0)
+        several = [fixed, fixed if again is None else walked(*again(log, draw))]
+        return [Outcomes(*(np.asarray(figure, float) @ shares for figure in outcomes)) for outcomes in several]
+
+    draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
+    fixed_on_draws, tuned = stack(side_by_side(replicate, draws, n=n))
+    return fixed_on_draws, tuned
 
 
 def _spread(frontier: Frontier) -> np.ndarray:
@@ -126,40 +114,6 @@ def _spread(frontier: Frontier) -> np.ndarray:
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # of one λ there is one policy
     size = RUNGS if frontier.search == "selected" else min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
-
-
-@partial(compiled, runs="long")
-def _judge(
-    rows: tuple[jax.Array, ...],
-    weights: jax.Array,
-    tuned: Replicates,
-    codes: jax.Array | None = None,
-) -> Outcomes:
-    """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
-
-    Args:
-        rows: (logprob, correct, answered, query_cost), each (n, k).
-        weights: (B, n) how often a query is in the bag, 0 for those that some model has not answered.
-        tuned: each replicate's policies.
-        codes: (n, k) of answers, for policies that compare them.
-    """
-    logprob, correct, answered, query_cost = rows
-    whole = answered.all(1).astype(query_cost.dtype)
-
-    def judge(replicate: tuple[jax.Array, Replicates]) -> Outcomes:
-        weight, fitted = replicate
-        confidence = calibrate_all(fitted.calibrators, logprob, answered).T
-        shares = jnp.stack([whole, weight, whole * (weight == 0)])
-        shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
-
-        def answer(policy: Policies) -> Outcomes:
-            walked = walk(confidence, policy, None if codes is None else codes.T)
-            wrong, refused = (shares @ mask.astype(shares.dtype) for mask in (walked.wrong(correct.T), walked.refused))
-            return Outcomes(wrong, shares @ (walked.asked * query_cost.T).sum(0), refused)
-
-        return jax.vmap(answer)(fitted.policies)
-
-    return lax.map(judge, (weights, tuned))
 
 
 def _noise_and_luck(
@@ -170,7 +124,7 @@ def _noise_and_luck(
     Args:
         frontier: of L points.
         points: (G,) positions of those that were drawn; what lies between them is interpolated.
-        fixed: (B, G, 3) of the frontier's policies, as `_judge`.
+        fixed: (B, G, 3) of the frontier's policies, as `_replicated`.
         tuned: (B, R, 3) of the policies of replicates: of ladders, or of policies for the prices of the points.
     """
     bills = fixed.cost
@@ -207,19 +161,6 @@ def _bands(frontier: Frontier, log: Log, noise: Outcomes, luck: Outcomes | None,
     error, cost, abstention = jax.device_put((np.clip(error, 0, 1), np.maximum(cost, 0), np.clip(abstention, 0, 1)))
     refusing = frontier.abstain_price is not None
     return Bands(error, cost, level, len(noise.wrong), abstention if refusing else None)
-
-
-def tune_again(again: Again, log: Log, draws: np.ndarray) -> Replicates:
-    """The policies of a frontier, tuned again on draws of a log's queries.
-
-    Args:
-        again: how they are.
-        log: the log that they were tuned on.
-        draws: (B, n) its rows.
-    """
-    tuned = side_by_side(lambda queries: again(log, queries), draws, n=log.n_queries)
-    calibrators, policies = zip(*tuned, strict=True)
-    return Replicates(stack(calibrators), stack(policies))
 
 
 def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:

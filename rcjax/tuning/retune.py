@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._core.batching import side_by_side
 from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
-from rcjax.frontier.policies import policies_of
+from rcjax.frontier.policies import Policies, policies_of
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
@@ -19,7 +20,6 @@ from rcjax.policy.spec import Spec
 from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.bootstrapping import Replicates, tune_again
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.resampling import FOLDS
 from rcjax.tuning.searches import searched_by
@@ -187,8 +187,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int
         """(n,) of the policy in service, and of those tuned again, of which each answers so much (FOLDS, n)."""
         log = corrected_log(log)
         walked, answered = walk_log(policy, log), np.zeros(log.n_queries)
-        for number, share in enumerate(shares):
-            calibrators, policies = part(tuned, number)
+        for (calibrators, policies), share in zip(tuned, shares, strict=True):
             outcomes = outcomes_on_log(calibrators, policies, log, log.correct, log.cost)
             answered += share * np.asarray(outcomes.loss(lam, price), float)[0]
         return np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float), answered
@@ -210,7 +209,7 @@ def _dealt(log: Log) -> np.ndarray:
     return np.arange(log.n_queries) % FOLDS
 
 
-def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> Replicates:
+def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> list[tuple[Calibrator, Policies]]:
     """The policy tuned again without each fold of a log, on as many queries each time.
 
     What is tuned again is a frontier of one point: the policy's models, the most that a rung of it has, at its λ.
@@ -224,9 +223,8 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> Rep
     how: dict[str, Any] = {"search": spec.search, "chain": spec.chain, "abstain_price": spec.abstain_price}
     frontier = make_frontier(model, point, **how)
     require_answers(frontier.policies, log)
-    return tune_again(
-        by.again(frontier, log, np.array([0])), log, np.stack([rows[: min(map(len, others))] for rows in others])
-    )
+    again, n = by.again(frontier, log, np.array([0])), min(map(len, others))
+    return side_by_side(lambda rows: again(log, rows[:n]), others, n=log.n_queries)
 
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:

@@ -10,7 +10,7 @@ from selection_references import draws_of, make_log
 import rcjax
 from rcjax.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping as resampling
-from rcjax.tuning.bootstrapping import again_by_labels, quantiles, tune_again
+from rcjax.tuning.bootstrapping import again_by_labels, quantiles
 from rcjax.tuning.candidates import RUNGS
 from rcjax.tuning.judging import judging_of
 from rcjax.tuning.searches import again_by_model, bootstrap
@@ -43,14 +43,15 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
     draws, judging = draws_of(0, N, B), judging_of(log, "generation")
-    policies = tune_again(again_by_labels(frontier, log, None), log, draws).policies
-    assert policies.first.shape == (B, RUNGS)
-    for b, draw in enumerate(draws):
+    again = again_by_labels(frontier, log, None)
+    for draw in draws:
+        _, policies = again(log, draw)
+        assert policies.first.shape == (RUNGS,)
         every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), judging), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         corners = lower_hull(cost, error)
         for rung in range(RUNGS):
-            assert_is(policies.take(b), rung, every[corners[min(rung, len(corners) - 1)]])
+            assert_is(policies, rung, every[corners[min(rung, len(corners) - 1)]])
 
 
 @pytest.mark.thorough
@@ -60,15 +61,15 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    policies = tune_again(again_by_labels(bare, log, np.arange(6)), log, draws).policies
-    pairs = 0
-    for b, draw in enumerate(draws):
+    again, pairs = again_by_labels(bare, log, np.arange(6)), 0
+    for draw in draws:
+        _, policies = again(log, draw)
         part = log.take(draw)
         every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation")), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
             best = every[best_for(error, cost, lam=price)]
-            assert_is(policies.take(b), g, best)
+            assert_is(policies, g, best)
             pairs += best.first != best.second
     assert pairs > 5
 
@@ -116,16 +117,13 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    tuned = tune_again(again_by_model(frontier, log, np.arange(4)), log, draws)
+    tune_again = again_by_model(frontier, log, np.arange(4))
     differences = []
     for b in range(4):
-        part = log.take(draws[b])
-        again = rcjax.fit(part)
-        np.testing.assert_allclose(
-            tuned.calibrators.coefficients[b], again.calibrators.coefficients, rtol=1e-6, atol=1e-9
-        )
+        again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(log, draws[b])
+        np.testing.assert_allclose(calibrators.coefficients, again.calibrators.coefficients, rtol=1e-6, atol=1e-9)
         whole = rcjax.solve_frontier(again, lam=frontier.lam)
-        near = dataclasses.replace(whole, policies=tuned.policies.take(b))
+        near = dataclasses.replace(whole, policies=policies)
         one, other = (rcjax.replay(each, log) for each in (near, whole))
         differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
     assert np.abs(np.mean(differences, axis=0)).max() < 0.01
