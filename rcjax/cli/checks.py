@@ -126,9 +126,9 @@ def diagnose(
     judged = fresh or training
     with steps("fitting the model"):
         model = rcjax.fit(training, copula=copula or "gumbel")
-    search = "selected" if cascade is None else cascade
     with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
-        diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
+        frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
+        diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, frontier=frontier)
     written, problem = [], None
     if plots:
         with steps("drawing"):

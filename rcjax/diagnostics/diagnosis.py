@@ -16,7 +16,6 @@ from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.promise import HeldOut, held_out, is_training_log, try_promise
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.policies import Search
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows, table_rows
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
@@ -33,10 +32,9 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.spec import Spec
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.resampling import held_out_confidence
-from rcjax.tuning.searches import searched_by
+from rcjax.tuning.select import select_frontier
 
 if TYPE_CHECKING:
     from rcjax.goodness_of_fit.reliability import CalibrationTest
@@ -75,8 +73,6 @@ class Diagnosis:
     S_n^(K), with `process_p`, `kendall_p`; `distance` = √(S_n/n); `paper_statistic`."""
     correlations: np.ndarray
     """(3, k, k) Kendall's τ-b of the confidences: all queries, both right, both wrong; NaN under 50 queries."""
-    logistic: np.ndarray
-    """(k, k) the paper's Markov test, log10 p; see `goodness_of_fit.dependence.logistic_test`."""
     markov: list[dict[str, Any]]
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     promise: dict[str, Any] | None = None
@@ -135,7 +131,6 @@ def diagnose(
     training: Log | None = None,
     replicates: int = 1000,
     seed: int = 0,
-    search: str | Sequence[Sequence[str]] | None = "selected",
     frontier: Frontier | None = None,
 ) -> Diagnosis:
     """Does the promise hold, and is the model right on this log? Calibration, marginals, copulas, the Markov property.
@@ -144,8 +139,8 @@ def diagnose(
     five folds, each judged by a model fitted to the others. Queries that lack a model are left out. Of a log that
     holds queries which the model was fitted to, an `OverlapWarning` tells how many.
 
-    The promise is the error and cost of the policies that were tuned (`diagnostics.promise`). It is left out for a log
-    of other queries where neither `frontier` nor `training` is given.
+    The promise is the error and cost of the policies that were tuned (`diagnostics.promise`): of `frontier`, or of what
+    the default search finds on the log fitted to. Without either it is left out.
 
     Args:
         model: the fitted model.
@@ -153,9 +148,7 @@ def diagnose(
         training: the log that it was fitted to; its figures are added.
         replicates: of each bootstrap, at most; they use at most 500 queries.
         seed: of the folds and the bootstraps.
-        search: how the log fitted to is searched for the policies of the promise: "selected" as `select_frontier` does
-            by default, or what `solve_frontier` takes as `cascades`; None leaves the promise out.
-        frontier: the frontier of the promise, where it is at hand: nothing is searched then.
+        frontier: the frontier of the promise, as `select_frontier` or `solve_frontier` finds it.
 
     Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
 
@@ -185,13 +178,13 @@ def diagnose(
     checks = (
         lambda: copula_rows(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
-        lambda: _promise(model, held, training, trained_on, seed, search, frontier),
+        lambda: _promise(model, held, training, trained_on, seed, frontier),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     )
     results: list[Any] = side_by_side(lambda check: check(), checks, n=1, alike=False)
     copulas, marginals, promise, dependence, calibration = results
-    correlations, logistic, markov = dependence
+    correlations, markov = dependence
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -204,7 +197,6 @@ def diagnose(
         marginals=marginals,
         copulas=copulas,
         correlations=correlations,
-        logistic=logistic,
         markov=markov,
         promise=promise,
         labels=_labels(log),
@@ -218,15 +210,11 @@ def _promise(
     training: Log | None,
     trained_on: int,
     seed: int,
-    search: Search | None,
     frontier: Frontier | None,
 ) -> dict[str, Any] | None:
-    if frontier is None:
-        if search is None or training is None:
-            return None
-        spec = Spec(cascade=None if search == "selected" else search)
-        frontier = searched_by(search).find(training.select(model.models), model, spec, None)[0]
-    return try_promise(frontier, held, trained_on, seed)
+    if frontier is None and training is not None:
+        frontier = select_frontier(training.select(model.models), model=model).frontier
+    return None if frontier is None else try_promise(frontier, held, trained_on, seed)
 
 
 def _labels(log: Log) -> dict[str, Any] | None:

@@ -27,10 +27,9 @@ from rcjax.diagnostics.policy_verdicts import (
     judge_policy,
     tell_cheaper,
     tell_followed,
-    tell_seconds,
 )
 from rcjax.diagnostics.verdicts import Check, Verdict, worst
-from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels, spiegelhalter_z
+from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
@@ -66,9 +65,9 @@ class PolicyCheck:
     """How likely there is any alarm, at most, where nothing has changed."""
     models: list[dict[str, Any]]
     """By model: `answers`, `accuracy` and mean `confidence`, with `accuracy_tuned` and `confidence_tuned` on the log
-    tuned on; Spiegelhalter's `z` and `z_p` as if the calibration were known, `brier_excess` and, for the change since,
-    `excess_p`; `calibration_error`, that `calibration_error_tuned`, and for the change `curve_p`; `distance`, √CvM of
-    the raw confidences, with `distance_p`, and their medians `median`, `median_tuned` as probabilities."""
+    tuned on; `brier_excess` and, for the change since, `excess_p`; `calibration_error`, that `calibration_error_tuned`,
+    and for the change `curve_p`; `distance`, √CvM of the raw confidences, with `distance_p`, and their medians
+    `median`, `median_tuned` as probabilities."""
     error: dict[str, Any]
     """`seen` with `se`, `expected` with `expected_se`, and where it has one `interval` with its `level`; `tuned`, what
     it is on the log tuned on; `p_value`. Of a ladder that follows its bill, what following it comes to."""
@@ -88,9 +87,6 @@ class PolicyCheck:
     followed: dict[str, float] | None = None
     """What following its bill does on these queries, in their order (`replaying.replay.Stream.to_json`), with
     `budget`, and `tuned`, the position as it was tuned, and what `error_tuned` is there. None for what follows none."""
-    seconds: dict[str, float] | None = None
-    """`mean` and `p95` seconds per query, along the path, with `mean_expected` and `p95_expected`. None if one of
-    the two logs does not tell seconds."""
     unlabelled: int = 0
     """Of the `n` queries, those of which no answer is labelled."""
     counted: Counted = ERRORS
@@ -109,9 +105,8 @@ class PolicyCheck:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values, without what does not apply; what is not a number becomes None."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("seconds", "followed"):
-            if fields[name] is None:
-                del fields[name]
+        if self.followed is None:
+            del fields["followed"]
         judged = {"checks": [dataclasses.asdict(check) for check in self.checks]}
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(
             fields | judged | {"counted": self.counted.noun}
@@ -130,15 +125,14 @@ def check_policy(
     """Is a policy still right on a fresh log, whose queries it was not tuned on?
 
     Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
-    promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises
-    distance, all against the queries of the training log that the policy carries, by permutations. For the policy:
-    its error and its cost against those expected, counting the sampling of both logs; and what re-tuning would gain
-    on queries left out (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark; so are
-    seconds, where both logs tell them. A ladder is judged by its expected error and cost on each query, without the
-    noise of the lots. Where it follows its bill, what counts is the error that it keeps to its budget with; its
-    cost has drifted where even its cheapest rung costs more. p-values are adjusted by Holm's method. A model's own
-    tests take all its answers; the others the queries that all answered. Where some queries of the fresh log were
-    tuned on, a remark counts them.
+    promise and by the calibration error, and its raw confidences, by the Cramér–von Mises distance, all against the
+    queries of the training log that the policy carries, by permutations. For the policy: its error and its cost against
+    those expected, counting the sampling of both logs; and what re-tuning would gain on queries left out
+    (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark. A ladder is judged by its expected
+    error and cost on each query, without the noise of the lots. Where it follows its bill, what counts is the error
+    that it keeps to its budget with; its cost has drifted where even its cheapest rung costs more. p-values are
+    adjusted by Holm's method. A model's own tests take all its answers; the others the queries that all answered. Where
+    some queries of the fresh log were tuned on, a remark counts them.
 
     Args:
         policy: the policy in service.
@@ -183,7 +177,6 @@ def check_policy(
         followed = stream.to_json() | at_tuned
         money = (tell_followed(followed, cost, alarm, log.counted),)
     error = _against_promise(policy, "error", before.wrong, wrong, trained_on)
-    seconds = _seconds(policy, before, now)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
     raw = [*judge_models(rows, log.counted), *judge_policy(error, cost, gain, log.counted)]
@@ -202,11 +195,10 @@ def check_policy(
         cost=cost,
         retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
         followed=followed,
-        seconds=seconds,
         checks=(*lacking, *judge_all(raw, alarm, unlabelled, len(now.wrong))),
         unlabelled=unlabelled,
         counted=log.counted,
-        remarks=(*_remarks(policy, new, shared, gain, retuning), *money, *tell_seconds(seconds)),
+        remarks=(*_remarks(policy, new, shared, gain, retuning), *money),
     )
 
 
@@ -253,7 +245,6 @@ def _compare_model(
     labels = shuffled(int((sample < m).sum()), int((sample >= m).sum()))
     comparison = compare(values[inverse][sample], confidence[sample], right[sample], labels)
     phi, y = confidence[m:], right[m:]
-    z = spiegelhalter_z(phi, y)
     return {
         "model": name,
         "answers": len(y),
@@ -261,8 +252,6 @@ def _compare_model(
         "accuracy_tuned": float(right_before.mean()),
         "confidence": float(phi.mean()),
         "confidence_tuned": float(confidence[:m].mean()),
-        "z": z,
-        "z_p": math.erfc(abs(z) / math.sqrt(2)),
         "brier_excess": float(brier_excess(phi, y).mean()),
         "excess_p": comparison.excess_p,
         "calibration_error": calibration_error(phi, y),
@@ -305,18 +294,6 @@ def _least(spent: np.ndarray, budget: float) -> dict[str, float]:
     """What the cheapest rung costs on n queries (n,), and how likely chance alone puts that above the budget."""
     least = float(spent.mean())
     return {"least": least, "budget": budget, "least_p": _chance(least - budget, _standard_error(spent, len(spent)))}
-
-
-def _seconds(policy: AnyPolicy, before: Walked, now: Walked) -> dict[str, float] | None:
-    """The seconds seen beside those expected, by the policy's record or else by the log tuned on; None without."""
-    if before.seconds is None or now.seconds is None:
-        return None
-    names = ("seconds", "seconds_p95")
-    seen, tuned = now.seconds.to_json(), before.seconds.to_json()
-    expected = {name: tuned[name] if policy.expected.get(name) is None else policy.expected[name] for name in names}
-    figures = {"mean": seen["seconds"], "p95": seen["seconds_p95"]}
-    figures |= {"mean_expected": expected["seconds"], "p95_expected": expected["seconds_p95"]}
-    return None if None in figures.values() else figures
 
 
 def _against_promise(

@@ -94,7 +94,7 @@ def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -
         name, excess, error = row["model"], row["brier_excess"], row["calibration_error"]
         accuracy, before, confidence = (percent(row[of]) for of in ("accuracy", "accuracy_tuned", "confidence"))
         means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
-        squared = f"{abs(excess):.3f} {'more' if excess > 0 else 'less'} than it promises (z {row['z']:+.1f})"
+        squared = f"{abs(excess):.3f} {'more' if excess > 0 else 'less'} than it promises"
         advice = f"the squared error of the confidence of {name} is {squared}: {means}; {_RETUNE}"
         yield _check("Brier score", name, abs(excess), row["excess_p"], advice)
         off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} on queries tuned on"
@@ -182,16 +182,6 @@ def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:
         money = choose_unit([cost["expected"], cost["seen"]])
         less = f"{money.full(cost['seen'])}, less than the {money.full(cost['expected'])} expected"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
-
-
-def tell_seconds(seconds: Mapping[str, float] | None) -> Iterator[str]:
-    """A remark on how long queries wait, beside what was expected."""
-    if seconds is not None:
-        seen, tail, expected, expected_tail = map(figure, seconds.values())
-        yield (
-            f"queries wait {seen} seconds on average, {tail} or less for 95 %, "
-            f"where {expected} and {expected_tail} were expected"
-        )
 
 
 def _relative(observed: float, expected: float) -> float:

@@ -168,8 +168,8 @@ def conditional_test(
 
 def check_dependence(
     models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
-) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
-    """Correlations of all pairs, the paper's test, and the rows of the neighbouring triples.
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Correlations of all pairs, and the rows of the neighbouring triples.
 
     Args:
         models: names of the k models.
@@ -185,29 +185,21 @@ def check_dependence(
         correlations[1:] = rank_correlations(confidence, log.correct, labelled)[1:]
     if log.scores is not None:  # of answers with scores there are no two groups, right and wrong
         correlations[1:] = np.where(np.eye(k, dtype=bool), 1.0, np.nan)
-    rows = fill_up(confidence, log.correct, log.answered, labelled)
-    logistic, markov = _dependence_tests(*rows, key, replicates=replicates)
-    triples = table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []
-    return correlations, np.asarray(logistic), triples
+    if k < 3:
+        return correlations, []
+    markov = _markov_tests(*fill_up(confidence, log.answered), key, replicates=replicates)
+    return correlations, table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)])
 
 
 @partial(compiled, static_argnames="replicates", runs="once")
-def _dependence_tests(
-    confidence: jax.Array, correct: jax.Array, answered: jax.Array, labelled: jax.Array, key: jax.Array, replicates: int
-) -> "tuple[jax.Array, MarkovTest | None]":
-    """`logistic_test`, and `conditional_test` of neighbouring models.
-
-    The neighbours are those of the full cascade, whose chain skips nobody.
-    """
-    logistic = logistic_test(confidence, correct, labelled)
+def _markov_tests(confidence: jax.Array, answered: jax.Array, key: jax.Array, replicates: int) -> "MarkovTest":
+    """`conditional_test` of neighbouring models: those of the full cascade, whose chain skips nobody."""
     k = confidence.shape[1]
-    if k < 3:
-        return logistic, None
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
     present = jnp.broadcast_to(answered.all(1), first.shape)
     data = first, middle, last, present, jax.random.split(key, k - 2)
     # Not vmapped, which draws random numbers in a form that compiles for seconds.
-    return logistic, jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
+    return jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
 
 
 def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:

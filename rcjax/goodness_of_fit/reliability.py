@@ -175,22 +175,6 @@ def brier_excess(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
     return (correct - confidence) * (1 - 2 * confidence)
 
 
-def spiegelhalter_z(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Spiegelhalter's z: standard normal if every confidence is the probability of being right; NaN if it cannot vary.
-
-    confidence (n,), correct (n,), where some are scores with the variance that they show. Spiegelhalter 1986,
-    "Probabilistic prediction in patient management and clinical trials", Statistics in Medicine 5. Above 0: surer than
-    right.
-
-    >>> round(spiegelhalter_z(np.full(100, 0.9), np.arange(100) < 80), 2)
-    3.33
-    """
-    p = np.asarray(confidence, float)
-    y = np.asarray(correct, float)
-    variance = ((1 - 2 * p) ** 2 * ((y - p) ** 2 if are_scores(y) else p * (1 - p))).sum()
-    return float(brier_excess(p, correct).sum() / np.sqrt(variance)) if variance > 0 else float("nan")
-
-
 def shuffled_labels(first: int, second: int, permutations: int, seed: int) -> np.ndarray:
     """(1 + permutations, first + second), 1 in the first sample and 0 in the second; row 0 is as things are.
 

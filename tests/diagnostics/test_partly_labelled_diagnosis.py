@@ -29,7 +29,7 @@ def logs():
 @pytest.fixture(scope="module")
 def diagnosis(logs):
     _, partly = logs
-    return rcjax.diagnose(rcjax.fit(partly), partly, replicates=50, search=None)
+    return rcjax.diagnose(rcjax.fit(partly), partly, replicates=50)
 
 
 @pytest.mark.thorough
