@@ -189,19 +189,6 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
     return Reference(reference, same or BY_ANSWER)
 
 
-def as_period(spec: Spec) -> str:
-    """Money for a period as the options that `spread` reads; empty where a budget is for each query, or there is none.
-
-    >>> from rcjax.policy.following import Period
-    >>> as_period(Spec(budget=1e-4, period=Period(500.0, "month")))
-    '--budget 500/month --queries 5000000/month'
-    """
-    if spec.period is None or spec.budget is None:
-        return ""
-    money, every = spec.period.money, spec.period.every
-    return f"--budget {money:.10g}/{every} --queries {money / spec.budget:.10g}/{every}"
-
-
 # Functions as commands.
 
 #: The panels that come by `--help-all` alone.

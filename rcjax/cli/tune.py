@@ -26,7 +26,7 @@ from rcjax.cli.inputs import (
     require_plausible_budget,
     require_plausible_log,
 )
-from rcjax.cli.options import AsJson, Budget, CopulaFamily, File, LogFile, Model, Reading, as_period
+from rcjax.cli.options import AsJson, Budget, CopulaFamily, File, LogFile, Model, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
 from rcjax.policy.counted import ERRORS, Counted, facts
@@ -292,10 +292,9 @@ def report(
     require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
     with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
         options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
-        options |= {"second_cost": spec.second_cost} | spec.target
-        findings = rcjax.make_report(training, **options)
+        findings = rcjax.make_report(training, spec, **options)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
-    findings = dataclasses.replace(findings, command=command("tune", log, **again), option=as_period(spec))
+    findings = dataclasses.replace(findings, command=command("tune", log, **again))
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})

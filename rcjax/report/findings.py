@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import Money, between, choose_unit, percent
+from rcjax._base.wording import Money, between, choose_unit, figure, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Diagnosis
 from rcjax.diagnostics.verdicts import describe_gaps
@@ -16,7 +16,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.policy.spec import Target, TargetName
+from rcjax.policy.spec import Spec, Target, TargetName
 from rcjax.replaying.figures import beside_reference
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.select import Selection
@@ -67,15 +67,25 @@ class Findings:
     """That log: fresh queries, or the log itself."""
     seen: Replay | None
     """The frontier's policies on fresh queries, where there are any."""
-    target: Target | None
-    """The target that a policy was chosen for, where there is one."""
+    spec: Spec
+    """How it was tuned: the target that a policy was chosen for, where there is one."""
     drawn: list[dict[str, Any]]
     """The figures of the diagnosis, as the template of the page takes them."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
     command made the report."""
-    option: str = ""
-    """The target as options of that command, where they tell more than `target`: money for a period."""
+
+    @cached_property
+    def target(self) -> Target | None:
+        """The target that a policy was chosen for, where there is one."""
+        return Target.of(**self.spec.target) if self.spec.target else None
+
+    @property
+    def aim(self) -> str:
+        """That target in words."""
+        if self.spec.period is not None:
+            return f"at most {self.spec.period}"
+        return "" if self.target is None else self.target.describe(self.log.counted)
 
     @property
     def start(self) -> Target:
@@ -113,8 +123,15 @@ class Findings:
     def headline(self) -> str:
         """What the policy that the page starts with is worth beside the baseline, with its interval."""
         does = "" if self._is_reference else f" {self._does(percent(self.against.error))}, at"
-        cost = f"{does or ' costs'} {self.money.full(self.against.cost)}"
+        cost = f"{does or ' costs'} {self._sum(self.against.cost)}"
         return f"Asking {self.baseline} for everything{cost}. {self._worth()}"
+
+    def _sum(self, cost: float, unit: bool = True) -> str:
+        """A cost as the headline has it: for the period of the target, or for many queries."""
+        period, scale, words = self.spec.period, self.money.scale, f"per {self.money.name} queries"
+        if period is not None and self.target is not None:
+            scale, words = period.money / self.target.value, f"a {period.every}"
+        return f"${figure(scale * cost)}{f' {words}' * unit}"
 
     @property
     def noun(self) -> str:
@@ -149,11 +166,9 @@ class Findings:
             points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self.noun}{than}"
             parts.append(points if abs(more) >= _SAME else f"the same {self.noun}")
         errs = self._does(self._error(expected))
-        if self.target is None:
-            does = f"A policy for {self.money.full(expected['cost'])} {errs}"
-        else:
-            aimed = aim.describe(self.log.counted)
-            does = f"The policy for your target, {aimed}, {errs}, at {self._cost(expected)}"
+        does = f"A policy for {self._sum(expected['cost'])} {errs}"
+        if self.target is not None:
+            does = f"The policy for your target, {self.aim}, {errs}, at {self._cost(expected)}"
         return (
             f"{does}: {', '.join(parts)}{self._for_the_same(aim.value if aim.name == 'budget' else expected['cost'])}."
         )
@@ -164,7 +179,7 @@ class Findings:
         best = min(within, key=lambda one: one.error, default=self.against)
         if best.model == self.baseline:
             return ""
-        figures = f"{self._does(percent(best.error))}, at ${self.money.show(best.cost)}"
+        figures = f"{self._does(percent(best.error))}, at {self._sum(best.cost, unit=False)}"
         return f"; {best.model}, the best single model for that money, {figures}"
 
     def _error(self, expected: Mapping[str, Any]) -> str:
@@ -177,10 +192,8 @@ class Findings:
 
     def _cost(self, expected: Mapping[str, Any]) -> str:
         """An expected cost, with its interval, if it is not kept by following the bill."""
-        cost = f"${self.money.show(expected['cost'])}"
-        ends = " to ".join(
-            f"${self.money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected
-        )
+        cost, names = self._sum(expected["cost"], unit=False), ("cost_low", "cost_high")
+        ends = " to ".join(self._sum(expected[name], unit=False) for name in names if name in expected)
         return f"{cost} ({100 * expected['level']:.0f} % interval {ends})" if ends else cost
 
     @property
@@ -226,7 +239,7 @@ class Findings:
             **({} if self.log.reference is None else {"beside": self.beside}),
             "comparisons": [plain(dataclasses.asdict(comparison)) for comparison in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
-            "target": {} if self.target is None else self.target.to_json(),
+            "target": self.spec.target,
             "expected": plain(dict(self.expected)),
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),

@@ -42,6 +42,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.plots import diagnosis_figures, plot_frontier
 from rcjax.plots.drawings import BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.policy.following import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.replay import replay
@@ -265,7 +266,7 @@ def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dic
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
         "seconds": "" if seconds is None else figure(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
-        "target": report.option if report.option and target is report.target else _option(target),
+        "target": _option(target, report.spec.period if target == report.target else None),
         "verdict": report.selection.verdict(int(np.argmax(weights)), target.to_json(), alone),
         "tried": _tried_itself(report, weights),
         "rows": rows,
@@ -290,12 +291,18 @@ def _rung(report: Findings, point: int, weight: float) -> tuple[list[dict[str, s
     return rows, describe_cascade(policy.to_json())
 
 
-def _option(target: Target) -> str:
-    """A target as an option of a command.
+def _option(target: Target, period: Period | None = None) -> str:
+    """A target as options of a command; of a budget, perhaps as money for a period.
 
     >>> [_option(Target(name, 0.00015)) for name in ("budget", "max_error", "error_cost", "lam")]
     ['--budget 150/M', '--max-error 0.00015', '--error-cost 0.00015', '--error-cost 6666.666667']
+    >>> _option(Target("budget", 1e-4), Period(500.0, "month"))
+    '--budget 500/month --queries 5000000/month'
     """
+    if period is not None:
+        return (
+            f"--budget {period.money:.10g}/{period.every} --queries {period.money / target.value:.10g}/{period.every}"
+        )
     if target.name == "budget":
         return f"--budget {1e6 * target.value:.10g}/M"
     if target.name == "lam":
@@ -330,28 +337,24 @@ class Report(Findings):
 
 def make_report(
     log: Log,
+    spec: Spec | None = None,
     *,
     test: Log | None = None,
     copula: str = "gumbel",
     baseline: str | None = None,
     replicates: int = 200,
-    budget: float | None = None,
-    max_error: float | None = None,
-    error_cost: float | None = None,
-    lam: float | None = None,
-    second_cost: float = 0.0,
+    **fields: Any,
 ) -> Report:
     """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
 
     Args:
         log: the log to learn from.
+        spec: the target, at most one, at whose policy the page opens; and what a second of waiting is worth.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
         copula: as `fit` takes it.
         baseline: the model that is in use today; by default the one that errs least.
         replicates: of the bootstraps, of intervals and tests alike.
-        budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; the page opens at its
-            policy.
-        second_cost: what a second of waiting is worth, in money, as `tune` takes it.
+        fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `error_cost`, `lam`, `second_cost`.
 
     Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError for a target
     that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
@@ -362,16 +365,15 @@ def make_report(
     >>> print(report.headline())
     Asking llama3.1-70b for everything errs on 21.0 %, at $168 per million queries. ...
     """
-    log, test = count_waiting(log, second_cost), None if test is None else test.with_waiting(second_cost)
+    spec = dataclasses.replace(spec or Spec(), **fields)
+    log, test = count_waiting(log, spec.second_cost), None if test is None else test.with_waiting(spec.second_cost)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
-    aim = Spec(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam).target
-    target = Target.of(**aim) if aim else None
     judged = log if test is None else test.select(log.models)
     model = fit(log, copula=copula)
-    selection = select_frontier(log, model=model, target="budget" if target is None else target.name)
-    if target is not None:
-        selection.frontier.policy(**aim)  # refuses what cannot be met
+    selection = select_frontier(log, model=model, target=spec.aim)
+    if spec.target:
+        selection.frontier.policy(**spec.target)  # refuses what cannot be met
 
     def checked() -> tuple[Diagnosis, list[dict[str, Any]]]:
         diagnosis = diagnose(model, judged, training=log, replicates=replicates, frontier=selection.frontier)
@@ -398,6 +400,6 @@ def make_report(
         diagnosis=diagnosis,
         judged=judged,
         seen=replayed,
-        target=target,
+        spec=spec,
         drawn=drawn,
     )

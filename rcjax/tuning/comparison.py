@@ -19,9 +19,6 @@ from rcjax.tuning.candidates import Targets
 
 _LEAST, _CONTRADICTION = 0.002, 3.0  # of error + λ·cost over all prices together, as a share of it; standard errors
 
-#: What no cascade is shown to do, by the name of a target.
-_NO_CASCADE = {"budget": "be better at this budget", "max_error": "cost less within this limit"}
-
 
 class Gain(NamedTuple):
     """By how much one thing is better than its rival, on queries that were left out: numbers, or numpy's arrays."""
@@ -161,7 +158,7 @@ def tell_choice(
     if len(members) == 1:
         divided = len(set(alone)) > 1
         which = f"{alone[0]} for some queries and {alone[1]} for the others" if divided else f"{members[0]} alone"
-        return f"use {which}: no cascade is shown to {_NO_CASCADE.get(next(iter(target), ''), 'be better')}"
+        return f"use {which}: no cascade is shown to be better"
     what, agreements = f"use {' → '.join(members)}", policy.agreements
     compares = agreements is not None and bool(agreements.compares.any())
     if agreements is not None and compares:
@@ -171,7 +168,7 @@ def tell_choice(
     if "budget" in target:
         return what + _at_budget(frontier, comparison, compares, target["budget"])
     if "max_error" in target:
-        return what + _at_error(frontier, comparison, compares, point, target["max_error"])
+        return what + _at_error(frontier, comparison, compares, target["max_error"])
     return what + _for_price(frontier, comparison, compares, point, target)
 
 
@@ -198,31 +195,24 @@ def _at_budget(frontier: Frontier, comparison: Comparison, compares: bool, budge
     column = comparison.at_budget(budget, frontier.model.cost)
     saved = comparison.saved.at((_row(compares, len(comparison.saved.mean)), column))
     less = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {_way(saved.mean)} {frontier.counted.noun}"
-    return _beats(saved, "beat", "the best single model for the same money", less)
+    return _beside(saved, "the best single model for the same money", less)
 
 
-def _at_error(frontier: Frontier, comparison: Comparison, compares: bool, point: int, limit: float) -> str:
+def _at_error(frontier: Frontier, comparison: Comparison, compares: bool, limit: float) -> str:
     """Why a cascade is the best for a limit on the error: how much money it saves."""
     errors, costs, names = comparison.alone, np.asarray(frontier.model.cost, float), frontier.models
     money, keeps, surest = choose_unit(costs.tolist()), errors <= limit * (1 + 1e-9), int(errors.argmin())
     if not keeps.any():
         does = frontier.counted.does(percent(float(errors[surest])))
         return f": no single model keeps to this limit: {names[surest]} {does}, at {money.full(float(costs[surest]))}"
-    rival, noun = int(np.where(keeps, costs, np.inf).argmin()), frontier.counted.noun
-    best = f"{names[rival]} alone"
-    if rival != surest:
-        best += " (the cheapest within this limit)"
-    elif errors[rival] > 0:  # one that never errs is what answers are held to
-        best += f" (of the least {noun})"
+    rival = int(np.where(keeps, costs, np.inf).argmin())
+    which = f"of the least {frontier.counted.noun}" if rival == surest else "the cheapest within this limit"
     row, column = _row(compares, len(comparison.spared.mean)), comparison.at_limit(limit)
     saved, bill = comparison.spared.at((row, column)), float(comparison.bill[column])
     share = f" ({percent(abs(saved.mean) / bill, 0)})" if bill > 0 else ""
     figures = f"${money.show(abs(float(saved.mean)))} ± {money.show(float(saved.se))}"
-    words = _beats(saved, "cost less than", best, f"{figures} per {money.name} queries{share} {_way(saved.mean)}")
-    if rival != surest and saved.shown and costs[surest] > 0:
-        gap = 1 - float(np.asarray(frontier.cost)[point]) / costs[surest]
-        words += f", and {percent(abs(gap), 0)} {_way(gap)} than {names[surest]}, of the least {noun}"
-    return words
+    less = f"{figures} per {money.name} queries{share} {_way(saved.mean)}"
+    return _beside(saved, f"{names[rival]} alone ({which})", less)
 
 
 def _for_price(
@@ -237,14 +227,14 @@ def _for_price(
     money = choose_unit(np.asarray(frontier.model.cost, float).tolist())
     figures = f"${money.show(abs(gain.mean) / lam)} ± {money.show(gain.se / lam)}"
     less = f"{figures} per {money.name} queries {_way(gain.mean)}"
-    return _beats(gain, "beat", f"{rival} where {frontier.counted.one} counts as ${1 / lam:.3g}", less)
+    return _beside(gain, f"{rival} where {frontier.counted.one} counts as ${1 / lam:.3g}", less)
 
 
-def _beats(gain: Gain, verb: str, rival: str, less: str) -> str:
-    """What a gain on a rival shows."""
-    if gain.shown:
+def _beside(gain: Gain, rival: str, less: str) -> str:
+    """The gain on a rival as evidence for a choice that stands."""
+    if abs(gain.mean) > 2 * gain.se:
         return f": {less} than {rival}, on queries left out"
-    return f", which is not shown to {verb} {rival}: {less} on queries left out"
+    return f", as good as {rival} as far as queries left out tell: {less}"
 
 
 def _way(saved: Any) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from page_samples import in_a_browser
 
-from rcjax.policy.spec import Target
+from rcjax.policy.following import Period
+from rcjax.policy.spec import Spec
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -26,13 +27,18 @@ def test_the_page_starts_with_no_point_that_is_worse_than_it_need_be(report):
 def test_the_headline_tells_of_the_target_with_its_interval(report):
     bands = report.frontier.bands
     budget = 0.5 * float(np.asarray(report.log.cost)[-1])
-    aimed = dataclasses.replace(report, target=Target("budget", budget))
+    aimed = dataclasses.replace(report, spec=Spec(budget=budget))
     rising = np.asarray(report.frontier.cost, float)[::-1]
     low, high = (100 * np.interp(budget, rising, ends[::-1]) for ends in np.asarray(bands.error, float).T)
     told = aimed.headline().split("The policy for your target, at most $")[1]
     assert f"(90 % interval {low:.1f}–{high:.1f} %" in told
     beside = r": \d+ % of the cost of large, \d+\.\d points (more|less) error(; \w+, the best single model .*)?\.$"
     assert re.search(beside, told)
+    monthly = dataclasses.replace(report, spec=Spec(budget=budget, period=Period(500.0, "month"))).headline()
+    dear = 500 * report.against.cost / budget
+    assert f"at ${dear:,.0f} a month. The policy for your target, at most $500 a month, errs" in monthly
+    assert ", at $500: " in monthly
+    assert "queries" not in monthly
 
 
 @pytest.mark.thorough

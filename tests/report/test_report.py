@@ -13,7 +13,7 @@ from page_samples import MODELS, embedded, policy_for
 from timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.spec import Target
+from rcjax.policy.spec import Spec
 from rcjax.report.findings import compare
 from rcjax.report.page import _policies, context
 
@@ -101,7 +101,7 @@ def test_the_page_opens_at_the_policy_for_the_target(report):
     frontier = report.frontier
     dearest, cheapest = float(frontier.cost.max()), float(frontier.cost.min())
     for target in ({"budget": 0.6 * dearest + 0.4 * cheapest}, {"max_error": float(frontier.error.max())}):
-        aimed = dataclasses.replace(report, target=Target.of(**target))
+        aimed = dataclasses.replace(report, spec=Spec(**target))
         page, expected = context(aimed), frontier.policy(**target).expected
         point = page["points"][page["start"]]
         assert aimed.to_json()["expected"] == pytest.approx(dict(expected))
