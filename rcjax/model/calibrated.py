@@ -23,12 +23,12 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries
 from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.json_values import arrays_to_json, plain
 from rcjax.logs.errors import LogError, spelt_otherwise
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.model_file import FORMAT, margin_to_json
 from rcjax.model.stated import stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
 
@@ -81,6 +81,9 @@ def describe_fit(log: Log) -> dict[str, Any]:
     }
 
 
+FORMAT = "rcjax-model"
+
+
 @dataclasses.dataclass(frozen=True)
 class Details:
     """What a model keeps of its log and of its fit, as JSON values, which nobody may change.
@@ -117,6 +120,25 @@ class Details:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def margin_to_json(part: Any) -> dict[str, Any]:
+    """Field → lists, of calibrators or marginals (k,) of k models.
+
+    Of the values that models state, the places that are taken, the log of 0 as null.
+    """
+    name = "stated" if isinstance(part, Calibrator) else "atoms"
+    data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
+    del data[name]
+    if values is None:
+        return data
+    columns = {field: np.asarray(column) for field, column in vars(values).items()}
+    taken = ~np.isnan(columns["logprob"]) if "logprob" in columns else columns["mass"] > 0
+    rows = {
+        field: [row[there].tolist() for row, there in zip(column, taken, strict=True)]
+        for field, column in columns.items()
+    }
+    return data | {name: plain(rows)}  # the logarithm of 0 as null
 
 
 class Fitted:

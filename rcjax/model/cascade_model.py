@@ -27,14 +27,12 @@ from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model import chain
-from rcjax.model.calibrated import Calibrated, Details, Fitted, pairs
+from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, margin_to_json, pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.model.model_file import (
-    FORMAT,
     ModelFile,
     calibrators_from_json,
-    margin_to_json,
     marginals_from_json,
 )
 from rcjax.model.pair_likelihood import pairs_by_likelihood

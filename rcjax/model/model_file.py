@@ -15,15 +15,13 @@ import numpy as np
 
 from rcjax._base.checks import inside, require
 from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, read
-from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
+from rcjax._core.json_values import arrays_from_json
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.stated import SIZES, StatedValues, padded_rows, size_for
 from rcjax.policy.decisions import NO_CONFIDENCE, Transform
 from rcjax.policy.record import recorded_count
 from rcjax.policy.spec import read_fit
-
-FORMAT = "rcjax-model"
 
 _LOOSE = 1e-4  # to which probabilities sum to 1: files hold them in single precision, or rounded
 
@@ -198,19 +196,3 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     rows = padded_rows(file.atoms.value, np.inf, size), padded_rows(file.atoms.mass, 0.0, size)
     value, mass = (jnp.asarray(column, marginals.highest.dtype) for column in rows)
     return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))
-
-
-def margin_to_json(part: Calibrator | Marginal) -> dict[str, Any]:
-    """Field → lists, of k models; of the values that models state the places that are taken, the log of 0 as null."""
-    name = "stated" if isinstance(part, Calibrator) else "atoms"
-    data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
-    del data[name]
-    if values is None:
-        return data
-    columns = {field: np.asarray(column) for field, column in vars(values).items()}
-    taken = ~np.isnan(columns["logprob"]) if "logprob" in columns else columns["mass"] > 0
-    rows = {
-        field: [row[there].tolist() for row, there in zip(column, taken, strict=True)]
-        for field, column in columns.items()
-    }
-    return data | {name: plain(rows)}  # the logarithm of 0 as null

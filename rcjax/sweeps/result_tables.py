@@ -19,11 +19,10 @@ from rcjax.copulas.families import as_family
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points, PointStatus
 from rcjax.frontier.policies import Policies
-from rcjax.model.calibrated import Details
+from rcjax.model.calibrated import Details, margin_to_json
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.model_file import (
     calibrators_from_json,
-    margin_to_json,
     marginals_from_json,
 )
 from rcjax.solving.frontiers import select
