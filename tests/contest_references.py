@@ -102,14 +102,6 @@ def mix_for(error, cost, lam=None, budget=None, max_error=None):
     return [(1 - share[row, column], int(low[row])), (share[row, column], int(high[column]))]
 
 
-def follow_bill(policy, confidence, correct, charge):
-    """((n,) wrong, (n,) money) of a policy, each answer at its own charge."""
-    i, j = policy.first, policy.second
-    asks = (confidence[:, i] <= policy.threshold) & (i != j)
-    wrong = ~np.where(asks, correct[:, j], correct[:, i])
-    return wrong.astype(float), charge[:, i] + np.where(asks, charge[:, j], 0.0)
-
-
 def dealt(complete, folds, seed):
     """(n,) the fold of each query: in a random order, the complete ones first, to each fold in turn."""
     order = np.random.default_rng(seed).permutation(len(complete))
@@ -117,35 +109,6 @@ def dealt(complete, folds, seed):
     for place, query in enumerate(sorted(range(len(complete)), key=lambda i: (not complete[i], order[i]))):
         fold[query] = place % folds
     return fold
-
-
-def by_folds(log, targets, judging, folds, seed):
-    """(wrong (2, T, m), charge (2, T, m), told (2, T)) of single models, and of ladders of pairs, by a loop over folds.
-
-    m complete queries; T prices, then budgets, then limits on the error. `told` is what the queries of the choice say,
-    over the folds as they have complete queries.
-    """
-    _, correct, answered, charge = columns(log)
-    complete, n, k = answered.all(1), *correct.shape
-    fold = dealt(complete, folds, seed)
-    wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
-    wanted += [{"max_error": error} for error in targets.errors]
-    wrong, money, told = np.zeros((2, len(wanted), n)), np.zeros((2, len(wanted), n)), np.zeros((2, len(wanted)))
-    for number in range(folds):
-        out = fold == number
-        train = answered & ~out[:, None]
-        confidence, _ = calibrated(log, train)
-        every = useful(every_policy(log, train, judging), k)
-        for arm, (among, choose) in enumerate(((every[:k], best_for), (every, mix_for))):
-            error, cost = np.array([own[3:5] for own in among]).T
-            for place, target in enumerate(wanted):
-                mixed = choose(error, cost, **target)
-                for share, own in mixed if arm else [(1.0, mixed)]:
-                    followed = follow_bill(among[own], confidence, correct, charge)
-                    wrong[arm, place, out] += share * followed[0][out]
-                    money[arm, place, out] += share * followed[1][out]
-                    told[arm, place] += share * error[own] * (out & complete).sum() / complete.sum()
-    return wrong[..., complete], money[..., complete], told
 
 
 def walk_by_hand(policies, place, confidence, right, charge, answer=None):

@@ -14,6 +14,7 @@ from rcjax._core.batching import part
 from rcjax.diagnostics import LIMITS, verdicts
 from rcjax.diagnostics.promise import (
     HeldOut,
+    compare_frontier,
     held_out,
     is_training_log,
     try_promise,
@@ -226,5 +227,13 @@ def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     assert next(iter(verdicts.judge_promise(honest, N))).verdict != "bad"
 
 
+def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs):
+    solved = rcjax.solve_frontier(model, lam=[300.0, 3000.0])
+    for frontier, name in ((tuned, "spent"), (solved, "cost")):
+        seen = compare_frontier([(frontier, logs[1])], None)
+        np.testing.assert_allclose(seen["cost"], getattr(rcjax.replay(frontier, logs[1]), name))
+
+
+@pytest.mark.thorough
 def test_no_promise_is_judged_where_it_is_not_known(model, logs):
     assert rcjax.diagnose(model, logs[1], replicates=20).promise is None

@@ -1,7 +1,5 @@
 """Queries walking through policies, against a loop over the intervals of each model."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.frontier.policies import Policies
-from rcjax.replaying.walk import outcomes, walk
+from rcjax.replaying.walk import walk
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -18,7 +16,6 @@ K, N = 4, 25
 #: Few values, so that confidences often sit on a bound.
 LEVELS = np.linspace(0, 1, 6)
 walked = jax.jit(walk)
-answered_by = jax.jit(outcomes)
 
 
 def random_policy(rng, intervals_each):
@@ -69,29 +66,3 @@ def test_a_confidence_on_its_threshold_asks_on():
 
 
 # -- what becomes of queries in cascades
-
-
-@settings(max_examples=examples(25), deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_outcomes_are_those_of_a_loop(seed):
-    n, k, points = 20, 4, 6
-    rng = np.random.default_rng(seed)
-    levels = np.linspace(0.1, 0.9, 5)
-    confidence, correct = rng.choice(levels, (n, k)), rng.uniform(size=(n, k)) < 0.5
-    cost = rng.uniform(1, 9, k)
-    members = rng.uniform(size=(points, k)) < 0.6
-    members[np.arange(points), rng.integers(0, k, points)] = True
-    thresholds = rng.choice([*levels, 0.2, 0.0, 1.0], (points, k))
-    last = k - 1 - members[:, ::-1].argmax(1)
-    thresholds[np.arange(points), last] = 0.0
-    fates = answered_by(confidence, correct, cost, Policies.of_cascades(thresholds, members))
-    wrong, charge, refused = (np.asarray(fate) for fate in fates)
-    assert not refused.any()
-    for row, q in itertools.product(range(points), range(n)):
-        spent = 0.0
-        for j in np.flatnonzero(members[row]):
-            spent += cost[j]
-            if confidence[q, j] > thresholds[row, j]:
-                break
-        assert wrong[row, q] == (not correct[q, j])
-        assert charge[row, q] == pytest.approx(spent, rel=1e-12)

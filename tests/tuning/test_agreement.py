@@ -18,7 +18,6 @@ from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
 from rcjax.replaying.walk import outcomes, outcomes_on_log
-from rcjax.tuning import agreement as module
 from rcjax.tuning.agreement import agreeing, expected_on_log
 from rcjax.tuning.candidates import together
 from rcjax.tuning.judging import judge_all
@@ -155,14 +154,6 @@ def test_labels_alone_are_counted_exactly():
     np.testing.assert_allclose(np.asarray(walked.wrong).mean(1), trial.error[places], atol=1e-12)
 
 
-def test_many_models_share_the_thresholds(monkeypatch):
-    monkeypatch.setattr(module, "_MOST", 20)
-    monkeypatch.setattr(module, "_FEWEST_THRESHOLDS", 3)
-    *rows, answer = random_log(7)
-    trial = jax.jit(lambda *arrays: agreeing(CandidateRows(*arrays), Judging()))(*rows, COST, answer)
-    assert len(trial.error) == 4 * 5
-
-
 # -- the best of all, and what is expected of it
 
 
@@ -233,10 +224,15 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 
 
 @pytest.mark.thorough
-def test_given_prices_have_the_best_policy_for_each(log):
-    lam = [300.0, 2000.0, 1e5]
-    frontier = rcjax.tuning.select_frontier(log, lam=lam).frontier
-    assert np.asarray(frontier.lam).tolist() == lam
+def test_a_policy_is_tuned_again_with_answers_and_without(log):
+    frontier = rcjax.tuning.select_frontier(log).frontier
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
-    assert compares.any()
-    assert not compares[-1]  # where money is dear, one model is asked
+    policy = frontier.point(int(compares.argmax()), {"error_cost": 0.002})
+    other = make_log(300, 0.0, seed=9)
+    new = rcjax.retune(policy, other, bands=False)
+    assert new.policy.agreements
+    assert any("policy.step needs answer= and answers=" in remark for remark in new.remarks)
+    plain = rcjax.retune(policy, dataclasses.replace(other, answer=None, compare=None), bands=False)
+    assert not plain.policy.agreements
+    assert "the policy compares answers, and the log has none: tuned without" in plain.remarks
+    assert not any("policy.step" in remark for remark in plain.remarks)

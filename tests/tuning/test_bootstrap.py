@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 from selection_references import CUTS, draws_of, fixed_frontier, make_log
-from tiers import thorough
 
 import rcjax
-from rcjax.tuning import bootstrapping as resampling, resampling as sampling
+from rcjax.tuning import bootstrapping as resampling
 from rcjax.tuning.searches import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -116,37 +115,6 @@ def test_a_draw_without_a_complete_query_says_nothing(two):
     # Two wrong answers of two say that the error is not small, with Clopper and Pearson's limit.
     limit = scipy.stats.beta.ppf(0.05, 2, 1)
     np.testing.assert_allclose(bands.error, np.tile([limit, 1.0], (len(bands.error), 1)), rtol=1e-9)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("n", thorough([2, 3, 5], lambda n: n > 2))
-def test_few_queries(n, two):
-    """A draw may hold all queries: it has nothing out of its bag, and says nothing of luck."""
-    log = make_log(n, 2, seed=8)
-    for refit in (False, True):
-        bands = bootstrap(two[1], log, replicates=B, refit=refit)
-        assert np.isfinite(bands.error).all()
-
-
-@pytest.mark.thorough
-def test_of_a_log_of_millions_a_sample_is_drawn_again(two, monkeypatch):
-    """Its intervals are as narrow as those of the whole are."""
-    log = make_log(4000, 2, seed=12)
-    whole = bootstrap(two[1], log, replicates=400, refit=False)
-    monkeypatch.setattr(sampling, "_MOST_COMPARED", 400)
-    few = bootstrap(two[1], log, replicates=400, refit=False)
-    for one, other in zip((whole.error, whole.cost), (few.error, few.cost), strict=True):
-        width, same = np.diff(np.asarray(one))[:-1], np.diff(np.asarray(other))[:-1]
-        np.testing.assert_allclose(same, width, rtol=0.3)
-
-
-@pytest.mark.thorough
-def test_a_policy_that_was_never_wrong_may_still_be():
-    log = make_log(N, 2, seed=11, correct=np.array([[True, True]]))
-    frontier = fixed_frontier(log, rcjax.fit(log))
-    bands = bootstrap(frontier, log, replicates=B)
-    limit = scipy.stats.beta.ppf(0.95, 1, N)
-    np.testing.assert_allclose(bands.error, np.tile([0.0, limit], (len(bands.error), 1)), rtol=1e-9, atol=1e-12)
 
 
 def test_a_second_bootstrap_compiles_nothing(two, compilations):

@@ -128,28 +128,3 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
         differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
     assert np.abs(np.mean(differences, axis=0)).max() < 0.01
     assert np.median(np.abs(differences)) < 0.005
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"correct": np.array([True, False])},
-        {"correct": np.arange(N)[:, None] < 1},
-        {"logprob": np.array([-0.5, -0.5])},
-        {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
-        {"query_cost": np.array([0.0, 1.0])},
-        {"answered": np.array([True, False]) | (np.arange(N) < 2)[:, None]},
-    ],
-    ids=["always right, never right", "right once", "one confidence", "certain", "the first is free", "two answers"],
-)
-def test_a_log_that_teaches_little_has_bands_all_the_same(selected, changes):
-    """Some draws have no wrong answer, or none at all, of a model."""
-    frontier, _ = selected
-    log = make_log(N, 2, seed=4, **changes)
-    bands = bootstrap(dataclasses.replace(frontier, model=rcjax.fit(log)), log, replicates=B)
-    for name in ("error", "cost"):
-        assert np.isfinite(getattr(bands, name)).all(), name
-    assert (bands.error[:, 0] <= bands.error[:, 1]).all()
-    assert ((bands.error >= 0) & (bands.error <= 1)).all()
-    assert (bands.cost >= 0).all()

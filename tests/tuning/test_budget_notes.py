@@ -8,8 +8,7 @@ import pytest
 from contest_references import columns, walk_by_hand
 
 import rcjax
-from rcjax.frontier.policies import Policies
-from rcjax.tuning.tune import by_bill, tell_money
+from rcjax.tuning.tune import by_bill
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -49,39 +48,4 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     assert f"up to {100 * np.abs(ratio - 1).max():.0f} % other" in told[0]
 
 
-@pytest.mark.thorough
-def test_where_there_is_nothing_to_correct_nothing_is_said(log, model):
-    selected = rcjax.tuning.select_frontier(log, model=model).frontier
-    assert by_bill(selected, log) == (selected, [])
-    alone = rcjax.solve_frontier(model, lam=[1e9], cascades=[MODELS[:1]])  # one model: its mean price is its bill
-    assert by_bill(alone, log) == (alone, [])
-    gaps = np.asarray(log.answered) & (np.arange(200)[:, None] % 3 != np.arange(3))
-    full = rcjax.solve_frontier(model, lam=[1e3, 1e4], cascades="full")
-    assert by_bill(full, dataclasses.replace(log, answered=jnp.asarray(gaps))) == (full, [])
-
-
 # -- what is left
-
-
-POINTS = [(0.10, 8e-3), (0.19, 4e-3), (0.20, 2e-3), (0.40, 1e-3)]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        ({"budget": 3e-3}, []),  # between two corners it is spent
-        ({"budget": 8.5e-3}, []),  # 6 % are left: nothing to explain
-        ({"budget": 0.1}, ["92 % of the budget is left: more money buys no less error"]),
-        ({"max_error": 0.151}, []),
-        ({"error_cost": 1.0}, []),
-    ],
-)
-def test_why_money_is_left(model, target, words):
-    error, cost = np.array(POINTS, float).T
-    members = np.tile([True, False, True], (len(POINTS), 1))
-    policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members)
-    figures = {"lam": np.arange(1.0, len(POINTS) + 1), "error": error, "cost": cost}
-    base = rcjax.solve_frontier(model, lam=[1.0])
-    frontier = dataclasses.replace(base, policies=policies, status=np.zeros(len(POINTS), int), **figures)
-    assert tell_money(frontier, frontier.policy(**target), target) == words

@@ -123,19 +123,6 @@ def test_what_could_be_guaranteed_instead(model):
     assert certify(frontier, wrong(0, 0, 0, 0, 0, n=70), max_error=0.05).position == 0
 
 
-@pytest.mark.parametrize(
-    ("targets", "message"),
-    [
-        ({"max_error": 0}, "max_error is 0; it must lie between 0 and 1"),
-        ({"max_error": math.nan}, "max_error is nan"),
-        ({"max_error": 0.1, "confidence": 95}, "confidence is 95; it must lie between 0 and 1"),
-    ],
-)
-def test_targets_that_make_no_sense_are_refused(model, targets, message):
-    with pytest.raises(ValueError, match=message):
-        certify(singles(model, ERROR), wrong(1, 1, 1, 1, 1), **targets)
-
-
 def test_the_log_of_the_fit_is_refused(model):
     log = wrong(1, 1, 1, 1, 1)
     details = Details(provenance={"digest": log.digest, "answers": dict.fromkeys(log.models, N)})

@@ -3,12 +3,10 @@
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from selection_references import centred
 
-from rcjax.replaying.walk import outcomes
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -71,19 +69,3 @@ def test_the_last_model_refuses_what_it_had_best_refuse_alone(price):
         kept = np.isfinite(tried.error)
         rows = sorted(zip(*(np.asarray(getattr(tried, name))[kept].tolist() for name in FIGURES), strict=True))
         np.testing.assert_allclose(rows, sorted(by_definition(*log, price)), atol=1e-10, err_msg=str(seed))
-
-
-def test_by_labels_alone_the_figures_are_those_of_a_walk():
-    """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
-    confidence, crossed, correct, present = random_log(1, missing=0.0)
-    charge = COST * np.random.default_rng(1).uniform(0.2, 5, (N, K))
-    rows = CandidateRows(confidence, crossed, correct, present, charge)
-    tried = jax.jit(candidates)(rows, Judging(0.0, 0.0, price_of(0.3)))
-    cascades = tried.policies(xp=jnp)
-    wrong, spent, refused = (np.asarray(column) for column in jax.jit(outcomes)(confidence, correct, charge, cascades))
-    kept = np.isfinite(tried.error)
-    assert kept.sum() > 12
-    np.testing.assert_allclose((wrong + 0.3 * refused).mean(1)[kept], tried.error[kept], atol=1e-12)
-    np.testing.assert_allclose((wrong + 0.3 * refused).mean(1)[kept], tried.counted[kept], atol=1e-12)
-    np.testing.assert_allclose(spent.mean(1)[kept], tried.cost[kept], rtol=1e-12)
-    np.testing.assert_allclose(refused.mean(1)[kept], tried.abstention[kept], atol=1e-12)

@@ -1,14 +1,11 @@
 """Which queries are left out: folds of one size, as many complete queries in each, and samples of large logs."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from selection_references import make_log
 
-from rcjax.logs import LogError
 from rcjax.tuning import resampling
-from rcjax.tuning.resampling import deal_folds, require_queries, sample_queries, without
+from rcjax.tuning.resampling import deal_folds, sample_queries, without
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -57,15 +54,3 @@ def test_of_a_large_log_a_sample_is_compared(monkeypatch):
         assert set(sample.queries) <= set(log.queries)
         assert list(sample.queries) == sorted(sample.queries)
     assert samples[0].queries == samples[1].queries != samples[2].queries
-
-
-@pytest.mark.parametrize(("folds", "message"), [(1, "folds is 1: give at least 2"), (-3, "folds is -3"), (N + 1, f"too few queries, {N}: .* takes {N + 1} at")])  # fmt: skip # noqa: E501
-def test_folds_must_be_between_two_and_the_number_of_queries(folds, message):
-    log = dataclasses.replace(make_log(N, 2), source="a.csv")
-    with pytest.raises(ValueError, match=message) as caught:
-        require_queries(log, folds)
-    if folds > N:
-        assert isinstance(caught.value, LogError)
-        assert str(caught.value).startswith("a.csv: ")
-    require_queries(log, 2)
-    require_queries(log, N)

@@ -33,16 +33,6 @@ def policy(frontier):
 
 
 @pytest.mark.thorough
-def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
-    found = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=[MODELS, MODELS[1:]]).policy(lam=300.0)
-    tuning = recorded_tuning(found)
-    assert set(tuning.spec.search) == {MODELS, MODELS[1:]}
-    assert tuning.spec.target == {"lam": 300.0}
-    assert tuning.within(MODELS[1:]).spec.search == (MODELS[1:],)
-    assert tuning.within(MODELS[1:]).models == MODELS[1:]
-
-
-@pytest.mark.thorough
 def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 import rcjax
-from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec
 from rcjax.tuning import retune
 
@@ -74,21 +73,6 @@ def test_every_option_comes_back(logs, spec_of, tmp_path):
         pairs = ((field.name, getattr(expected, field.name), getattr(after, field.name)) for field in FIELDS)
         differing |= {(str(options), name): (old, new) for name, old, new in pairs if old != new}
     assert differing == {}
-
-
-@pytest.mark.thorough
-def test_who_refused_does_so_again(logs, spec_of, tmp_path):
-    model, how = rcjax.fit(logs[0]), {"lam": [100.0, 300.0, 1000.0], "abstain_price": 0.3}
-    by_model, by_labels = (
-        rcjax.solve_frontier(model, cascades="full", **how),
-        rcjax.tuning.select_frontier(logs[0], model=model, **how),
-    )
-    for frontier in (by_model, by_labels.frontier):
-        spec = spec_of(frontier.policy(lam=300.0))
-        assert (spec.search, spec.abstain_price) == (frontier.search, 0.3)
-        frontier.save(tmp_path / "frontier.json")
-        again = rcjax.load_frontier(tmp_path / "frontier.json")
-        assert recorded_tuning(again.policy(lam=300.0)).spec.abstain_price == again.abstain_price == 0.3
 
 
 @pytest.mark.thorough
