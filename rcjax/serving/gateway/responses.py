@@ -6,71 +6,59 @@ they have not, is refused by its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, invalid, read_object
 
 _Fields = Mapping[str, Any]
 
-_NO_FIELD = "cannot be used: the models are asked by chat completions, which have no such field"
+_HERE, _THERE = ResponseCreateParamsBase.__annotations__.keys(), CompletionCreateParamsBase.__annotations__.keys()
 
-_NO_STATE = "cannot be used: no response is kept here; leave it out, and send the whole conversation as input"
-
-#: Fields that no upstream can be asked for, and those of chat completions, with what to do.
-_REFUSED = (
-    dict.fromkeys(("access_programs", "image"), _NO_FIELD)
-    | dict.fromkeys(("background", "background_options", "context_management", "conversation"), _NO_STATE)
-    | dict.fromkeys(("previous_response_id", "prompt", "store", "truncation"), _NO_STATE)
-    | {"logprobs": 'is of chat completions: send include=["message.output_text.logprobs"]'}
-    | dict.fromkeys(("max_completion_tokens", "max_tokens"), "is of chat completions: send max_output_tokens")
-    | {"messages": "is of chat completions: send input"}
-    | {"reasoning_effort": "is of chat completions: send reasoning.effort"}
-    | {"response_format": "is of chat completions: send text.format"}
-    | {"verbosity": "is of chat completions: send text.verbosity"}
-    | dict.fromkeys(
-        ("audio", "function_call", "functions", "modalities", "n", "prediction", "web_search_options"),
-        "is of chat completions: responses have none",
-    )
-)
-
-
-#: What these may say, as it is so anyway.
-_HARMLESS = {"background": False, "store": False, "truncation": "disabled"}
-
-
-#: Fields that have another name in chat completions, or none there; all others go along as they are. OpenAI takes
-#: metadata only with a completion that is stored.
+#: Fields that have another name in chat completions, or none there. OpenAI takes metadata only with a completion that
+#: is stored.
 _TRANSLATED = frozenset(
     {"include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning"}
-    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs", *_REFUSED}
+    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs"}
 )
 
+#: Fields of chat completions that go along, as those do that only a server knows: they say how an answer is drawn.
+_SAMPLING = frozenset({"frequency_penalty", "logit_bias", "presence_penalty", "seed", "stop"})
 
-#: What a response repeats of its request, and what holds where that says nothing.
-_REPEATED: _Fields = {
-    "background": False,
+_NO_FIELD = "cannot be used: the models are asked by chat completions, which have no such field"
+
+_NO_STATE = f"{_NO_FIELD}, and no response is kept here: send the whole conversation as input"
+
+_CHATS = "is of chat completions: responses have another field for it, or none"
+
+#: Fields that no upstream can be asked for, and those of chat completions alone.
+_REFUSED = (
+    {name: _NO_STATE for name in _HERE if name not in _TRANSLATED | _THERE}
+    | {"store": _NO_STATE}
+    | {name: _CHATS for name in _THERE if name not in _SAMPLING | _HERE}
+)
+
+#: What these may say, as it is so anyway.
+_HARMLESS: dict[str, Any] = {"background": False, "store": False, "truncation": "disabled"}
+
+#: What a response says of its request besides what that holds.
+_USUAL: dict[str, Any] = {
+    **_HARMLESS,
     "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "prompt_cache_key": None,
-    "prompt_cache_retention": None,
-    "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None,
-    "store": False,
     "temperature": None,
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
     "tools": [],
-    "top_logprobs": 0,
     "top_p": None,
-    "truncation": "disabled",
-    "user": None,
 }
+
+_NOT_REPEATED = frozenset({"include", "input", "model", "stream_options"})
 
 
 def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
@@ -82,31 +70,23 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
     >>> request.messages, request.fields
     ([{'role': 'user', 'content': 'A or B?'}], {'top_k': 2, 'max_completion_tokens': 9})
     """
-    data = read_object(body)
-    _refuse(data)
-    chat = {name: value for name, value in data.items() if name not in _TRANSLATED}
-    request = chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
-    return replace(request, counted=True), _repeated(data)
-
-
-def _refuse(data: _Fields) -> None:
-    """Refuse fields that no upstream can be asked for, and those of chat completions."""
+    data = {name: value for name, value in read_object(body).items() if value is not None}
     for name, problem in _REFUSED.items():
-        if data.get(name) is not None and data[name] != _HARMLESS.get(name):
+        if name in data and data[name] != _HARMLESS.get(name):
             raise _unsupported(name, problem)
+    chat = {name: value for name, value in data.items() if name not in _TRANSLATED and name not in _HARMLESS}
+    request = chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
+    repeated = _USUAL | {name: value for name, value in data.items() if name in _HERE and name not in _NOT_REPEATED}
+    tools = [{"parameters": None, "strict": None, **tool} for tool in repeated["tools"]]
+    text = {**_USUAL["text"], **repeated["text"]}
+    return replace(request, counted=True), {**repeated, "tools": tools, "text": text}
 
 
 def _unsupported(field: str, problem: str) -> ApiError:
     return invalid(field, problem, "unsupported_parameter")
 
 
-def _repeated(data: _Fields) -> dict[str, Any]:
-    fields = {name: usual if data.get(name) is None else data[name] for name, usual in _REPEATED.items()}
-    tools = [{"parameters": None, "strict": None, **tool} for tool in fields["tools"]]
-    return fields | {"tools": tools, "text": {**_REPEATED["text"], **fields["text"]}}
-
-
-_NOUNS = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
+_NOUNS = {str: "a text", list: "a list", dict: "an object"}
 
 
 def _typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
@@ -130,7 +110,7 @@ def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, 
         yield where, value
 
 
-def _only(data: _Fields, names: tuple[str, ...], within: str) -> dict[str, Any]:
+def _only(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
     """What an object says by these names. Raises ApiError for what it says besides."""
     for name, value in data.items():
         if value and name not in names:
@@ -141,22 +121,19 @@ def _only(data: _Fields, names: tuple[str, ...], within: str) -> dict[str, Any]:
 def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
     """The options of a completion that have other names in a response. Raises ApiError for those that cannot be."""
     included = _typed(data, "include", list) or []  # of what else it may name, there is nothing
-    top = _typed(data, "top_logprobs", int)
-    if top or "message.output_text.logprobs" in included:
-        yield from (("logprobs", True), ("top_logprobs", top))
-    if data.get("max_output_tokens") is not None:
+    if data.get("top_logprobs") or "message.output_text.logprobs" in included:
+        yield from (("logprobs", True), ("top_logprobs", data.get("top_logprobs")))
+    if "max_output_tokens" in data:
         yield "max_completion_tokens", data["max_output_tokens"]
-    _typed(data, "stream_options", dict)
-    reasoning = _only(_typed(data, "reasoning", dict) or {}, ("effort",), "reasoning.")
+    reasoning = _only(_typed(data, "reasoning", dict) or {}, ["effort"], "reasoning.")
     yield from ((f"reasoning_{name}", value) for name, value in reasoning.items())
-    text = _only(_typed(data, "text", dict) or {}, ("format", "verbosity"), "text.")
-    if "verbosity" in text:
-        yield "verbosity", text["verbosity"]
+    text = _only(_typed(data, "text", dict) or {}, ["format", "verbosity"], "text.")
     form = _typed(text, "format", dict, "text.") or {"type": "text"}
     if form.get("type") == "json_schema":  # which has an object of its own in chat completions
         form = {"type": "json_schema", "json_schema": {name: form[name] for name in form if name != "type"}}
     if form != {"type": "text"}:
         yield "response_format", form
+    yield from ((name, value) for name, value in text.items() if name == "verbosity")
     tools = [_tool(tool, f"{where}.") for where, tool in _objects(data, "tools")]
     if tools:
         yield "tools", tools
@@ -165,13 +142,10 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
         yield "tool_choice", choice if isinstance(choice, str) else _choice(_typed(data, "tool_choice", dict))
 
 
-_FUNCTION = ("name", "description", "parameters", "strict")
-
-
 def _tool(tool: _Fields, within: str) -> dict[str, Any]:
     if tool.get("type") != "function":
         raise _unsupported(f"{within}type", "must be function: chat completions have no tools but those of the client")
-    function = _only(tool, ("type", *_FUNCTION), within)
+    function = _only(tool, ("type", "name", "description", "parameters", "strict"), within)
     _text(tool, "name", within)
     return {"type": function.pop("type"), "function": function}
 
@@ -185,13 +159,12 @@ def _choice(choice: _Fields) -> dict[str, Any]:
 
 def _messages(data: _Fields) -> list[dict[str, Any]]:
     """The instructions and the input as messages."""
-    instructions = _typed(data, "instructions", str)
+    instructions, content = _typed(data, "instructions", str), data.get("input")
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
-    content = data.get("input")
     if isinstance(content, str):
         return [*messages, {"role": "user", "content": content}]
-    if not isinstance(content, list) or not content:
-        raise invalid("input", "must be a text, or a list of messages, not an empty one")
+    if not isinstance(content, list):
+        raise invalid("input", "must be a text, or a list of messages")
     for where, item in _objects(data, "input"):
         _add_item(messages, item, f"{where}.")
     if not messages:
@@ -220,7 +193,12 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
         raise _unsupported(f"{within}type", f"must be {known}: others need what is kept elsewhere")
 
 
-def _content(item: _Fields, name: str, within: str, kinds: tuple[str, ...]) -> str | list[dict[str, Any]]:
+_MARK = "prompt_cache_breakpoint"
+
+_TEXTS, _MORE = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
+
+
+def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
     """A content of these kinds of parts; one that is a single text as that text, which all servers take."""
     value = item.get(name)
     if isinstance(value, str):
@@ -237,11 +215,6 @@ def _content(item: _Fields, name: str, within: str, kinds: tuple[str, ...]) -> s
     return parts[0]["text"] if alone else parts
 
 
-_MARK = "prompt_cache_breakpoint"
-
-_TEXTS, _MORE = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
-
-
 def _part(part: _Fields, within: str) -> dict[str, Any]:
     """A part of a message as chat completions have it."""
     match part["type"]:
@@ -252,9 +225,8 @@ def _part(part: _Fields, within: str) -> dict[str, Any]:
             detail = {"detail": shown["detail"]} if "detail" in shown else {}
             return {"type": "image_url", "image_url": {"url": _text(part, "image_url", within), **detail}}
         case "input_file":
-            names = ("file_data", "file_id", "filename")
-            _only(part, ("type", *names, _MARK), within)
-            return {"type": "file", "file": {name: part[name] for name in names if part.get(name) is not None}}
+            file = _only(part, ("type", "file_data", "file_id", "filename", _MARK), within)
+            return {"type": "file", "file": {name: file[name] for name in file if name not in ("type", _MARK)}}
         case "input_audio":
             return {"type": "input_audio", "input_audio": _typed(part, "input_audio", dict, within) or {}}
         case _:
