@@ -29,13 +29,11 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 
 if TYPE_CHECKING:
-    from rcjax._base.tokens import Price
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
     from rcjax.policy.spec import Target
 
-#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
-_LEAST_PRICE, _PER_TOKEN = 5e-3, 2e-5
+_IF_RIGHT = "; if it is right, add --yes"
 
 #: Times the cost of the most expensive policy, from which a budget looks like one of another unit (a thousand apart).
 _ANOTHER_UNIT = 100
@@ -98,34 +96,28 @@ def require_plausible_prices(prices: Any, really: bool) -> None:
     """
     if prices is None or really:
         return
-    from rcjax.logs.prices import PriceList, read_prices
+    from rcjax.logs.errors import LogError, PricesWarning
+    from rcjax.logs.prices import read_prices
 
-    name = Path(prices).name if isinstance(prices, str | Path) else "prices"
-    read = read_prices(prices)
-    if not isinstance(read, PriceList):  # whose fields say that they are per token
-        _require(name, read)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PricesWarning)
+        try:
+            read_prices(prices)
+        except PricesWarning as problem:
+            raise LogError(f"{problem}{_IF_RIGHT}") from None
 
 
 def require_plausible_models(path: Path | None, really: bool) -> None:
     """The same of a `models.toml`. Raises ValueError where it cannot be read, too."""
     if path is None or really:
         return
+    from rcjax.logs.errors import LogError
+    from rcjax.logs.prices import too_small
     from rcjax.serving.models_file import read_models
 
-    _require(path.name, {name: model.price for name, model in read_models(path).items()})
-
-
-def _require(name: str, prices: Mapping[str, Price]) -> None:
-    """Refuse the first price of input or output that is too small."""
-    from rcjax.logs.errors import LogError
-
-    for model, price in prices.items():
-        for side, money in zip(("input", "output"), map(float, price[:2]), strict=True):
-            if 0 < money < _LEAST_PRICE:
-                what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
-                unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
-                advice = f"if it is meant per {unit}, write {money * scale:.6g}; if it is right, add --yes"
-                raise LogError(f"{name}, model {model}: {what}: {advice}")
+    small = too_small({name: model.price for name, model in read_models(path).items()})
+    if small is not None:
+        raise LogError(f"{path.name}, {small}{_IF_RIGHT}")
 
 
 def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
@@ -192,12 +184,9 @@ def _meant(budget: float, costs: Sequence[float]) -> str:
 def read_log(path: Path, others: str = "the others are used where they can be", **options: Any) -> Log:
     """Read a log as `Reading.options` says; of one that is incomplete a line says what becomes of the `others`."""
     import rcjax
-    from rcjax.collecting.graders import same_by
     from rcjax.logs.errors import MissingPricesError
 
     require_plausible_prices(options.get("prices"), options.pop("really", False))
-    if options.get("reference") is not None:
-        options["same"] = same_by(options["reference"].same)
     segment = options.pop("segment", None)
     logs = rcjax.logs
     with echoed(logs.LeftOutWarning, logs.NoConfidenceWarning, logs.PricesWarning, logs.UnlabelledWarning):

@@ -133,8 +133,8 @@ class Reading:
         answers: What the models answered to the queries of LOG, so that policies may compare answers, in place of a
             column answer: a table of query, model and answer (or answer_key).
         reference: A model of LOG whose answers take the place of right ones: errors are then answers that differ.
-        same: By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**,
-            **python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies compare]
+        same: The grader by which `rcjax grade LOG --reference MODEL --grade GRADER` has told whether an answer is that
+            of `--reference`. [default: answer, as policies compare]
         score_max: The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is
             lost.
         task: What the models did: wrote text, or picked a choice.
@@ -178,14 +178,8 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
-    from rcjax.collecting.grader import GraderError
-    from rcjax.collecting.graders import require_sameness
     from rcjax.policy.counted import BY_ANSWER, Reference
 
-    try:
-        require_sameness(same or BY_ANSWER)
-    except GraderError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--same") from None
     return Reference(reference, same or BY_ANSWER)
 
 

@@ -2,13 +2,10 @@
 
 Several may be named, for several kinds of question: `math=number`, `essay=judge:large`. A question's column `grade`
 says its kind. What runs code or costs money must be named by the command: a file of questions can only choose.
-
-Graders also tell whether two answers are the same: the reference's answer takes the place of the right one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +23,6 @@ from rcjax.collecting.text_graders import (
     is_number,
     right_choice,
 )
-from rcjax.policy.counted import BY_ANSWER
-from rcjax.signals.final_answer import chosen_choice
 
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Attempt], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
@@ -192,68 +187,3 @@ def _make(name: str, most: float | None, judge: Callable[[str], Judge]) -> Grade
     if form not in makers or not rest:
         raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
     return makers[form]()
-
-
-_COMPARING = "answer, exact, choice, number, contains, python:module:function or judge:MODEL"
-
-
-def same_by(name: str) -> Callable[[str, str, str], bool | None] | None:
-    """The function of (query, answer, the reference's answer) that a name stands for.
-
-    Args:
-        name: of what tells whether answers are the same, such as `"exact"`.
-
-    None for those that need no texts: `"answer"`, and the verdicts of a judge, which are in the log. Raises GraderError
-    for a name that is none.
-
-    >>> same = same_by("number")
-    >>> same("q", "12 × 3 = 36", "It comes to 36.0"), same_by("answer")
-    (True, None)
-    """
-    require_sameness(name)
-    if name == BY_ANSWER or name.startswith("judge:"):
-        return None
-    if name in _PAIRS:
-        return _PAIRS[name]
-    if name in COMPARISONS:
-        compare = COMPARISONS[name]
-        return lambda query, answer, reference: compare(_attempt(query, answer, reference))
-    grader = NumberGrader() if name == "number" else Function(name, most=None)
-    if isinstance(grader, NumberGrader):
-        grader.require()
-
-    def same(query: str, answer: str, reference: str) -> bool | None:
-        try:
-            verdict = asyncio.run(grader.grade(_attempt(query, answer, reference)))
-            return None if verdict is None else bool(verdict)
-        except GraderError as problem:
-            raise GraderError(f"query {query}: {problem}") from None
-
-    return same
-
-
-def require_sameness(name: str) -> None:
-    """Raise GraderError for a name that nothing which compares answers has."""
-    form, _, rest = name.partition(":")
-    if name != BY_ANSWER and name not in (*COMPARISONS, "number") and not (form in ("python", "judge") and rest):
-        raise GraderError(f"{name!r} does not tell whether answers are the same: give {_COMPARING}")
-
-
-def _attempt(query: str, answer: str, reference: str) -> Attempt:
-    return Attempt(query, answer, answer, (reference,))
-
-
-def _exactly(query: str, answer: str, reference: str) -> bool:
-    """Either may be the one that says more, such as "The answer is Paris." """
-    return exact(_attempt(query, answer, reference)) or exact(_attempt(query, reference, answer))
-
-
-def _by_choice(query: str, answer: str, reference: str) -> bool:
-    """Whether both pick one choice."""
-    del query
-    names = tuple("ABCDEFGHIJ")
-    one, other = (text.strip() if text.strip() in names else chosen_choice(text, names) for text in (answer, reference))
-    return one is not None and one == other
-
-
-_PAIRS: dict[str, Callable[[str, str, str], bool]] = {"exact": _exactly, "choice": _by_choice}

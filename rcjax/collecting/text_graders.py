@@ -95,10 +95,11 @@ def _stands_in(form: str, reply: str) -> bool:
 
 
 def right_choice(attempt: Attempt) -> bool:
-    """Whether the choice that the reply picks is a right one."""
+    """Whether the choice that the reply picks is a right one, or that of a right reply."""
     names = attempt.choices or tuple("ABCD")
     chosen = attempt.answer if attempt.answer in names else chosen_choice(attempt.text, names, attempt.words)
-    return chosen in attempt.reference
+    right = (text if text in names else chosen_choice(text, names, attempt.words) for text in attempt.reference)
+    return chosen is not None and chosen in right
 
 
 def plain_answer(text: str) -> str:

@@ -221,7 +221,7 @@ def _labels(log: Log) -> dict[str, Any] | None:
     if log.hand is None:
         return None
     counts = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
-    return counts.to_json() | {"told": counts.describe()}
+    return dataclasses.asdict(counts) | {"told": counts.describe()}
 
 
 def _remarks_on_labels(labels: Mapping[str, Any], noun: str) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ labels besides, that it is the reference's is what a judge says, named `judged_s
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +23,9 @@ import polars as pl
 from rcjax._base.wording import count
 from rcjax.logs.cells import HandLabels
 from rcjax.logs.checked_rows import Rows
-from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
+from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls
-from rcjax.logs.oddities import uneven
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
 
@@ -39,8 +39,7 @@ class Answers:
 
     frame: pl.DataFrame
     """`query` and `model` by number, `row` in the source, `logprob`, `correct` (the label, from 0 to 1; NaN for none),
-    `cost`; and where the log tells them `answer` (a hash), `seconds`, `sample` by number, `said` (an answer's text) and
-    the verdicts of judges."""
+    `cost`; and where the log tells them `answer` (a hash), `seconds`, `sample` by number and the verdicts of judges."""
     queries: tuple[str, ...]
     models: tuple[str, ...]
     samples: tuple[str, ...] = ()
@@ -102,8 +101,8 @@ def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
 
     Text files do not tell 7 from "7": one rule for every source makes the same log of each.
     """
-    whole = re.compile(r"0|-?[1-9][0-9]*").fullmatch
-    return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
+    whole = pl.Series([*texts], dtype=pl.String).str.contains("^(0|-?[1-9][0-9]*)$").all()
+    return tuple(map(int, texts) if whole else texts)
 
 
 def comparison(column: str, task: str) -> Comparison:
@@ -226,125 +225,83 @@ def asked_to_vote(
     }
 
 
-#: (query, answer, the reference's answer) → whether they are the same; None if that cannot be told.
-Same = Callable[[str, str, str], bool | None]
-
 #: The column that tells which grader said what is in `judged_same`; `SAME_AS` tells of which model's answers.
 SAME_BY = f"graded_by_{JUDGED_SAME}"
 
-_GRADE = "rcjax grade {log} --reference {model} --grade {same} gives them"
+
+def verdict_columns(reference: Reference, name: str, columns: Sequence[str]) -> list[str]:
+    """The columns of a log, called `name`, to read besides where a grader has said what is the reference's.
+
+    Raises `LogError` where one is not there.
+    """
+    if reference.same == BY_ANSWER:
+        return []
+    missing = [column for column in (JUDGED_SAME, SAME_AS, SAME_BY) if column not in columns]
+    if missing:
+        of_service = "call_log" in columns and "call" not in columns
+        where = ", in a log beside it, to be read in its place" if of_service else ""
+        what = f"no column {missing[0]}, what {reference.same} says of them"
+        raise LogError(f"{name}: {what}: {_how_to_grade(reference, name)}{where}")
+    return [SAME_AS, SAME_BY]
 
 
-class Sameness:
-    """Tells which answers of a log are the reference's, from its rows.
+def _how_to_grade(reference: Reference, name: str) -> str:
+    return f"rcjax grade {name} --reference {reference.model} --grade {reference.same} gives them"
+
+
+def require_verdicts(reference: Reference, rows: Rows) -> None:
+    """Raise `LogError` for verdicts on another model's answers, or of another grader."""
+    if reference.same != BY_ANSWER:
+        said = rows.frame[JUDGED_SAME].is_not_null()
+        for column, wanted in ((SAME_AS, reference.model), (SAME_BY, reference.same)):
+            other = said & (rows.frame[column].fill_null("") != wanted)
+            rows.refuse(other, column, f"is not {brief(wanted)}: {_how_to_grade(reference, rows.name)}")
+
+
+def hold_to(
+    reference: Reference, answers: Answers, name: str, say: Say
+) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
+    """(the answers with what is the reference's, as verdicts of a judge, what is counted, which queries lack it).
+
+    Queries that the reference did not answer are left out, which `say` is told. Raises `LogError` where the log has no
+    reference, or no answers to compare.
 
     Args:
         reference: the model, and what tells whether answers are the same.
-        same: the same as a function of texts; None if answers are compared as policies do, or a judge has said it.
+        answers: what was read.
+        name: of the log.
+        say: takes what is to be said of the log.
     """
+    model = reference.model
+    if model not in answers.models:
+        what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
+        raise LogError(f"{name}: {what} models: look at the column error")
+    frame = _compared(reference, answers, name)
+    if not frame.height:
+        raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
+    lost = replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
+    if lost:
+        why = f"as {model}, the reference, gave no answer"
+        say(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
+    counts = reference.counts or ("errors" if frame["correct"].is_not_nan().any() else "differences")
+    silent = Counter(models for models in lost.values() if model in models)
+    failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in silent.items())
+    return replace(answers, frame=frame), replace(reference, counts=counts), failed
 
-    def __init__(self, reference: Reference, same: Same | None) -> None:
-        self.reference, self._same = reference, same
-        if same is not None and reference.same == BY_ANSWER:
-            name = getattr(same, "__name__", type(same).__name__)
-            self.reference = replace(reference, same=f"python:{name}")
 
-    @property
-    def _judged(self) -> bool:
-        """Whether the log itself must say it."""
-        return self._same is None and self.reference.same != BY_ANSWER
-
-    def columns(self, name: str, columns: Sequence[str]) -> list[str]:
-        """The columns of a log to read besides. Raises `LogError` where the one that is needed is not there."""
-        if not self._judged:
-            return []
-        missing = [column for column in (JUDGED_SAME, SAME_AS, SAME_BY) if column not in columns]
-        if missing:
-            of_service = "call_log" in columns and "call" not in columns
-            where = ", in a log beside it, to be read in its place" if of_service else ""
-            raise LogError(
-                f"{name}: no column {missing[0]}, what {self.reference.same} says of them: {self._how(name)}{where}"
-            )
-        return [SAME_AS, SAME_BY]
-
-    def _how(self, name: str) -> str:
-        return _GRADE.format(log=name, model=self.reference.model, same=self.reference.same)
-
-    def texts(self, rows: Rows) -> dict[str, pl.Series]:
-        """What some rows tell besides, by the column of the answers (`Answers.frame`).
-
-        Raises `LogError` for verdicts on another model's answers, or of another judge.
-        """
-        if self._judged:
-            said = rows.frame[JUDGED_SAME].is_not_null()
-            for column, wanted in ((SAME_AS, self.reference.model), (SAME_BY, self.reference.same)):
-                other = said & (rows.frame[column].fill_null("") != wanted)
-                rows.refuse(other, column, f"is not {brief(wanted)}: {self._how(rows.name)}")
-        elif self._same is not None:
-            if SAMPLE in rows.frame.columns:
-                what = f"{self.reference.same} does not tell the samples of a model apart"
-                raise LogError(f"{rows.name}: {what}: leave out --same (same=), or keep one answer of each model")
-            column = next((name for name in ANSWERS if name in rows.frame.columns), None)
-            return {} if column is None else {"said": rows.frame[column]}
-        return {}
-
-    def settle(self, answers: Answers, name: str, say: Say) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
-        """(the answers with what is the same, as the verdicts of a judge, what is counted, which queries lack it).
-
-        Queries that the reference did not answer are left out, which `say` is told. Raises `LogError` where
-        the log has no reference, or no answers to compare.
-
-        Args:
-            answers: what was read.
-            name: of the log.
-            say: takes what is to be said of the log.
-        """
-        model = self.reference.model
-        if model not in answers.models:
-            what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
-            raise LogError(f"{name}: {what} models: look at the column error")
-        frame = self._compared(answers, answers.models.index(model), name)
-        if not frame.height:
-            raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
-        lost = replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
-        if lost:
-            why = f"as {model}, the reference, gave no answer"
-            say(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
-        labelled = frame["correct"].is_not_nan().any()
-        counts = self.reference.counts or ("errors" if labelled else "differences")
-        silent = Counter(models for models in lost.values() if model in models)
-        failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in silent.items())
-        return replace(answers, frame=frame), replace(self.reference, counts=counts), failed
-
-    def _compared(self, answers: Answers, reference: int, name: str) -> pl.DataFrame:
-        """The rows of the queries that the reference, a model by number, has answered.
-
-        `judged_same` is 1 for answers that are the reference's, 0 for others, NaN if that is unknown.
-        """
-        frame, column = answers.frame, JUDGED_SAME if self._judged else "answer" if self._same is None else "said"
-        if column not in frame.columns:
+def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
+    """The rows of the queries that the reference has answered, with `judged_same`: 1 for its answers, 0 for others."""
+    frame, own = answers.frame, pl.col("model") == answers.models.index(reference.model)
+    if reference.same == BY_ANSWER:
+        if "answer" not in frame.columns:
             raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
-        own = frame.filter(pl.col("model") == reference).select("query", theirs=column)
-        if column == "answer":
-            own = own.filter(pl.col("theirs") != UNKNOWN)
-        elif column == "said":
-            own = own.filter(pl.col("theirs").str.strip_chars().fill_null("") != "")
-        frame = frame.join(own, on="query", maintain_order="left")
-        if column == "answer":
-            frame = frame.with_columns((pl.col("answer") == pl.col("theirs")).cast(pl.Float64).alias(JUDGED_SAME))
-        elif column == "said":
-            frame = frame.with_columns(pl.Series(JUDGED_SAME, self._by_texts(frame, answers.queries), pl.Float64))
-        one = pl.when(pl.col("model") == reference).then(1.0).otherwise(JUDGED_SAME)
-        return frame.with_columns(one.alias(JUDGED_SAME)).drop("theirs")
-
-    def _by_texts(self, frame: pl.DataFrame, queries: tuple[str, ...]) -> list[float]:
-        """The same by the function of texts; an answer without a text differs."""
-        assert self._same is not None
-        verdicts = []
-        for query, text, theirs in frame.select("query", "said", "theirs").rows():
-            verdict = False if text is None else self._same(queries[query], text, theirs)
-            verdicts.append(math.nan if verdict is None else float(verdict))
-        return verdicts
+        theirs = frame.filter(own, pl.col("answer") != UNKNOWN).select("query", theirs="answer")
+        frame = frame.join(theirs, on="query", maintain_order="left")
+        same = (pl.col("answer") == pl.col("theirs")).cast(pl.Float64)
+        frame = frame.with_columns(same.alias(JUDGED_SAME)).drop("theirs")
+    else:
+        frame = frame.join(frame.filter(own).select("query"), on="query", how="semi", maintain_order="left")
+    return frame.with_columns(pl.when(own).then(1.0).otherwise(JUDGED_SAME).alias(JUDGED_SAME))
 
 
 def count_differences(answers: Answers) -> Answers:
@@ -364,25 +321,76 @@ def tells_errors(answers: Answers, name: str, say: Say) -> bool:
     return not few
 
 
-#: Of logs whose answers are missing at random, so many are told biased by them, at most.
-_CHANCE = 0.01
+_OF_THE_QUESTION, _OF_THE_DAY = "choices", "prices"  # what differs between calls that are asked alike
 
 
-def lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
-    """Which answers are missing as a call failed, of a log that does not tell of failed calls.
+def asked_alike(
+    answers: Answers, texts: list[str | None], name: str, say: Say
+) -> tuple[pl.DataFrame, dict[str, dict[str, Any]]]:
+    """(the rows without those asked otherwise than most of their model; how each model was asked, where that is told).
 
-    A missing answer is one that nobody asked for, unless those of its model go with how sure another model is.
+    Two ways are alike where they differ in the choices of the question, or in prices, alone. Where no way is that of
+    more than half of a model's calls, all of them are used, and what they share is kept.
+
+    Raises LogError where a model was asked for its confidence in two ways: their values cannot be compared.
+
+    Args:
+        answers: with the numbers of ways.
+        texts: the ways, as JSON.
+        name: the log's, for messages.
+        say: takes what is to be said of the log.
     """
-    answered, models = answers.answered, answers.models
-    if answered.all() or len(models) < 2:
-        return ()
-    logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
+    records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
+    counts, various = answers.frame.group_by("model", "way").len().sort("model", "way"), list[str]()
+    drop = counts.clear()
+    for number, model in enumerate(answers.models):
+        told = {way: record for way in counts.filter(model=number)["way"] if (record := records[way]) is not None}
+        if not told:
+            continue
+        signals = dict.fromkeys(str(record.get("signal")) for record in told.values())
+        if len(signals) > 1:
+            what = f"was asked for its confidence in several ways, {listed(signals)}"
+            raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
+        own = counts.filter(pl.col("way").is_in([*told]), model=number)
+        plain, calls = {way: _alike(record) for way, record in told.items()}, Counter[str]()
+        for _, way, times in own.iter_rows():
+            calls[plain[way]] += times
+        most, times = calls.most_common(1)[0]
+        alike = [way for way in told if 2 * times <= calls.total() or plain[way] == most]
+        asked[model] = _shared([told[way] for way in alike])
+        various += [model] if len(alike) == len(told) and len(calls) > 1 else []
+        others = own.filter(~pl.col("way").is_in(alike))
+        drop, left[model] = drop.vstack(others), int(others["len"].sum())
+    if drop.height:
+        by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
+        what = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
+        say(LeftOutWarning, f"{name}: {what}: {by_model}")
+    if various:
+        what = f"{listed(various)}: asked in several ways, none of them in most calls"
+        advice = "all are used, and only what they share is kept"
+        say(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
+    return answers.frame.join(drop, on=["model", "way"], how="anti", maintain_order="left"), asked
 
-    def goes_with(j: int, i: int) -> bool:
-        rows = answered[:, i]
-        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _CHANCE
 
-    places = range(len(models))
-    lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
-    patterns = Counter(answers.models_by_query().values())
-    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)
+def _record(text: str | None) -> dict[str, Any] | None:
+    try:
+        record = json.loads(text or "null")
+    except (ValueError, RecursionError):  # the latter of one that is nested too deeply
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _alike(record: Mapping[str, Any]) -> str:
+    return json.dumps({k: v for k, v in record.items() if k not in (_OF_THE_QUESTION, _OF_THE_DAY)}, sort_keys=True)
+
+
+def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is the same in all records, and of options those that are; with the prices of the last that tells them."""
+    first = records[0]
+    shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
+    options = [one["options"] for one in records if isinstance(one.get("options"), dict)]
+    if "options" not in shared and len(options) == len(records):
+        alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
+        shared["options"] = {name: value for name, value in options[0].items() if name in alike}
+    prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
+    return shared | ({_OF_THE_DAY: prices[-1]} if prices else {})

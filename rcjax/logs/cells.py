@@ -43,7 +43,7 @@ def _entries(value: Any, axis: int, index: np.ndarray, names: Sequence[str]) -> 
     if isinstance(value, Mapping):
         return {name: value[name] for name in names if name in value}
     if isinstance(value, Sequence):
-        return tuple(value[i] for i in index.tolist())
+        return tuple(map(value.__getitem__, index.tolist()))
     part = np.take(np.asarray(value), index, axis)
     # Texts stay with numpy; not jnp.asarray, which compiles a program for each shape.
     return part if part.dtype.kind in "OSU" else jax.device_put(part)
@@ -64,68 +64,57 @@ class HandLabels(Cells):
     no answer. None if the log has one answer of each model."""
 
 
-_LEAST_GAP = 0.05  # of a judge's agreement with the labels between two models that is worth telling
+@dataclasses.dataclass(frozen=True)
+class ModelLabels:
+    """How many answers of a model there are, and how many have a label."""
 
-_ERRORS = 2.0  # so many standard errors
+    model: str
+    answers: int
+    labelled: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelVerdicts:
+    """What a judge says of the answers of a model."""
+
+    model: str
+    judged: int
+    """Answers that it has looked at."""
+    compared: int
+    """Those of them that have a label."""
+    agreement: float
+    """Mean over the latter of 1 − |label − verdict|; NaN if there are none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeCounts:
-    """What a judge says of the answers of k models."""
+    """What a judge says of the answers of all models."""
 
-    name: str
+    judge: str
     """Its column."""
-    judged: np.ndarray
-    """(k,) answers that it has looked at."""
-    compared: np.ndarray
-    """(k,) those of them that have a label."""
-    agreement: np.ndarray
-    """(k,) mean over the latter of 1 − |label − verdict|; NaN if there are none."""
+    agreement: float
+    """Over all models' answers."""
+    models: tuple[ModelVerdicts, ...]
 
-    @property
-    def overall(self) -> float:
-        """Agreement over all models' answers."""
-        n = self.compared.sum()
-        return float(np.nansum(self.agreement * self.compared) / n) if n else math.nan
-
-    def describe(self, models: Sequence[str], whole: int) -> str:
-        """In words; `whole` answers are there in all."""
-        number = int(self.judged.sum())
-        sentence = f"{self.name} judges {'all' if number == whole else f'{number:,} answers'}"
-        if not self.compared.sum():
+    def describe(self, answers: int) -> str:
+        """In words; so many answers are there in all."""
+        number = sum(model.judged for model in self.models)
+        sentence = f"{self.judge} judges {'all' if number == answers else f'{number:,} answers'}"
+        if not any(model.compared for model in self.models):
             return sentence
-        agrees = f"{sentence} and agrees with {percent(self.overall, 0)} of the labels"
-        return f"{agrees} ({self._apart(models)})" if self._apart(models) else agrees
-
-    def _apart(self, models: Sequence[str]) -> str:
-        """The models with which it agrees most and least, where that is no chance."""
-        comparable = np.flatnonzero(self.compared > 0)
-        least, most = (int(comparable[pick(self.agreement[comparable])]) for pick in (np.argmin, np.argmax))
-        ends = np.array([self.agreement[least], self.agreement[most]])
-        spread = math.sqrt((ends * (1 - ends) / self.compared[[least, most]]).sum())
-        if ends[1] - ends[0] < max(_LEAST_GAP, _ERRORS * spread):
-            return ""
-        return ", ".join(f"{models[j]} {percent(self.agreement[j], 0)}" for j in (most, least))
+        return f"{sentence} and agrees with {percent(self.agreement, 0)} of the labels"
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelCounts:
     """How many answers of a log have labels, by model."""
 
-    models: tuple[str, ...]
-    """The k models."""
     queries: int
     """Of the log."""
-    whole: int
-    """Queries of which every answer has a label."""
-    some: int
-    """Queries of which some answer has one."""
-    answers: np.ndarray
-    """(k,) of each model."""
-    labelled: np.ndarray
-    """(k,) of those, how many have a label."""
+    labelled_queries: int
+    """Queries of which some answer has a label."""
+    models: tuple[ModelLabels, ...]
     judges: tuple[JudgeCounts, ...]
-    """What judges say."""
 
     def describe(self) -> str:
         """In words, without a full stop at the end.
@@ -136,42 +125,18 @@ class LabelCounts:
         >>> label_counts(("small", "large"), answered, right, hand).describe()
         '1 of 3 queries is labelled; judged judges all and agrees with 100 % of the labels'
         """
-        return "; ".join(
-            [self._labels(), *(judge.describe(self.models, int(self.answers.sum())) for judge in self.judges)]
-        )
+        answers = sum(model.answers for model in self.models)
+        return "; ".join([self._labels(answers), *(judge.describe(answers) for judge in self.judges)])
 
-    def _labels(self) -> str:
-        if self.labelled.sum() == self.answers.sum():
-            return "every answer is labelled"
-        if not self.some:
-            return "no answer is labelled"
-        if self.some == self.whole:
-            verb = "is" if self.whole == 1 else "are"
-            return f"{self.whole:,} of {count(self.queries, 'query')} {verb} labelled"
-        by_model = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, self.labelled, strict=True))
-        answers = f"{self.labelled.sum():,} of {count(int(self.answers.sum()), 'answer')}"
-        return f"{answers} are labelled, of {self.some:,} of {count(self.queries, 'query')} ({by_model})"
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values: of each model `answers` and `labelled`, and by judge what it says."""
-        judges = [
-            {
-                "judge": judge.name,
-                "agreement": judge.overall,
-                "models": [
-                    {"model": name, "judged": int(number), "compared": int(both), "agreement": float(share)}
-                    for name, number, both, share in zip(
-                        self.models, judge.judged, judge.compared, judge.agreement, strict=True
-                    )
-                ],
-            }
-            for judge in self.judges
-        ]
-        models = [
-            {"model": name, "answers": int(answers), "labelled": int(labelled)}
-            for name, answers, labelled in zip(self.models, self.answers, self.labelled, strict=True)
-        ]
-        return {"queries": self.queries, "labelled_queries": self.some, "models": models, "judges": judges}
+    def _labels(self, answers: int) -> str:
+        labelled, some = sum(model.labelled for model in self.models), self.labelled_queries
+        if labelled in (0, answers):
+            return f"{'every' if labelled else 'no'} answer is labelled"
+        queries = f"{some:,} of {count(self.queries, 'query')}"
+        if labelled == some * len(self.models):
+            return f"{queries} {'is' if some == 1 else 'are'} labelled"
+        by_model = ", ".join(f"{model.model} {model.labelled:,}" for model in self.models)
+        return f"{labelled:,} of {count(answers, 'answer')} are labelled, of {queries} ({by_model})"
 
 
 def label_counts(models: Sequence[str], answered: np.ndarray, correct: np.ndarray, hand: HandLabels) -> LabelCounts:
@@ -183,22 +148,17 @@ def label_counts(models: Sequence[str], answered: np.ndarray, correct: np.ndarra
         correct: (n, k) whether it is right, where it has a label.
         hand: its labels and judges.
     """
-    labelled, judged = np.asarray(hand.labelled) & answered, np.asarray(hand.judged)
-    some = labelled.any(1)
-    judges = []
-    for j, name in enumerate(hand.judges):
-        verdict = judged[..., j]
-        both = labelled & np.isfinite(verdict)
-        alike = np.where(both, 1 - np.abs(correct - verdict), 0.0).sum(0)
-        number = both.sum(0)
-        agreement = np.divide(alike, number, out=np.full(len(models), np.nan), where=number > 0)
-        judges.append(JudgeCounts(name, (np.isfinite(verdict) & answered).sum(0), number, agreement))
-    return LabelCounts(
-        models=tuple(models),
-        queries=len(answered),
-        whole=int((some & (labelled == answered).all(1)).sum()),
-        some=int(some.sum()),
-        answers=answered.sum(0),
-        labelled=labelled.sum(0),
-        judges=tuple(judges),
-    )
+    labelled, judges = np.asarray(hand.labelled) & answered, []
+    for name, verdicts in zip(hand.judges, np.moveaxis(np.asarray(hand.judged), -1, 0), strict=True):
+        both = labelled & np.isfinite(verdicts)
+        alike, compared = np.where(both, 1 - np.abs(correct - verdicts), 0.0).sum(0), both.sum(0)
+        judged = (np.isfinite(verdicts) & answered).sum(0)
+        of_models = tuple(
+            ModelVerdicts(model, int(looked), int(n), float(same) / int(n) if n else math.nan)
+            for model, looked, n, same in zip(models, judged, compared, alike, strict=True)
+        )
+        agreement = float(alike.sum() / compared.sum()) if compared.any() else math.nan
+        judges.append(JudgeCounts(name, agreement, of_models))
+    numbers = zip(models, answered.sum(0).tolist(), labelled.sum(0).tolist(), strict=True)
+    some = int(labelled.any(1).sum())
+    return LabelCounts(len(answered), some, tuple(ModelLabels(*one) for one in numbers), tuple(judges))

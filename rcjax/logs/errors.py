@@ -5,8 +5,7 @@ not too many of them, and what was meant by a misspelt one.
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
@@ -67,45 +66,12 @@ def near(word: str, names: Iterable[str]) -> str:
     return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""
 
 
-def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[str, str] | None:
-    """The first of the names that is among the others apart from its spelling, and how it is spelt there.
+def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
+    """What a log and a table beside it that are about nothing together call their queries and models, and what to do.
 
-    >>> spelt_otherwise(["7.0", "8.0"], ["8", "9"]), spelt_otherwise(["Q1"], ["q01"])
-    (('8.0', '8'), None)
+    >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
+    "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"
     """
-    spellings = {_meaning(str(other)): str(other) for other in others}
-    for name in map(str, names):
-        other = spellings.get(_meaning(name), name)
-        if other != name:
-            return name, other
-    return None
-
-
-def unlike(
-    queries: Iterable[str], other_queries: Iterable[str], models: Iterable[str], other_models: Iterable[str], there: str
-) -> str:
-    """Why a log and a table beside it are about no query and model together, and what to do, in words.
-
-    Args:
-        queries: those of the log, as it names them.
-        other_queries: those of the table.
-        models: those of the log.
-        other_models: those of the table; none if it names none.
-        there: what the table is called.
-
-    >>> unlike(["7.0"], ["7"], ["small"], ["small"], "labels")
-    "names are written differently, '7.0' in the log and '7' in the labels: write them alike"
-    """
-    models, other_models = dict.fromkeys(models), dict.fromkeys(other_models)
-    pair = spelt_otherwise(queries, other_queries) or spelt_otherwise(models, other_models)
-    if pair is not None:
-        here, other = map(brief, pair)
-        return f"names are written differently, {here!r} in the log and {other!r} in the {there}: write them alike"
-    if other_models and not {*models} & {*other_models}:
-        return f"they are about the models {listed(other_models)}, not {listed(models)}"
-    return "do both name queries and models alike?"
-
-
-def _meaning(name: str) -> str:
-    number = re.fullmatch(r"([+-]?)0*([0-9]+)(\.0*)?", name)
-    return name.casefold() if number is None else number[1].strip("+") + number[2]
+    (query, model), (other, author) = ([next(map(brief, names), None) for names in side] for side in (log, table))
+    there = repr(other) if author is None else f"{other!r} of {author!r}"
+    return f"the log has query {query!r} of model {model!r}, the table {there}: name queries and models alike in both"

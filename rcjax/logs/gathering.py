@@ -7,26 +7,38 @@ taken; and of each model only calls that were asked as most of them were.
 
 from __future__ import annotations
 
-import json
-import os
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
+from rcjax._base.checks import what_it_is
 from rcjax._base.tokens import Price
-from rcjax._base.wording import count
-from rcjax.logs.answers import Answers, Sameness, asked_to_vote, comparison, hash_answers, lost_answers, numbered, vote
+from rcjax.logs.answers import (
+    Answers,
+    asked_alike,
+    asked_to_vote,
+    comparison,
+    hash_answers,
+    numbered,
+    require_verdicts,
+    verdict_columns,
+    vote,
+)
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Say, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
+from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_all, require_counted, tell_lost
 from rcjax.logs.sources import Table, load, name_of
+from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import Comparison
 from rcjax.serving.call_log import ASKED_ANEW
 
@@ -39,34 +51,64 @@ _ONE_ROW = "keep one row per query and model, or tell several answers apart by a
 
 
 @dataclass(frozen=True)
-class How:
-    """How a log is read, and what is told beside it."""
+class Reading:
+    """How a log is read, and what is told beside it; `read_log` takes the fields that have a default by their names."""
 
     rates: Mapping[str, Price] | None
     """Money per million tokens by model; None if the log tells costs."""
     models: tuple[str, ...] | None
-    """Those whose rows are used; None for all."""
-    task: str
+    """Those to keep, in this order; None: all, by mean cost."""
+    task: Literal["generation", "choice"]
     """What the models did."""
     labels: Any
-    """A table of labels, or None."""
-    answers: Any
-    """A table of answers, or None."""
-    needed: bool
-    """Whether models need labels."""
-    sameness: Sameness | None
-    """What tells whether answers are those of a reference."""
-    scoring: Scoring
-    """How labels are written."""
+    """A file or dataframe that says which answers are right, or None."""
     say: Say
-    """Takes what is to be said of the log, such as which rows are left out."""
+    """Takes what is to be said of the log: the kind of warning, and its words."""
+    answers: Any = None
+    """A file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and `answer` or
+    `answer_key`."""
+    unlabelled: bool = False
+    """Also read a log without labels, or without those of some models."""
+    reference: str | Reference | None = None
+    """A model whose answers take the place of right ones: any other answer is wrong. If the log has labels too, errors
+    count, and that an answer is the reference's is a judge's verdict, `judged_same`, which the labels correct; a
+    `Reference` whose `counts` is "differences" counts differences all the same. `Log.reference` says which. Answers are
+    compared as policies compare them, or by the grader that a `Reference` names in `same`, whose verdicts `rcjax grade`
+    has put into the log."""
+    score_max: float = 1.0
+    """The full score, by which all labels are divided; True is a full score."""
 
-    @property
+    def __post_init__(self) -> None:
+        require_table("labels", self.labels, optional=True)
+        require_table("answers", self.answers, optional=True)
+        if self.task not in ("generation", "choice"):
+            raise LogError(f"task {brief(self.task)!r} is unknown: choose generation or choice")
+
+    @cached_property
+    def held_to(self) -> Reference | None:
+        """The model whose answers the others are held to."""
+        return Reference(self.reference) if isinstance(self.reference, str) else self.reference
+
+    @cached_property
     def wanted(self) -> tuple[str, ...] | None:
         """The models whose rows are read: a reference's answers are needed even where it is none of them."""
-        if self.models is None or self.sameness is None:
-            return self.models
-        return (*self.models, self.sameness.reference.model)
+        return self.models if self.models is None or self.held_to is None else (*self.models, self.held_to.model)
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """How labels are written. Raises ValueError for a full score that is no positive number."""
+        return Scoring(float(self.score_max), beside=self.labels is not None).check()
+
+    @property
+    def needed(self) -> str | None:
+        """The column that tells right from wrong; None where labels come from elsewhere, or none are needed."""
+        return None if self.unlabelled or self.labels is not None or self.held_to is not None else "correct"
+
+
+def require_table(name: str, table: Any, optional: bool = False) -> None:
+    """Raise TypeError for what can be no table."""
+    if (table is None and not optional) or isinstance(table, bytes | int | float | list | type):
+        raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
 
 
 @dataclass(frozen=True)
@@ -75,10 +117,6 @@ class Gathered:
 
     answers: Answers
     """One per query and model."""
-    source: str
-    """The path as it was given, or the kind of dataframe."""
-    name: str
-    """The log's, for messages."""
     compare: Comparison
     """How answers are compared."""
     asked: dict[str, dict[str, Any]]
@@ -89,14 +127,14 @@ class Gathered:
     """Whether the log's own labels are replaced by others."""
 
 
-def gather(source: Any, how: How) -> Gathered:
+def gather(source: Any, how: Reading) -> Gathered:
     """Read a log, some rows at a time. Raises `LogError` for a row that cannot be used."""
     labels = None if how.labels is None else read_labels(how.labels, source, how.scoring)
     beside = None if how.answers is None else read_answers(how.answers, how.task)
     name, reader = name_of(source), _Reader(how, labels)
     frame = reader.read(source)
     models, compare = list(reader.models), reader.compare
-    for chosen in (how.models, how.sameness and (how.sameness.reference.model,)):
+    for chosen in (how.models, how.held_to and (how.held_to.model,)):
         if chosen is not None:
             require_models(chosen, models, name)
     if not frame.height:
@@ -111,21 +149,14 @@ def gather(source: Any, how: How) -> Gathered:
         instead = pl.lit(full) | pl.col("label").is_not_nan()
         right = pl.when(instead).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
-    return Gathered(
-        answers=answers,
-        source=str(source) if isinstance(source, str | os.PathLike) else name,
-        name=name,
-        compare=compare,
-        asked=asked | asked_to_vote(votes, compare, asked),
-        failed=_failed(reader, frame, answers),
-        replaced=labels is not None and full,
-    )
+    asked |= asked_to_vote(votes, compare, asked)
+    return Gathered(answers, compare, asked, _failed(reader, frame, answers), labels is not None and full)
 
 
 class _Reader:
     """Makes numbers of the rows of a log that can be learnt from, some at a time, and gathers them."""
 
-    def __init__(self, how: How, labels: Labels | None) -> None:
+    def __init__(self, how: Reading, labels: Labels | None) -> None:
         self.how, self.labels = how, labels
         self.compare: Comparison = comparison("answer", how.task)
         self.models, self.ways = dict[str, None](), dict[str | None, int]()
@@ -135,21 +166,20 @@ class _Reader:
 
     def read(self, source: Any) -> pl.DataFrame:
         """The cells of all rows, texts for queries and models. Raises `LogError` for the first that cannot be used."""
-        texts, scoring = list[str](), [self.how.scoring]
-        needed = "correct" if self.how.needed and self.labels is None and self.how.sameness is None else None
-        needed = "answer" if self.labels is not None and self.labels.by == "answer" else needed
+        how, texts, scoring = self.how, list[str](), self.how.scoring
+        needed = "answer" if self.labels is not None and self.labels.by == "answer" else how.needed
 
         def choose(name: str, columns: list[str]) -> list[str]:
-            texts[:] = [] if self.how.sameness is None else self.how.sameness.columns(name, columns)
-            scoring[:] = [self.how.scoring.of_table(columns)]
-            label = scoring[0].column
-            ours = ["correct" if column == label else column for column in columns]
-            ours = needed_columns(name, ours, self.how.rates is not None, needed)
-            return [label if column == "correct" else column for column in ours] + texts
+            nonlocal texts, scoring
+            texts = [] if how.held_to is None else verdict_columns(how.held_to, name, columns)
+            scoring = scoring.of_table(columns)
+            ours = ["correct" if column == scoring.column else column for column in columns]
+            ours = needed_columns(name, ours, how.rates is not None, needed)
+            return [scoring.column if column == "correct" else column for column in ours] + texts
 
         table, read, parts = load(source, choose), 0, list[pl.DataFrame]()
         columns: list[str] = []
-        for rows in typed(table, scoring[0], texts):
+        for rows in typed(table, scoring, texts):
             read, columns = read + rows.frame.height, rows.frame.columns
             rows = self._learnable(rows)
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
@@ -161,7 +191,7 @@ class _Reader:
         frame = self._without_repeats(frame) if "call_log" in columns else frame
         if tells_no_confidence(columns):
             what = "every answer counts as sure, and only whether models agree counts"
-            self.how.say(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
+            how.say(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
         self._tell_left_out(table, read, {*frame["model"].unique()})
         return frame
 
@@ -214,7 +244,8 @@ class _Reader:
         cells |= cost_cells(rows, self.how.rates)
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in told else {}
         cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in told else {}
-        cells |= {} if self.how.sameness is None else self.how.sameness.texts(rows)
+        if self.how.held_to is not None:
+            require_verdicts(self.how.held_to, rows)
         if "asked" in told:
             ways = frame["asked"].unique(maintain_order=True)
             numbers_of = [self.ways.setdefault(way, len(self.ways)) for way in ways]
@@ -293,7 +324,7 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
     for said in filter(None, (caches, describe_estimates(frame, answers.models))):
         how.say(PricesWarning, f"{name}: {said}")
     if reader.ways:
-        frame, asked = _asked_alike(answers, [*reader.ways], name, how.say)
+        frame, asked = asked_alike(answers, [*reader.ways], name, how.say)
     # After that: a mean must not count what calls cost that are left out.
     costs, lost = mend_all(frame["model"].to_numpy(), frame["cost"].to_numpy())
     if how.rates is not None:
@@ -313,7 +344,7 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
 def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
     """Which queries lack an answer as a call failed; what asks the same counts once.
 
-    Of a log that does not tell of calls, as `lost_answers` has it.
+    Of a log that does not tell of calls, as `_lost_answers` has it.
 
     Args:
         reader: what has read the log.
@@ -321,7 +352,7 @@ def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[Fai
         answers: the same, settled.
     """
     if reader.rows is not None and "call_log" not in reader.rows.frame.columns:
-        return lost_answers(answers)
+        return _lost_answers(answers)
     if not any(part.height for part in reader.failed):
         return ()
     first = dict(frame.select(_DIGEST, "query").reverse().rows()) if _DIGEST in frame.columns else {}
@@ -337,78 +368,25 @@ def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[Fai
     return tuple(FailedCalls(asked, those, queries) for (asked, those), queries in patterns.items())
 
 
-# -- how models were asked
+#: Of logs whose answers are missing at random, so many are told biased by them, at most.
+_CHANCE = 0.01
 
-_OF_THE_QUESTION, _OF_THE_DAY = "choices", "prices"  # what differs between calls that are asked alike
 
+def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
+    """Which answers are missing as a call failed, of a log that does not tell of failed calls.
 
-def _asked_alike(
-    answers: Answers, texts: list[str | None], name: str, say: Say
-) -> tuple[pl.DataFrame, dict[str, dict[str, Any]]]:
-    """(the rows without those asked otherwise than most of their model; how each model was asked, where that is told).
-
-    Two ways are alike where they differ in the choices of the question, or in prices, alone. Where no way is that of
-    more than half of a model's calls, all of them are used, and what they share is kept.
-
-    Raises LogError where a model was asked for its confidence in two ways: their values cannot be compared.
-
-    Args:
-        answers: with the numbers of ways.
-        texts: the ways, as JSON.
-        name: the log's, for messages.
-        say: takes what is to be said of the log.
+    A missing answer is one that nobody asked for, unless those of its model go with how sure another model is.
     """
-    records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
-    counts, various = answers.frame.group_by("model", "way").len().sort("model", "way"), list[str]()
-    drop = counts.clear()
-    for number, model in enumerate(answers.models):
-        own = counts.filter(model=number)
-        told = {way: record for way in own["way"] if (record := records[way]) is not None}
-        if not told:
-            continue
-        signal = next(iter(told.values())).get("signal")
-        if other := [one.get("signal") for one in told.values() if one.get("signal") != signal]:
-            what = f"was asked for its confidence in two ways, {signal} and {other[0]}"
-            raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
-        plain, calls = {way: _compared(record) for way, record in told.items()}, Counter[str]()
-        for _, way, times in own.filter(pl.col("way").is_in([*told])).iter_rows():
-            calls[plain[way]] += times
-        most = max(calls, key=calls.__getitem__)
-        alike = [way for way in told if 2 * calls[most] <= calls.total() or plain[way] == most]
-        asked[model] = _shared([told[way] for way in alike])
-        various += [model] if len(alike) == len(told) and len(calls) > 1 else []
-        others = own.filter(pl.col("way").is_in([way for way in told if way not in alike]))
-        drop, left[model] = drop.vstack(others), int(others["len"].sum())
-    if drop.height:
-        by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
-        what = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
-        say(LeftOutWarning, f"{name}: {what}: {by_model}")
-    if various:
-        what = f"{listed(various)}: asked in several ways, none of them in most calls"
-        advice = "all are used, and only what they share is kept"
-        say(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
-    return answers.frame.join(drop, on=["model", "way"], how="anti", maintain_order="left"), asked
+    answered, models = answers.answered, answers.models
+    if answered.all() or len(models) < 2:
+        return ()
+    logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
 
+    def goes_with(j: int, i: int) -> bool:
+        rows = answered[:, i]
+        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _CHANCE
 
-def _record(text: str | None) -> dict[str, Any] | None:
-    try:
-        record = json.loads(text or "null")
-    except (ValueError, RecursionError):  # the latter of one that is nested too deeply
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _compared(record: Mapping[str, Any]) -> str:
-    return json.dumps({k: v for k, v in record.items() if k not in (_OF_THE_QUESTION, _OF_THE_DAY)}, sort_keys=True)
-
-
-def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is the same in all records, and of options those that are; with the prices of the last that tells them."""
-    first = records[0]
-    shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
-    options = [one["options"] for one in records if isinstance(one.get("options"), dict)]
-    if "options" not in shared and len(options) == len(records):
-        alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
-        shared["options"] = {name: value for name, value in options[0].items() if name in alike}
-    prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
-    return shared | ({_OF_THE_DAY: prices[-1]} if prices else {})
+    places = range(len(models))
+    lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
+    patterns = Counter(answers.models_by_query().values())
+    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)

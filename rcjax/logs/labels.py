@@ -32,8 +32,6 @@ _FORMS = "give a table of query and answer (the right one), or of query, model a
 
 _FEWEST = 6  # answers, of which one should be right: three queries of two models
 
-_MANY = 1_000  # queries of a log that tell how it spells them
-
 
 class Labels(NamedTuple):
     """Labels of some answers of a log."""
@@ -132,9 +130,8 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
         raise LogError(f"{labels.name}: {what}: {_FORMS}; if they are right, leave out the column model")
     label = _by_answer(frame, labels, name) if labels.by == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
-        queries = frame["query"].unique(maintain_order=True).head(_MANY)
-        about = labels.frame["model"].unique(maintain_order=True) if labels.by == "correct" else ()
-        why = unlike(queries, labels.frame["query"], models, about, "labels")
+        about = labels.frame["model"] if labels.by == "correct" else ()
+        why = unlike([frame["query"], models], [labels.frame["query"], about])
         raise LogError(f"{name}: no row has a label in {labels.name}: {why}")
     return frame.with_columns(label=label.fill_null(np.nan))
 
@@ -183,7 +180,7 @@ class AnswerTable(NamedTuple):
     compare: Comparison
     """How answers are compared."""
     frame: pl.DataFrame
-    """`query`, `model`, `answer` (a hash) and `said` (its text), each query and model once."""
+    """`query`, `model` and `answer` (a hash), each query and model once."""
 
 
 def read_answers(source: Any, task: str) -> AnswerTable:
@@ -204,7 +201,7 @@ def read_answers(source: Any, task: str) -> AnswerTable:
     column, rows = frame.columns[-1], Rows(table.name, table.source, frame, np.arange(frame.height))
     require_names(rows)
     compare = comparison(column, task)
-    codes = frame.select("query", "model", said=column, answer=pl.Series(hash_answers(frame[column], compare)))
+    codes = frame.select("query", "model", answer=pl.Series(hash_answers(frame[column], compare)))
     other = codes.select(pl.col("answer") != pl.col("answer").first().over("query", "model")).to_series()
     rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
     if not (codes["answer"] != UNKNOWN).any():
@@ -218,10 +215,10 @@ def put_answers(frame: pl.DataFrame, table: AnswerTable, name: str) -> pl.DataFr
         what = f"a table of answers does not tell the samples of {name} apart"
         raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
     key = ["query", "model"]
-    joined = frame.drop("answer", "said", strict=False).join(table.frame, on=key, how="left", maintain_order="left")
-    if joined["said"].is_null().all():
-        columns = (frame["query"].unique(), table.frame["query"], frame["model"].unique(), table.frame["model"])
-        raise LogError(f"{name}: no row has an answer in {table.name}: {unlike(*columns, 'answers')}")
+    joined = frame.drop("answer", strict=False).join(table.frame, on=key, how="left", maintain_order="left")
+    if joined["answer"].is_null().all():
+        why = unlike([frame["query"], frame["model"]], [table.frame["query"], table.frame["model"]])
+        raise LogError(f"{name}: no row has an answer in {table.name}: {why}")
     return joined.with_columns(pl.col("answer").fill_null(UNKNOWN))
 
 

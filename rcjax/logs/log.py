@@ -268,7 +268,7 @@ class Log(Cells):
 def mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
     """Average over each model's answers; the exact sum does not depend on the order of the rows."""
     counts = np.asarray(answered).sum(axis=0)
-    sums = np.array([math.fsum(column) for column in np.asarray(query_cost, np.float64).T])
+    sums = np.array([math.fsum(column) for column in np.asarray(query_cost, np.float64).T.tolist()])
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import reprlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -22,7 +23,7 @@ from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.logs.errors import LogError, brief, listed, near
+from rcjax.logs.errors import LogError, PricesWarning, brief, listed, near
 from rcjax.logs.sources import require_file
 from rcjax.serving.models_file import SETTINGS
 
@@ -41,7 +42,8 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     as they are: their fields (`input_cost_per_token`, `pricing.prompt`) are per token. Entries without prices per token
     of text are passed over, and a model is also priced by an entry that ends in its name after a slash.
 
-    Raises `LogError` for a file that cannot be read and for prices that are not 0 or from 1e-12 to 1e18.
+    Raises `LogError` for a file that cannot be read and for prices that are not 0 or from 1e-12 to 1e18; warns of
+    prices so small that they may be meant per token (`PricesWarning`).
 
     >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
     {'small': Price(input=0.1, output=0.4, cached_input=None, cache_write=None)}
@@ -61,7 +63,29 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
         return rates
     if not isinstance(content, Mapping) or not content:
         raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
-    return {str(model): _price(entry, f"{name}, model {brief(model)}") for model, entry in content.items()}
+    read = {str(model): _price(entry, f"{name}, model {brief(model)}") for model, entry in content.items()}
+    if (small := too_small(read)) is not None:
+        warnings.warn(f"{name}, {small}", PricesWarning, stacklevel=2)
+    return read
+
+
+#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
+_LEAST_LIKELY, _PER_TOKEN = 5e-3, 2e-5
+
+
+def too_small(prices: Mapping[str, Price]) -> str | None:
+    """The first price that is hardly meant per million tokens, and what it may be, in words; None if there is none.
+
+    >>> too_small({"small": Price(1e-7, 4e-7)}).rpartition(": ")[2]
+    'if it is meant per token, write 0.1'
+    """
+    for model, price in prices.items():
+        for side, money in zip(PRICES, price[:2], strict=False):
+            if 0 < money < _LEAST_LIKELY:
+                what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
+                unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
+                return f"model {brief(model)}: {what}: if it is meant per {unit}, write {money * scale:.6g}"
+    return None
 
 
 def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: Iterable[str] = ()) -> Price:

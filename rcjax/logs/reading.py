@@ -17,20 +17,18 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from rcjax._base.checks import what_it_is
 from rcjax._base.wording import count
 from rcjax.logs.answers import (
     UNKNOWN,
     Answers,
-    Same,
-    Sameness,
     count_differences,
     equal_answers,
+    hold_to,
     query_ids,
     tells_errors,
 )
 from rcjax.logs.cells import label_counts
-from rcjax.logs.columns import TO_LABEL, Scoring, as_labels
+from rcjax.logs.columns import TO_LABEL, as_labels
 from rcjax.logs.errors import (
     IncompleteLogWarning,
     LeftOutWarning,
@@ -43,11 +41,11 @@ from rcjax.logs.errors import (
     listed,
     near,
 )
-from rcjax.logs.gathering import UNUSABLE, How, gather
+from rcjax.logs.gathering import UNUSABLE, Reading, gather, require_table
 from rcjax.logs.log import Log, mean_cost
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.sources import load
-from rcjax.policy.counted import Reference, Scores
+from rcjax.logs.sources import load, name_of
+from rcjax.policy.counted import Scores
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
@@ -58,11 +56,7 @@ def read_log(
     models: Iterable[str] | None = None,
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
-    answers: Any = None,
-    unlabelled: bool = False,
-    reference: str | Reference | None = None,
-    same: Same | None = None,
-    score_max: float = 1.0,
+    **more: Any,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -94,17 +88,9 @@ def read_log(
             if the log has it), or by `query` and `answer`, a right answer, which the log's own column `answer` must
             equal apart from case and white space. It replaces a full column `correct` of the log, and adds to one with
             empty cells; of two labels this one counts.
-        answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
-            `answer` or `answer_key`.
-        unlabelled: also read a log without labels, or without those of some models.
-        reference: a model whose answers take the place of right ones: any other answer is wrong. If the log has labels
-            too, errors count, and that an answer is the reference's is a judge's verdict, `judged_same`, which the
-            labels correct; a `Reference` whose `counts` is "differences" counts differences all the same.
-            `Log.reference` says which.
-        same: whether two answers are the same, of (query, answer, answer of the reference); None if that is unknown. By
-            default they are compared as policies compare them (`answer`), or by the judge that a `Reference` names in
-            `same`.
-        score_max: the full score, by which all labels are divided; True is a full score.
+        more: what is seldom needed, by the names of `rcjax.logs.Reading`: `answers`, a table of what was answered;
+            `unlabelled`, to read a log without labels, too; `reference`, a model whose answers take the place of right
+            ones; `score_max`, the full score, where labels are scores.
 
     `correct`, or where there is none `score`, may be a score: any number from 0 to `score_max`. The error of an answer
     is then the share of the score that is missing, and `Log.scores` tells the scale.
@@ -135,27 +121,11 @@ def read_log(
     be used; labels that are the log's own answers are refused. It is a `MissingPricesError` where the log counts
     tokens, has no `cost`, and no prices are given.
     """
-    for name, table in {"source": source, "labels": labels, "answers": answers}.items():
-        if (table is None and name == "source") or isinstance(table, bytes | int | float | list | type):
-            raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    if reference is None and same is not None:
-        what = f"same, {what_it_is(same)}, needs reference"
-        raise ValueError(f"{what}: give the model whose answers the others are compared with")
-    if task not in ("generation", "choice"):
-        raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
-    counted = Reference(reference) if isinstance(reference, str) else reference
+    require_table("source", source)
     remarks: list[tuple[type[Warning], str]] = []
-    how = How(
-        rates=None if prices is None else read_prices(prices),
-        models=None if models is None else (models,) if isinstance(models, str) else tuple(models),
-        task=task,
-        labels=labels,
-        answers=answers,
-        needed=not unlabelled,
-        sameness=None if counted is None else Sameness(counted, same),
-        scoring=Scoring(float(score_max), beside=labels is not None).check(),
-        say=lambda kind, words: remarks.append((kind, words)),
-    )
+    rates = None if prices is None else read_prices(prices)
+    named = None if models is None else (models,) if isinstance(models, str) else tuple(models)
+    how = Reading(rates, named, task, labels, lambda kind, words: remarks.append((kind, words)), **more)
     try:
         return _read(source, how)
     finally:
@@ -163,16 +133,16 @@ def read_log(
             warnings.warn(words, kind, stacklevel=2)
 
 
-def _read(source: Any, how: How) -> Log:
+def _read(source: Any, how: Reading) -> Log:
     gathered = gather(source, how)
-    answers, name, reference, failed = gathered.answers, gathered.name, None, gathered.failed
-    if how.sameness is not None:
-        answers, reference, silent = how.sameness.settle(answers, name, how.say)
+    answers, name, reference, failed = gathered.answers, name_of(source), None, gathered.failed
+    if how.held_to is not None:
+        answers, reference, silent = hold_to(how.held_to, answers, name, how.say)
         failed += silent
     answers = answers.of(_usable_models(answers, how.models, name))
     _require_answers(answers, name)
     differences = reference is not None and reference.counts == "differences"
-    needed = how.needed and not differences
+    needed = not how.unlabelled and not differences
     if needed:
         answers = answers.of(_labelled_models(answers, how.models is not None, name, how.say))
     if how.models is None:
@@ -188,8 +158,8 @@ def _read(source: Any, how: How) -> Log:
         answered=answers.answered,  # type: ignore[arg-type]
         cost=np.full(len(names), np.nan),  # type: ignore[arg-type]
         queries=query_ids(answers.queries),
-        task=how.task,  # type: ignore[arg-type]
-        source=gathered.source,
+        task=how.task,
+        source=str(source) if isinstance(source, str | os.PathLike) else name,
         prices=None if how.rates is None else {name: price_for(how.rates, name) for name in names},
         asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
         answer=code,  # type: ignore[arg-type]

@@ -310,8 +310,8 @@ def _is_cut(line: bytes) -> bool:
         return False
     if not line.endswith(b"}"):
         return True
-    bare = line.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in line else line
-    return bare.count(b'"') % 2 == 1  # within a text
+    bare = line.replace(b"\\\\", b"") if b"\\\\" in line else line
+    return (bare.count(b'"') - bare.count(b'\\"')) % 2 == 1  # within a text
 
 
 def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:

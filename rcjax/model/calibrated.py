@@ -24,7 +24,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.json_values import arrays_to_json, plain
-from rcjax.logs.errors import LogError, spelt_otherwise
+from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
@@ -299,13 +299,6 @@ def check_overlap(log: Log) -> None:
         if (answered[:, i] & answered[:, j]).sum() < 2:
             raise LogError(
                 f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
-                f"their dependence cannot be estimated: {_advice_on_overlap(log, i, j)}"
+                "their dependence cannot be estimated: log both on the same queries, named alike, or leave one of the "
+                "two out (models=, on the command line --models)"
             )
-
-
-def _advice_on_overlap(log: Log, i: int, j: int) -> str:
-    one, other = ([log.queries[row] for row in np.flatnonzero(log.answered[:, j])] for j in (i, j))
-    pair = spelt_otherwise(one, other)
-    if pair is not None:
-        return f"queries are written differently, {pair[0]!r} and {pair[1]!r}: name each of them in one way"
-    return "log both on the same queries, or leave one of the two out (models=, on the command line --models)"

@@ -144,7 +144,10 @@ Comparison = Literal["text", "choice", "key"]
 COMPARISONS: tuple[str, ...] = get_args(Comparison)
 
 #: What programs write where they found no answer in a reply, in small letters: two models do not agree by it.
-NO_ANSWERS = ("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]")
+NO_ANSWERS = (
+    *("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]"),
+    *("n/a", "none", "null", "nan"),  # as programs write an empty cell
+)
 
 # A number, with commas between thousands or without; not a part of a word, a date or a version.
 _WHOLE = r"(\d{1,3}(?:,\d{3})+|\d+)"

@@ -61,7 +61,7 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
     ],
     "labels": [
         ("are the log itself", lambda folder: folder / LOG, "the labels are the log itself"),
-        ("write queries as decimals", ("ids.csv", judged("{}.0")), "'0' in the log and '0.0' in the labels"),
+        ("write queries as decimals", ("ids.csv", judged("{}.0")), "the log has query '0' of model"),
         ("are nested too deep", ("deep.jsonl", '{"query": ' + DEEP), "line 1", "nested too deep"),
     ],
     "said": [

@@ -131,7 +131,6 @@ def test_what_does_not_go_together_is_refused_in_a_line(kind):
     tune, large = ("tune", folder / "log.csv"), ("--reference", "large", "--max-error", "3%")
     cases = {
         (*tune, "--same", "exact", "--budget", "1"): "--same: needs --reference",
-        (*tune, "--reference", "large", "--same", "equal"): "'equal' does not tell whether answers are the same",
         (*tune, "--reference", "lagre", "--max-error", "3%"): "no model 'lagre' (did you mean 'large'",
         (*tune, *large, "--same", "judge:j"): "rcjax grade log.csv --reference",
     }

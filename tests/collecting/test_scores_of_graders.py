@@ -14,7 +14,7 @@ from models_of_a_test import Models
 
 import rcjax
 from rcjax.collecting.grader import Attempt, GraderError, as_verdict
-from rcjax.collecting.graders import make_graders, same_by
+from rcjax.collecting.graders import make_graders
 from rcjax.collecting.text_graders import Judge, rubric, score
 
 ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
@@ -157,9 +157,3 @@ def test_a_judge_with_a_scale_beside_labels(place):
     assert "scores from 0 to 1 are in the column judged" in document["notes"]
     assert refused.exit_code == 2
     assert "goes without --reference" in refused.stderr
-
-
-def test_sameness_takes_no_scores(place, monkeypatch):
-    name = write_grader(place, monkeypatch, "0.5")
-    with pytest.raises(GraderError, match="gives a float: it must give true, false, or nothing"):
-        same_by(name)("q", "a", "b")

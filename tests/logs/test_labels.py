@@ -77,17 +77,15 @@ def test_labels_that_have_the_content_of_the_log(path):
         assert read_log(path, labels=other).n_queries == 4
 
 
-@pytest.mark.parametrize(
-    ("spelling", "pair"), [("{}.0", ("'0'", "'0.0'")), ("00{}", ("'0'", "'000'")), ("+{}", ("'0'", "'+0'"))]
-)
-def test_labels_that_name_the_queries_in_another_way(spelling, pair, path):
-    names = [spelling.format(i) for i in range(4)]
+def test_labels_that_name_the_queries_in_another_way(path):
+    names = [f"{i}.0" for i in range(4)]
     by_answer = pl.DataFrame({"query": names, "answer": ["B"] * 4})
     by_model = pl.DataFrame({"query": names, "model": ["small"] * 4, "correct": [1] * 4})
     for labels in (by_answer, by_model):
         message = refusal(path, labels=labels)
-        assert "no row has a label in polars.DataFrame: names are written differently" in message
-        assert f"{pair[0]} in the log and {pair[1]} in the labels: write them alike" in message
+        assert (
+            "no row has a label in polars.DataFrame: the log has query '0' of model 'small', the table '0.0'" in message
+        )
 
 
 def test_a_model_whose_calls_all_failed_is_named(tmp_path):

@@ -1,6 +1,5 @@
 """Logs read with a reference: whose answers are the same, what is counted, and what is refused."""
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -69,15 +68,6 @@ def test_labels_that_are_too_few_to_tell_errors_are_counted():
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
-def test_a_function_may_tell_what_is_the_same():
-    log = rcjax.read_log(table(), reference="large", same=lambda query, answer, right: len(answer) == len(right))
-    assert log.correct[:, 0].tolist() == [False, True, False]
-    assert log.reference.same.startswith("python:")
-    unsure = rcjax.read_log(table(), reference="large", same=lambda query, answer, right: None)
-    assert np.asarray(unsure.labelled)[:, 0].tolist() == [False] * 3
-
-
-@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_a_judge_has_said_it_in_the_log():
     says = {"judged_same": [0, None] * 4, "same_as": "large", "graded_by_judged_same": "judge:j"}
     frame = table().with_columns(
@@ -107,5 +97,3 @@ def test_what_cannot_be_a_reference_is_told_in_a_line():
         except LogError as problem:
             misses += [] if words in str(problem) else [f"{words}: {problem}"]
     assert misses == []
-    with pytest.raises(ValueError, match="same, a function, needs reference"):
-        rcjax.read_log(table(correct=[1] * 8), same=lambda *_: True)
