@@ -90,6 +90,8 @@ def tune(
     try:
         tuned = tune_in_stages(data, None, spec, steps, searched_by(spec.search))
     except InfeasibleError as problem:
+        if problem.tuned is None:  # the budget is below every model's price: nothing was fitted
+            raise
         tuned, infeasible = problem.tuned, problem
     unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)

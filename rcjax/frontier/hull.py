@@ -140,7 +140,7 @@ def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int
 class InfeasibleError(ValueError):
     """No point of the frontier meets the target; the message names the best reachable figure."""
 
-    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None if another function raises it.
+    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where nothing was tuned.
     tuned: Any = None
 
 

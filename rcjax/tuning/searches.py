@@ -75,7 +75,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         fields: those of `Spec`, in place of what `spec` says: `budget`, `max_error`, `error_cost` or `lam`, `cascade`,
             `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
 
-    Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
+    Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy, or is None where the
+    budget is below the price of every model, which is told before anything is fitted. ValueError for options
     that do not go together; LogError as `fit` and `select_frontier` do. An `OddLogWarning` says what is odd about a log
     that can hardly be right.
 

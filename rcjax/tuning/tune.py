@@ -14,7 +14,7 @@ import numpy as np
 from rcjax._base.wording import choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.hull import InfeasibleError
+from rcjax.frontier.hull import InfeasibleError, too_dear
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
@@ -220,6 +220,8 @@ def _search(
 ) -> Tuned:
     """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where none keeps to a limit on seconds."""
     log = count_waiting(log, spec.second_cost)
+    if spec.cascade is None and "budget" in spec.target:
+        _require_affordable(log, spec.target["budget"])
     log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
     with stage("fitting the model"):
         model = by.fit(log, spec)
@@ -243,6 +245,15 @@ def _search(
         except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
             problem.tuned = tuned(None)
             raise
+
+
+def _require_affordable(log: Log, budget: float) -> None:
+    """InfeasibleError for a budget that no model alone keeps to, by its mean price or its bill: before any fit."""
+    cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
+    bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
+    low, high = sorted((float(cost.min()), float(bill.min())))
+    if low > budget * (1 + 1e-9):
+        raise InfeasibleError(too_dear(budget, high))
 
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:

@@ -64,6 +64,9 @@ def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
 def test_a_target_out_of_reach_tells_what_there_was(log):
     with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs") as caught:
         rcjax.tune(log, budget=1e-12, intervals=False)
+    assert caught.value.tuned is None  # told before anything is fitted
+    with pytest.raises(rcjax.InfeasibleError, match="the best errs") as caught:
+        rcjax.tune(log, max_error=1e-6, intervals=False)
     assert caught.value.tuned.policy is None
     assert len(caught.value.tuned.frontier.lam) > 1
 
