@@ -1,24 +1,27 @@
-"""Copulas and models as distributions of other libraries: a module for each, and the chain of two that they share.
+"""Copulas and models as distributions of other libraries: a module for each, and the pair of margins that they share.
 
-Takes a `Copula` with marginals, or a `CascadeModel`; gives distributions of NumPyro or of TensorFlow Probability on
-JAX. Neither is imported before its module is."""
+Takes a `Copula` with two distributions, or a `CascadeModel`; gives distributions of NumPyro or of TensorFlow
+Probability on JAX. Neither is imported before its module is."""
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._base.checks import instance, what_it_is
+from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
-from rcjax.model import chain
-from rcjax.model.marginals import Marginal
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Uniform:
-    """The margin of a bare copula, with the methods that margins of other libraries have."""
+    """The margin of a bare copula, with the methods that distributions of other libraries have."""
 
-    batch_shape: tuple[int, ...] = ()
-    event_shape: tuple[int, ...] = ()
+    batch_shape = ()
 
     def cdf(self, value: jax.Array) -> jax.Array:
         """The value itself, held within [0, 1]."""
@@ -33,34 +36,62 @@ class Uniform:
         return level
 
 
-def check_pair(copula: Copula, marginals: tuple[Any, Any] | None) -> None:
-    """TypeError for what is no copula, or no two distributions or `Marginal`s; ValueError for one of vectors."""
-    instance(copula, Copula, "copula")
-    if marginals is not None and (not isinstance(marginals, tuple | list) or len(marginals) != 2):
-        raise TypeError(f"marginals must be a pair of distributions or None, not {what_it_is(marginals)}")
-    for margin in marginals or ():
-        if isinstance(margin, Marginal):
-            continue
-        if not all(hasattr(margin, name) for name in ("cdf", "log_prob", "batch_shape", "event_shape")):
-            raise TypeError(f"a marginal must be a distribution or a rcjax Marginal, not {what_it_is(margin)}")
-        if tuple(margin.event_shape):
-            raise ValueError(f"a marginal has event shape {tuple(margin.event_shape)}; it must be of single numbers")
+class Pair(NamedTuple):
+    """Two margins joined by a copula; arrays of parameters are a batch."""
+
+    copula: Copula
+    margins: tuple[Any, Any]
+    size = 2
+
+    @classmethod
+    def of(cls, copula: Copula, marginals: tuple[Any, Any] | None) -> "Pair":
+        """Of a copula and two distributions of another library; None: uniform ones.
+
+        Raises TypeError for what is none of these, ValueError for distributions of vectors.
+
+        >>> from rcjax.copulas import Gumbel
+        >>> round(float(Pair.of(Gumbel(1.0), None).log_prob(jnp.array([0.2, 0.7]))), 4)
+        0.0
+        """
+        instance(copula, Copula, "copula")
+        if marginals is None:
+            return cls(copula, (Uniform(), Uniform()))
+        if not isinstance(marginals, tuple | list) or len(marginals) != 2:
+            raise TypeError(f"marginals must be a pair of distributions or None, not {what_it_is(marginals)}")
+        for margin in marginals:
+            if not all(hasattr(margin, name) for name in ("cdf", "log_prob", "batch_shape", "event_shape")):
+                raise TypeError(f"a marginal must be a distribution, not {what_it_is(margin)}")
+            if tuple(margin.event_shape):
+                raise ValueError(
+                    f"a marginal has event shape {tuple(margin.event_shape)}; it must be of single numbers"
+                )
+        return cls(copula, tuple(marginals))
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """What copula and margins broadcast to."""
+        shapes = map(jnp.shape, jax.tree.leaves(self.copula))
+        return np.broadcast_shapes(*shapes, *(tuple(margin.batch_shape) for margin in self.margins))
+
+    def log_prob(self, value: ArrayLike) -> jax.Array:
+        """log f(x) + log g(y) + log c(F(x), G(y)) of values (…, 2), broadcast against the batch.
+
+        Ranks are kept off 0 and 1 by what the float type resolves: 8 standard deviations of a normal margin in float64.
+        """
+        columns = jnp.moveaxis(jnp.asarray(value, jnp.result_type(float)), -1, 0)
+        rows = list(zip(self.margins, columns, strict=True))
+        u, v = (open_unit(margin.cdf(column)) for margin, column in rows)
+        return _log_density(self.copula, u, v) + sum(margin.log_prob(column) for margin, column in rows)
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws (*shape, *batch, 2), by inverting the conditional (Rosenblatt 1952)."""
+        u, p = open_unit(jax.random.uniform(key, (2, *shape, *self.batch_shape)))
+        ranks = u, _inverse_conditional(self.copula, u, p)
+        # TensorFlow Probability's name, and NumPyro's.
+        quantiles = (getattr(margin, "quantile", None) or margin.icdf for margin in self.margins)
+        return jnp.stack([quantile(rank) for quantile, rank in zip(quantiles, ranks, strict=True)], -1)
 
 
-def pair(copula: Copula, marginals: tuple[Any, Any] | None) -> chain.Chain:
-    """A copula and two margins, of another library or `Marginal`s, as a chain; None: uniform. Raises as `check_pair`.
-
-    >>> from rcjax.copulas import Gumbel
-    >>> round(float(chain.log_prob(pair(Gumbel(1.0), None), jnp.array([0.2, 0.7]))), 4)
-    0.0
-    """
-    check_pair(copula, marginals)
-    margins = (Uniform(), Uniform()) if marginals is None else marginals
-    joined = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], copula)
-    return chain.Chain(joined, tuple(_one_margin(margin) for margin in margins))
-
-
-def _one_margin(margin: Any) -> Any:
-    if isinstance(margin, Marginal):
-        return chain.map_marginal(lambda leaf, core: jnp.expand_dims(leaf, jnp.ndim(leaf) - core), margin)
-    return margin
+# Jitted, so that a derivative or a search is not traced at each call.
+_log_density = jax.jit(lambda copula, u, v: copula.log_density(u, v))
+_inverse_conditional = jax.jit(lambda copula, u, p: copula.inverse_conditional(u, p))

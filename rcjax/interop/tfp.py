@@ -7,8 +7,8 @@
 >>> pair.sample(3, seed=jax.random.key(0)).shape, pair.event_shape
 ((3, 2), TensorShape([2]))
 
-What log_prob is where marginals have point masses is said at the head of `rcjax.model.chain`. Releases up to 0.25 do
-not run on the JAX that rcjax needs; `tfp-nightly` does.
+What the log density of a model's point masses is, the head of `rcjax.model.chain` says. Releases up to 0.25 do not
+run on the JAX that rcjax needs; `tfp-nightly` does.
 """
 
 from typing import Any
@@ -20,11 +20,8 @@ import numpy as np
 from rcjax._base.checks import instance
 from rcjax._base.extras import how_to_install, required
 from rcjax.copulas import Copula
-from rcjax.interop import Uniform, check_pair, pair
-from rcjax.model import chain as chains
+from rcjax.interop import Pair, Uniform
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.chain import Chain
-from rcjax.model.marginals import Marginal
 
 try:
     tfp = required("tensorflow_probability.substrates.jax", extra="tfp")
@@ -33,68 +30,57 @@ except AttributeError as error:  # of a JAX that is newer than it
 tfb, tfd = tfp.bijectors, tfp.distributions
 
 
+class _Joint(tfd.Distribution):
+    """A distribution of vectors with the density and the draws of a pair or a chain, as a pytree."""
+
+    law: Any  # a pair, or a chain
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda others, fields: cls(*fields, **dict(others)))
+
+    def __getitem__(self, slices: Any) -> Any:
+        raise TypeError("a batch of copulas has no slices here: take a slice of their parameters")
+
+    @classmethod
+    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
+        return {}  # pytrees, of which the base class knows nothing
+
+    def _batch_shape(self) -> Any:
+        return self.law.batch_shape
+
+    def _batch_shape_tensor(self) -> Any:
+        return np.array(self.law.batch_shape, np.int32)
+
+    def _event_shape(self) -> Any:
+        return (self.law.size,)
+
+    def _event_shape_tensor(self) -> Any:
+        return np.array([self.law.size], np.int32)
+
+    def _sample_n(self, n: Any, seed: jax.Array) -> jax.Array:
+        return self.law.sample(seed, (int(n),))
+
+    def _log_prob(self, value: jax.Array) -> jax.Array:
+        return self.law.log_prob(value)
+
+
 def _flatten(distribution: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
     options = ("validate_args", "allow_nan_stats", "name")
     fields = tuple(value for name, value in distribution.parameters.items() if name not in options)
     return fields, tuple((name, distribution.parameters[name]) for name in options)
 
 
-class _ChainDistribution(tfd.Distribution):
-    """A chain of margins and copulas as a distribution of vectors, and as a pytree."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        jax.tree_util.register_pytree_node(cls, _flatten, lambda others, fields: cls(*fields, **dict(others)))
-
-    def _chain(self) -> Chain:
-        raise NotImplementedError
-
-    def _set_up(self, parameters: dict[str, Any], massed: bool, **options: Any) -> None:
-        parameters = {name: value for name, value in parameters.items() if name not in ("self", "__class__")}
-        super().__init__(
-            dtype=jnp.result_type(float),
-            reparameterization_type=tfd.NOT_REPARAMETERIZED if massed else tfd.FULLY_REPARAMETERIZED,
-            parameters=parameters,
-            **options,
-        )
-
-    def __getitem__(self, slices: Any) -> Any:
-        raise TypeError("a batch of copulas has no slices here: take a slice of their parameters")
-
-    def _batch_shape(self) -> Any:
-        return self._chain().batch_shape
-
-    def _batch_shape_tensor(self) -> Any:
-        return np.array(self._chain().batch_shape, np.int32)
-
-    def _event_shape(self) -> Any:
-        return (self._chain().size,)
-
-    def _event_shape_tensor(self) -> Any:
-        return np.array([self._chain().size], np.int32)
-
-    def _sample_n(self, n: Any, seed: jax.Array) -> jax.Array:
-        return chains.sample(self._chain(), seed, (int(n),))
-
-    def _log_prob(self, value: jax.Array) -> jax.Array:
-        return chains.log_prob(self._chain(), value)
-
-    def _default_event_space_bijector(self) -> Any:
-        if self.reparameterization_type == tfd.NOT_REPARAMETERIZED:
-            raise NotImplementedError("these values have point masses, which no transformation of the reals has")
-        return _entries([entry for margin in self._chain().margins for entry in _bijectors(margin)])
-
-
-class CopulaDistribution(_ChainDistribution):
+class CopulaDistribution(_Joint):
     """Pairs (x, y) with two marginals, joined by a copula.
 
     Args:
         copula: the copula; arrays of parameters are a batch.
-        marginals: two univariate distributions of TensorFlow Probability that have a `cdf` and a `quantile`, or a
-            model's `rcjax.model.marginals.Marginal`s; None: uniform ones, so that it is a distribution of ranks.
+        marginals: two univariate distributions of TensorFlow Probability that have a `cdf` and a `quantile`; None:
+            uniform ones, so that it is a distribution of ranks.
         validate_args, allow_nan_stats, name: as of every distribution of TensorFlow Probability.
 
-    Raises TypeError for what is neither.
+    Raises TypeError for what is neither, ValueError for distributions of vectors.
 
     >>> from rcjax.copulas import Gaussian
     >>> standard = tfd.Normal(0.0, 1.0)
@@ -110,21 +96,22 @@ class CopulaDistribution(_ChainDistribution):
         allow_nan_stats: bool = True,
         name: str = "CopulaDistribution",
     ) -> None:
-        parameters = dict(locals())
-        self.copula, self.marginals = copula, marginals
-        check_pair(copula, marginals)
-        massed = chains.have_masses(*(marginals or ()))
-        self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+        options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
+        parameters = {"copula": copula, "marginals": marginals, **options}
+        self.law = Pair.of(copula, marginals)
+        kind = jnp.result_type(float), tfd.FULLY_REPARAMETERIZED
+        super().__init__(*kind, parameters=parameters, **options)
 
-    @classmethod
-    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
-        return {}  # pytrees, of which the base class knows nothing
+    def _default_event_space_bijector(self) -> Any:
+        return _entries(
+            [
+                tfb.Sigmoid() if isinstance(margin, Uniform) else margin.experimental_default_event_space_bijector()
+                for margin in self.law.margins
+            ]
+        )
 
-    def _chain(self) -> Chain:
-        return pair(self.copula, self.marginals)
 
-
-class CascadeDistribution(_ChainDistribution):
+class CascadeDistribution(_Joint):
     """The calibrated confidences (φ_1 … φ_k) of a cascade through all models of a model, in their order.
 
     Args:
@@ -143,28 +130,19 @@ class CascadeDistribution(_ChainDistribution):
         allow_nan_stats: bool = True,
         name: str = "CascadeDistribution",
     ) -> None:
-        parameters = dict(locals())
-        self.model = model
+        options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
         instance(model, CascadeModel, "model")
-        massed = chains.have_masses(model.marginals)
-        self._set_up(parameters, massed, validate_args=validate_args, allow_nan_stats=allow_nan_stats, name=name)
+        self.model = model
+        kind = jnp.result_type(float), tfd.NOT_REPARAMETERIZED
+        super().__init__(*kind, parameters={"model": model, **options}, **options)
 
-    @classmethod
-    def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
-        return {}  # pytrees, of which the base class knows nothing
+    @property
+    def law(self) -> Any:
+        """The chain of the confidences."""
+        return self.model.chain
 
-    def _chain(self) -> Chain:
-        return chains.through(self.model.marginals, self.model.copulas)
-
-
-def _bijectors(margin: Any) -> list[Any]:
-    """From the reals to the support of each entry of a chain that is a margin's."""
-    if isinstance(margin, Uniform):
-        return [tfb.Sigmoid()]
-    if isinstance(margin, Marginal):
-        ends = jnp.moveaxis(jnp.asarray(margin.lowest), -1, 0), jnp.moveaxis(jnp.asarray(margin.highest), -1, 0)
-        return [tfb.Sigmoid(low, high) for low, high in zip(*ends, strict=True)]
-    return [margin.experimental_default_event_space_bijector()]
+    def _default_event_space_bijector(self) -> Any:
+        raise NotImplementedError("these values have point masses, which no transformation of the reals has")
 
 
 def _entries(bijectors: list[Any]) -> Any:

@@ -26,9 +26,9 @@ from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model import chain
 from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, margin_to_json, pairs
 from rcjax.model.calibration import Calibrator
+from rcjax.model.chain import Chain
 from rcjax.model.marginals import Marginal
 from rcjax.model.model_file import (
     ModelFile,
@@ -100,7 +100,7 @@ class CascadeModel(Fitted):
         >>> model.log_prob(confidence).shape, float(model.log_prob(confidence[0] - 1))
         ((3,), -inf)
         """
-        return chain.log_prob(self._chain(), confidence)
+        return self.chain.log_prob(confidence)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """(*shape, k) calibrated confidences drawn from the chain through all models, in their order.
@@ -111,7 +111,7 @@ class CascadeModel(Fitted):
         >>> rcjax.demo_model().sample(jax.random.key(0), (3, 2)).shape
         (3, 2, 5)
         """
-        return _sample(self.marginals, self.copulas, key, tuple(shape))
+        return self.chain.sample(key, tuple(shape))
 
     def sample_conditional(self, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """(*shape, …, k − m) confidences of the later models, where the first m have confidences (…, m).
@@ -126,10 +126,12 @@ class CascadeModel(Fitted):
         >>> draws.shape, bool((draws[:, 0].mean(0) < draws[:, 1].mean(0)).all())
         ((1000, 2, 4), True)
         """
-        return _sample_conditional(self.marginals, self.copulas, key, confidence, tuple(shape))
+        return self.chain.sample_conditional(key, confidence, tuple(shape))
 
-    def _chain(self) -> chain.Chain:
-        return chain.through(self.marginals, self.copulas)
+    @property
+    def chain(self) -> Chain:
+        """The chain of the confidences through all models, in their order."""
+        return Chain.through(self.marginals, self.copulas)
 
     @property
     def copula_table(self) -> list[dict[str, Any]] | None:
@@ -173,19 +175,6 @@ def _copula_in_words(copulas: Copula, place: int) -> str:
     values = {name: np.asarray(value) for name, value in vars(copulas).items()}
     inside = ", ".join(f"{name}={float(value[place] if value.ndim else value):.3g}" for name, value in values.items())
     return f"{type(copulas).__name__}({inside})"
-
-
-# Of the arrays alone: models of other names share what is compiled.
-@partial(jax.jit, static_argnames="shape")
-def _sample(marginals: Marginal, copulas: Copula, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return chain.sample(chain.through(marginals, copulas), key, shape)
-
-
-@partial(jax.jit, static_argnames="shape")
-def _sample_conditional(
-    marginals: Marginal, copulas: Copula, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...]
-) -> jax.Array:
-    return chain.sample_conditional(chain.through(marginals, copulas), key, confidence, shape)
 
 
 def _copulas_to_json(copulas: Any) -> dict[str, Any]:
@@ -287,7 +276,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     model = model_from_json(content)
     variation = np.float64(content["demo"]["length_variation"])
     for_confidence, *others = jax.random.split(jax.random.key(seed), 3)
-    uniform = np.asarray(jax.random.uniform(for_confidence, (2, len(model.models), 1, n)))
+    uniform = np.asarray(jax.random.uniform(for_confidence, (2, len(model.models), n)))
     columns = _draw(model, variation, others, *fill_up(uniform, axis=-1))
     logprob, correct, query_cost = (np.asarray(column)[:n] for column in columns)
     prices = {name: Price(**price) for name, price in (model.prices or {}).items()}
@@ -313,12 +302,12 @@ def _content() -> dict[str, Any]:
 def _draw(
     model: CascadeModel, variation: jax.Array, keys: list[jax.Array], uniform: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(n, k) log-probabilities, answers right or wrong, and costs, of uniform numbers (2, k, 1, n) and two more keys.
+    """(n, k) log-probabilities, answers right or wrong, and costs, of uniform numbers (2, k, n) and two more keys.
 
     What is drawn of a query depends on its row alone, so those that fill a log up change no other.
     """
     for_answer, for_length = keys
-    confidence = chain.from_uniform(chain.through(model.marginals, model.copulas), uniform)
+    confidence = model.chain.from_uniform(uniform)
     logprob = jax.vmap(Calibrator.inverse, in_axes=(0, 1), out_axes=1)(model.calibrators, confidence)
     correct = jax.random.bernoulli(for_answer, confidence)
     # The lognormal with this variance of its logarithm has the coefficient of variation asked for.

@@ -93,6 +93,8 @@ def test_log_densities_are_those_of_scipy_and_sum_to_one(model):
     odd = model.log_prob(np.array([[0.05, 0.5], [0.5, 1.01], [np.nan, 0.5]]))
     assert odd[:2].tolist() == [-np.inf, -np.inf]
     assert np.isnan(odd[2])
+    with pytest.raises(ValueError, match=r"value has shape \(3,\); its last axis must be the 2 models"):
+        model.log_prob(np.zeros(3))
 
 
 @pytest.mark.thorough
@@ -111,6 +113,27 @@ def test_draws_of_later_models_are_those_of_the_joint_law(model, draws):
         assert alone.mean() == pytest.approx(law @ values, abs=4.5 * deviation + 2e-4)
         mass = law[values == 0.6].item()
         assert (alone == 0.6).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / 4000))
+
+
+@pytest.mark.thorough
+def test_a_chain_of_three_is_made_of_its_pairs():
+    """p(1, 2, 3) · p(2) = p(1, 2) · p(2, 3), in masses and between; and draws lie in masses as often as that says."""
+    model = of_models(rcjax.demo_model(), np.arange(3))
+    draws = np.asarray(model.sample(jax.random.key(0), (N,)))
+    values = draws[:100]
+
+    def of(*places):
+        return np.asarray(of_models(model, np.array(places)).log_prob(values[:, places]))
+
+    np.testing.assert_allclose(np.asarray(model.log_prob(values)) + of(1), of(0, 1) + of(1, 2), rtol=1e-9, atol=1e-9)
+    ends = np.stack([model.marginals.lowest, model.marginals.highest])
+    cells = np.stack([ends[np.array(place), np.arange(3)] for place in np.ndindex(2, 2, 2)])
+    expected = np.append(np.exp(model.log_prob(cells)), 0.0) * N
+    expected[-1] = N - expected.sum()
+    counts = np.array([(draws == cell).all(1).sum() for cell in cells])
+    counts, often = np.append(counts, N - counts.sum()), expected >= 5
+    statistic = ((counts - expected)[often] ** 2 / expected[often]).sum()
+    assert stats.chi2(often.sum() - 1).sf(statistic) > 1e-4
 
 
 @pytest.mark.thorough

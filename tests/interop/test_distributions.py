@@ -1,5 +1,6 @@
-"""A copula with two marginals as a distribution of NumPyro and of TensorFlow Probability."""
+"""Copulas with two marginals, and the chain of a model, as distributions of NumPyro and of TensorFlow Probability."""
 
+import dataclasses
 import importlib
 import sys
 
@@ -12,9 +13,7 @@ from interop_libraries import NAMES, Library
 from scipy import stats
 
 import rcjax
-from rcjax.interop import pair
-from rcjax.model import chain
-from rcjax.model.marginals import Atoms, Marginal
+from rcjax.interop import Pair
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -25,11 +24,6 @@ REFERENCES = {
     rcjax.copulas.Gaussian(-0.6): references.GaussianCopula(-0.6),
 }
 POINTS = np.random.default_rng(0).normal(size=(40, 2)) * [1.0, 2.0] + [0.0, 1.0]
-MASSES = Marginal(0.1, 0.9, 0.2, 0.3, np.array([0.4, 0.6]), np.array([2.0, 5.0]), np.array([3.0, 1.5]))
-ATOMS = Marginal(
-    *(0.2, 1.0, 0.1, 0.15, np.array([0.5, 0.5]), np.array([2.0, 5.0]), np.array([3.0, 1.5])),
-    Atoms(np.array([0.5, 0.7, 1.0]), np.array([0.25, 0.2, 0.0])),
-)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -70,7 +64,7 @@ def test_a_bare_copula_is_a_distribution_of_ranks(library):
     expected = np.log(REFERENCES[rcjax.copulas.Frank(4.0)].pdf(inside))
     np.testing.assert_allclose(ranks.log_prob(inside), expected, rtol=1e-8)
     np.testing.assert_array_equal(ranks.log_prob(np.array([[-0.1, 0.5], [0.5, 1.1]])), [-np.inf, -np.inf])
-    assert np.isnan(chain.log_prob(pair(rcjax.copulas.Frank(4.0), None), np.array([np.nan, 0.5])))
+    assert np.isnan(Pair.of(rcjax.copulas.Frank(4.0), None).log_prob(np.array([np.nan, 0.5])))
 
 
 @pytest.mark.thorough
@@ -112,8 +106,7 @@ def test_a_distribution_is_a_pytree_with_gradients(library, margins):
 @pytest.mark.thorough
 def test_coordinates_without_bounds_cover_the_support(library, margins):
     x = np.array([[0.3, -0.4], [2.0, 1.0]])
-    smooth = Marginal(0.1, 0.9, 0.0, 0.0, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.array([3.0, 1.5]))
-    for marginals in (None, margins, (margins[0], smooth)):
+    for marginals in (None, margins, (margins[0], library.dist.Exponential(np.float64(2.0)))):
         distribution = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(2.0), marginals)
         forward, log_determinant = library.from_reals(distribution)
         jacobian = np.stack([jax.jacobian(forward)(row) for row in x])
@@ -121,30 +114,31 @@ def test_coordinates_without_bounds_cover_the_support(library, margins):
         assert np.isfinite(distribution.log_prob(forward(x))).all()
 
 
-def cell(copula, u, v):
-    """P(U in (u0, u1], V in (v0, v1]), by the reference's cdf."""
-    corners = [(u[i], v[j], (-1) ** (i + j)) for i in (0, 1) for j in (0, 1)]
-    return sum(
-        s * (copula.cdf([a, b]) if 0 < a < 1 and 0 < b < 1 else min(a, 1) * b if a == 1 or b == 1 else 0)
-        for a, b, s in corners
-    )
-
-
 @pytest.mark.thorough
-def test_masses_and_the_density_between_sum_to_one():
-    nodes, weights = np.polynomial.legendre.leggauss(80)
-    joint = pair(rcjax.copulas.Gumbel(2.5), (MASSES, ATOMS))
-    lines = []
-    for m in (MASSES, ATOMS):
-        x = (m.lowest + m.highest) / 2 + nodes * (m.highest - m.lowest) / 2
-        at = [m.lowest, m.highest, *([] if m.atoms is None else (0.5, 0.7))]
-        lengths = weights * (m.highest - m.lowest) / 2
-        lines.append((np.concatenate([x, at]), np.concatenate([lengths, np.ones(len(at))])))
-    (x, by_x), (y, by_y) = lines
-    density = np.exp(chain.log_prob(joint, np.stack(np.meshgrid(x, y, indexing="ij"), -1)))
-    assert by_x @ density @ by_y == pytest.approx(1.0, abs=2e-4)
-    # A value between masses and outside the support, and a mass of one beside a distribution of a library.
-    assert np.asarray(chain.log_prob(joint, np.array([[0.05, 0.5], [0.5, 1.01]]))).tolist() == [-np.inf, -np.inf]
+def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_moved(library):
+    log = rcjax.sample_log(96, seed=0)
+    model = rcjax.fit(log.select(log.models[:3]))
+    values = model.calibrate(log)
+    distribution = library.ours.CascadeDistribution(model)
+    np.testing.assert_array_equal(distribution.log_prob(values), model.log_prob(values))
+    draws = np.asarray(library.sample(distribution, 0, (20, 3)))
+    assert draws.shape == (20, 3, 3)
+    assert np.isfinite(distribution.log_prob(draws)).all()
+    with pytest.raises(NotImplementedError, match="these values have point masses"):
+        library.from_reals(distribution)
+
+    def total(copulas, marginals):
+        own = dataclasses.replace(model, copulas=copulas, marginals=marginals)
+        return library.ours.CascadeDistribution(own).log_prob(values).sum()
+
+    slopes = jax.jit(jax.grad(total, (0, 1)))(model.copulas, model.marginals)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+    h = 1e-6
+    step = np.array([h, 0.0, 0.0])
+    thetas = [dataclasses.replace(model.copulas, theta=model.copulas.theta + sign * step) for sign in (1, -1)]
+    difference = float(total(thetas[0], model.marginals) - total(thetas[1], model.marginals)) / 2 / h
+    assert float(slopes[0].theta[0]) == pytest.approx(difference, rel=1e-4)
+    assert float(slopes[0].theta[1]) == 0.0  # of a pair that are no neighbours
 
 
 def test_what_is_no_marginal_is_refused():
@@ -152,17 +146,14 @@ def test_what_is_no_marginal_is_refused():
         batch_shape, event_shape, cdf, log_prob = (), (2,), None, None
 
     for marginals, kind, message in (
-        ((MASSES,), TypeError, "marginals must be a pair of distributions or None, not a tuple"),
-        (MASSES, TypeError, "a pair of distributions"),
-        ((MASSES, 0.5), TypeError, "a marginal must be a distribution or a rcjax Marginal, not a float"),
-        ((MASSES, Vectors()), ValueError, r"event shape \(2,\); it must be of single numbers"),
+        ((Vectors(),), TypeError, "marginals must be a pair of distributions or None, not a tuple"),
+        ((0.5, Vectors()), TypeError, "a marginal must be a distribution, not a float"),
+        ((Vectors(), Vectors()), ValueError, r"event shape \(2,\); it must be of single numbers"),
     ):
         with pytest.raises(kind, match=message):
-            pair(rcjax.copulas.Gumbel(2.0), marginals)
+            Pair.of(rcjax.copulas.Gumbel(2.0), marginals)
     with pytest.raises(TypeError, match="copula must be a Copula"):
-        pair("gumbel", None)
-    with pytest.raises(ValueError, match=r"value has shape \(3,\); its last axis must be the 2 margins"):
-        chain.log_prob(pair(rcjax.copulas.Gumbel(2.0), None), np.zeros(3))
+        Pair.of("gumbel", None)
 
 
 @pytest.mark.parametrize(
