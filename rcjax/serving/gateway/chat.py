@@ -86,31 +86,19 @@ class Responder:
 def encoded(document: Mapping[str, Any]) -> bytes:
     """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line.
 
-    Raises ApiError for a model's answer that is nested too deep.
+    A number of a model's that JSON has not is null. Raises ApiError for an answer that is nested too deep.
     """
     try:
         try:
             text = _JSON.encode(document)
-        except ValueError:  # a number of a model's that JSON has not
-            text = _JSON.encode(_finite(document))
-    except RecursionError:
+        except ValueError:
+            text = _JSON.encode(json.loads(json.dumps(document), parse_constant=lambda _: None))
+    except (RecursionError, ValueError):
         raise ApiError(502, "malformed answer: nested too deep", "upstream_failed") from None
     return text.encode()
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-
-_MOST_BITS = 4096
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what is no number, for infinities, and for whole numbers of thousands of digits."""
-    if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    odd = isinstance(value, float) and not math.isfinite(value)
-    return None if odd or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else value
 
 
 @dataclass(slots=True)
@@ -300,14 +288,10 @@ def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: 
 
 def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice with as many log-probabilities as the client asks for."""
-    logprobs = choice.get("logprobs")
-    if not request.logprobs:
-        return {**choice, "logprobs": None}
-    if not isinstance(logprobs, Mapping):
-        return {**choice, "logprobs": logprobs}
-    top = request.top_logprobs
-    cut = {name: _tokens(logprobs[name], top) for name in ("content", "refusal") if name in logprobs}
-    return {**choice, "logprobs": {**logprobs, **cut}}
+    logprobs = choice.get("logprobs") if request.logprobs else None
+    if isinstance(logprobs, Mapping):
+        logprobs = {name: _tokens(tokens, request.top_logprobs) for name, tokens in logprobs.items()}
+    return {**choice, "logprobs": logprobs}
 
 
 def _tokens(tokens: Any, top: int) -> Any:
@@ -350,20 +334,13 @@ def chunks_of(whole: Mapping[str, Any], *, counted: bool) -> Iterator[dict[str, 
     shared = {name: value for name, value in whole.items() if name in _REPEATED}
     others = {name: value for name, value in whole.items() if name not in _REPEATED | _OWN}
     head = {**shared, "object": _CHUNK, **({"usage": None} if counted else {})}
-    said = [
-        {
-            **_EMPTY,
-            "index": choice.get("index", 0),
-            "delta": _delta(choice.get("message")),
-            "logprobs": choice.get("logprobs"),
-        }
-        for choice in whole["choices"]
-    ]
+    said, ends = [], []
+    for choice in whole["choices"]:
+        rest = {name: value for name, value in choice.items() if name not in ("message", "logprobs")}
+        first = {"delta": _delta(choice.get("message")), "logprobs": choice.get("logprobs")}
+        said.append({**_EMPTY, "index": rest.get("index", 0), **first})
+        ends.append({**_EMPTY, "index": 0, **rest})
     yield {**head, **others, "choices": said}
-    ends = [
-        {**_EMPTY, "index": 0, **{name: value for name, value in choice.items() if name not in ("message", "logprobs")}}
-        for choice in whole["choices"]
-    ]
     yield {**head, "choices": ends, "rcjax": whole["rcjax"]}
     if counted:
         yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}

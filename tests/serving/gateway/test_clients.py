@@ -1,4 +1,4 @@
-"""The client of OpenAI, changed by nothing but its base URL, calls policies and models of a gateway."""
+"""The client of OpenAI, changed by nothing but its base URL, calls policies and models by both interfaces."""
 
 import json
 import time
@@ -7,15 +7,17 @@ import openai
 import pytest
 from acting_models import FORM, ActingModels
 from chat_server import Response
+from gateway_service import SURE
 from openai import OpenAI
 from pydantic import BaseModel
 from response_clients import KEY, Sync
 
 QUESTION = [{"role": "user", "content": "A or B?"}]
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
-TOOLS = [
-    {"type": "function", "function": {"name": name, "strict": True, "parameters": AT}} for name in ("look", "listen")
-]
+FUNCTIONS = [{"name": name, "strict": True, "parameters": AT} for name in ("look", "listen")]
+CHAT_TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]
+TOOLS = {"chat.completions": CHAT_TOOLS, "responses": [{"type": "function", **function} for function in FUNCTIONS]}
+BREAKS_OFF = Response([{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True)
 
 
 class Letter(BaseModel):
@@ -27,64 +29,115 @@ def chat(service, **options):
     return Sync(service, "chat.completions", {"model": "policy", "messages": QUESTION}, **options)
 
 
+@pytest.fixture(params=TOOLS)
+def api(request):
+    return request.param
+
+
 @pytest.fixture
-def client(service):
-    return chat(service)
+def client(service, api):
+    return chat(service) if api == "chat.completions" else Sync(service)
 
 
-def text_of(chunks):
-    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+def text_of(answer):
+    return answer.output_text if hasattr(answer, "output") else answer.choices[0].message.content
+
+
+def calls_of(answer):
+    """(id, name, arguments) of the calls of tools."""
+    if hasattr(answer, "output"):
+        return [(call.call_id, call.name, json.loads(call.arguments)) for call in answer.output]
+    calls = answer.choices[0].message.tool_calls
+    return [(call.id, call.function.name, json.loads(call.function.arguments)) for call in calls]
 
 
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
 
 
 @pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
-def test_an_answer(client, service, unsure, model, asked):
+def test_an_answer(client, service, api, unsure, model, asked):
     service.server.behave.unsure = unsure
-    answer = client.create()
-    assert (answer.choices[0].message.content, answer.model, answer.choices[0].finish_reason) == ("B", model, "stop")
-    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (100 * asked, 101 * asked)
-    assert answer.model_extra["rcjax"]["models"] == ["small", "middle", "large"][:asked]
-    assert answer.choices[0].logprobs is None
-    chunks = client.events()
-    assert text_of(chunks) == "B"
-    assert {(chunk.model, chunk.usage) for chunk in chunks} == {(model, None)}
-    assert chunks[-1].choices[0].finish_reason == "stop"
-    whole = client.whole(stream_options={"include_usage": True})  # with the usage
-    assert (whole.choices[0].message.content, whole.model, whole.usage.total_tokens) == ("B", model, 101 * asked)
+    counted = {"stream_options": {"include_usage": True}} if api == "chat.completions" else {}
+    for answer in (client.create(), client.whole(**counted)):
+        assert (text_of(answer), answer.model) == ("B", model)
+        usage = answer.usage.to_dict()
+        tokens = [usage.get(name) for name in ("prompt_tokens", "input_tokens", "total_tokens")]
+        assert [count for count in tokens if count is not None] == [100 * asked, 101 * asked]
+        logprobs = answer.choices[0].logprobs if counted else answer.output[0].content[0].logprobs
+        assert not logprobs
+        ending = answer.choices[0].finish_reason if counted else answer.status
+        assert ending in ("stop", "completed")
+    assert client.create().model_extra["rcjax"]["models"] == ["small", "middle", "large"][:asked]
+    events = client.events()
+    if counted:
+        assert {(chunk.model, chunk.usage) for chunk in events} == {(model, None)}
+        assert "".join(choice.delta.content or "" for chunk in events for choice in chunk.choices) == "B"
 
 
 @pytest.mark.parametrize("model", ["policy", "large"])
-def test_calls_of_tools(client, model):
-    fields = {"model": model, "tools": TOOLS, "parallel_tool_calls": True}
+def test_calls_of_tools(client, service, api, model):
+    fields = {"model": model, "tools": TOOLS[api], "parallel_tool_calls": True}
     for answer in (client.create(**fields), client.whole(**fields)):
-        assert (answer.model, answer.choices[0].finish_reason) == ("large", "tool_calls")
-        calls = answer.choices[0].message.tool_calls
-        assert [(call.id, call.type, call.function.name) for call in calls] == [
-            (f"call_{name}", "function", name) for name in ("look", "listen")
-        ]
-        assert [json.loads(call.function.arguments) for call in calls] == [{"at": "é look"}, {"at": "é listen"}]
-        message = answer.choices[0].message.model_dump(exclude_none=True)
-        results = [{"role": "tool", "tool_call_id": call.id, "content": "seen"} for call in calls]
-        after = client.create(**fields, messages=[*QUESTION, message, *results])
-        assert after.choices[0].message.content == "B"
+        assert answer.model == "large"
+        expected = [(f"call_{name}", name, {"at": f"é {name}"}) for name in ("look", "listen")]
+        assert calls_of(answer) == expected
+        assert service.server.requests[-1]["tools"] == CHAT_TOOLS
+        if api == "chat.completions":
+            message = answer.choices[0].message.model_dump(exclude_none=True)
+            results = [{"role": "tool", "tool_call_id": call, "content": "seen"} for call, _, _ in expected]
+            assert text_of(client.create(**fields, messages=[*QUESTION, message, *results])) == "B"
 
 
-def test_answers_of_a_form(client, service):
-    answer = client.create(response_format={"type": "json_object"})
-    assert json.loads(answer.choices[0].message.content) == FORM
-    assert answer.model_extra["rcjax"]["not_judged"] == ["response_format"]
-    parsed = client.parse(response_format=Letter)
-    assert parsed.choices[0].message.parsed == Letter(**FORM)
-    schema = service.server.requests[-1]["response_format"]["json_schema"]
-    assert schema["schema"]["required"] == ["letter", "why"]
-    assert client.whole(response_format=Letter).choices[0].message.parsed == Letter(**FORM)
+def test_answers_of_a_form(client, service, api):
+    name = "response_format" if api == "chat.completions" else "text_format"
+    parsed = client.parse(**{name: Letter})
+    first = parsed.choices[0].message.parsed if api == "chat.completions" else parsed.output_parsed
+    assert first == Letter(**FORM)
+    assert parsed.model_extra["rcjax"]["not_judged"] == ["response_format"]
+    form = service.server.requests[-1]["response_format"]
+    assert (form["type"], form["json_schema"]["name"], form["json_schema"]["strict"]) == ("json_schema", "Letter", True)
+    assert form["json_schema"]["schema"]["required"] == ["letter", "why"]
+    assert json.loads(text_of(client.whole(**{name: Letter}))) == FORM
+
+
+@pytest.mark.parametrize(
+    ("asked", "top"),
+    [({"include": ["message.output_text.logprobs"]}, 0), ({"top_logprobs": 1}, 1)],
+)
+def test_log_probabilities_of_a_response(service, asked, top):
+    """As many as were asked for, though the policy asks the model for twenty."""
+    client = Sync(service)
+    for answer in (client.create(**asked), client.events(**asked)[-1].response):
+        (token,) = answer.output[0].content[0].logprobs
+        assert (token.token, token.logprob, token.bytes) == ("B", SURE, [66])
+        assert [one.token for one in token.top_logprobs] == ["B"][:top]
+        assert service.server.requests[-1]["top_logprobs"] == 20
+    deltas = [event for event in client.events(**asked) if event.type == "response.output_text.delta"]
+    assert [token.logprob for event in deltas for token in event.logprobs] == [SURE]
+
+
+def test_what_a_response_repeats(service):
+    asked = {
+        "instructions": "Be brief.",
+        "max_output_tokens": 9,
+        "metadata": {"a": "b"},
+        "reasoning": {"effort": "low"},
+        "temperature": 0.5,
+        "tools": TOOLS["responses"],
+        "tool_choice": "none",
+        "user": "me",
+    }
+    client = Sync(service)
+    for answer in (client.create(**asked), client.events(**asked)[0].response):
+        repeated = answer.to_dict()
+        assert {name: repeated[name] for name in asked} == asked
+        assert (repeated["store"], repeated["text"]) == (False, {"format": {"type": "text"}})
 
 
 @pytest.mark.parametrize("base", ["", "/", "/v1/"])
 def test_base_urls_as_people_write_them(service, base):
     assert chat(service, base_url=service.url + base).create().choices[0].message.content == "B"
+    assert Sync(service, base_url=service.url + base).create().output_text == "B"
     with OpenAI(api_key=KEY, base_url=service.url + base) as client:
         assert len([*client.models.list()]) == 4
 
@@ -114,24 +167,35 @@ def test_headers(service):
             assert [*streamed.iter_lines()][-2:] == ["data: [DONE]", ""]
 
 
-def failing(status=500, headers=None, **error):
-    return lambda request, _: Response({"error": {"message": "", **error}}, status, headers or {})
+def failing(status, headers=None, **error):
+    return lambda *_: Response({"error": {"message": "", **error}}, status, headers or {})
+
+
+ERRORS = [
+    (failing(400, code="context_length_exceeded"), openai.BadRequestError, 400, "context_length_exceeded"),
+    (failing(500), openai.InternalServerError, 502, "upstream_failed"),
+]
+
+
+def test_errors(client, service):
+    """A stream that breaks off is one, too, in place of an end."""
+    for behave, kind, status, code in ERRORS:
+        service.server.behave = behave
+        for ask in (client.create, client.events):
+            with pytest.raises(kind) as caught:
+                ask()
+            assert (caught.value.status_code, caught.value.code) == (status, code)
+            assert caught.value.type
+            assert caught.value.message
+    service.server.behave = lambda *_: BREAKS_OFF
+    with pytest.raises(openai.APIError, match="large: "):
+        client.events(model="large")
 
 
 def test_a_client_waits_as_long_as_it_is_told(service, monkeypatch):
-    """Where the upstream says so, and where the gateway has no place."""
     waits = []
     monkeypatch.setattr(time, "sleep", waits.append)
     limited = [failing(429, {"retry-after": "7"})] * 3
     service.server.behave = lambda *request: (limited.pop() if limited else ActingModels())(*request)
     assert chat(service, max_retries=1).create().choices[0].message.content == "B"
     assert waits == [7.0]
-
-
-def test_a_stream_that_breaks_off_is_an_error(client, service):
-    """What came is there, and then an error rather than an end."""
-    service.server.behave = lambda request, headers: Response(
-        [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True
-    )
-    with pytest.raises(openai.APIError, match="large: "):
-        client.events(model="large")
