@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from rcjax._base.wording import budget_between, count, figure, not_likeliest
+from rcjax._base.wording import budget_between, count, figure
 from rcjax.cli.console import Screen, busy, duration, make_table, share_done
 from rcjax.cli.import_ import models_table
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
@@ -287,8 +287,6 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
             screen.hang("note", f"{row['model']}: {what}")
         if row["unusable"] is not None:
             screen.hang("note", f"{row['model']}: {row['unusable']}")
-        if row["not_likeliest"]:
-            screen.hang("note", not_likeliest(row["model"], row["not_likeliest"], 1))
     cost = sum(row["cost"] for row in models)
     screen.hang("cost", f"at most ${figure(cost)}")
 

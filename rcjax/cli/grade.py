@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from decimal import Decimal
 from functools import partial
@@ -88,7 +88,7 @@ def grade(
     scale = {"score_max": grading.score_max, "whole": reference is not None}
     plan = Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
     with closing(AnswerFile(target)) as file:
-        asked, calls, counts = {}, None, {}
+        asked, calls = {}, None
         if shadow is not None:
             shadow.write(file)  # what the file does not hold yet
             asked |= shadow.questions
@@ -98,45 +98,34 @@ def grade(
         if reference is not None:
             asked = questions_against(file.answers, asked, reference)
         if shadow is not None:
-            calls, without = _gradable(answers.name, shadow, asked, reference, grading.graders)
-            counts = {"left_out": shadow.left_out, "not_graded": without}
+            by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in grading.graders or ())
+            calls = shadow.gradable(asked, reference, by_judge)
+            if not calls:
+                raise LogError(f"{answers.name}: nothing can be graded: left out are {_reasons(shadow.left_out)}")
         far = HowFar()
         manner = Manner(into, again, reference, calls, watch=far.note)
         with busy("grading", how_far=far), terminable():
             regraded, spent, notes = asyncio.run(with_setup(plan, partial(_grade, file, asked, manner)))
-        document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agree")}
-        document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes} | counts
-        document |= {} if regraded.apart is None else {"apart": regraded.apart}
+        document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
+        document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
+        document |= {} if shadow is None else {"left_out": shadow.left_out}
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
 
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
     """What can be learnt from in the log of a service; None if it is that of a run."""
-    from rcjax.collecting.answer_file import is_service_log, read_shadow_calls
+    from rcjax.collecting.answer_file import read_shadow_calls
     from rcjax.logs.errors import LogError
 
-    if is_service_log(answers):
-        return read_shadow_calls(answers)
+    shadow = read_shadow_calls(answers)
+    if shadow is not None:
+        return shadow
     if not answers.is_file():
         raise LogError(f"{answers} is missing: give the log that rcjax collect, or rcjax serve --log, has written")
     if out is not None:
         what = "goes with the log of a service: verdicts on that of rcjax collect go into it"
         raise typer.BadParameter(what, param_hint="--out")
     return None
-
-
-def _gradable(
-    name: str, shadow: ShadowCalls, asked: Mapping[str, Question], reference: str | None, graders: list[str] | None
-) -> tuple[Collection[str], dict[str, int]]:
-    """(the calls of a service whose answers can be graded; how many cannot be, by why)."""
-    from rcjax.logs.errors import LogError
-
-    by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in graders or ())
-    calls, without = shadow.gradable(asked, reference, by_judge)
-    if without and not calls:
-        reasons = "; ".join(f"{count(number, 'answer')} {why}" for why, number in without.items())
-        raise LogError(f"{name}: nothing can be graded: {reasons}")
-    return calls, without
 
 
 async def _grade(
@@ -158,23 +147,16 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     heading = f"{count(document['graded'], 'answer')} graded, {new}"
     screen.print(heading, style="bold")
     show_ungraded(screen, document["without_verdict"])
-    for why, number in document.get("not_graded", {}).items():
-        screen.hang("not graded", f"{count(number, 'answer')} {why}")
-    labelled = document["labelled"]
-    if labelled:
-        screen.hang("agreement", f"the grader {_agreement(document, labelled)}")
+    if document["labelled"]:
+        labels = f"{count(document['labelled'], 'label')} in correct"
+        screen.hang("agreement", f"the grader agrees with {percent(document['agreement'])} of the {labels}")
     screen.hang("note", *document["notes"])
     if document["spent"]:
         screen.hang("spent", f"${figure(document['spent'])} on judges")
     screen.hang("written", f"to {path}")
     if document.get("left_out"):
-        reasons = "; ".join(f"{number:,} {why}" for why, number in document["left_out"].items())
-        screen.hang("without", f"calls that cannot be learnt from: {reasons}")
+        screen.hang("left out", f"calls {_reasons(document['left_out'])}")
 
 
-def _agreement(document: Mapping[str, Any], labelled: int) -> str:
-    """How far a grader's verdicts are those of so many labels, in words."""
-    labels = f"the {count(labelled, 'label')} in correct"
-    if "apart" in document:
-        return f"is {percent(document['apart'])} of the full score away from {labels}, on average"
-    return f"agrees with {document['agree']:,} of {labels}, {percent(document['agree'] / labelled)}"
+def _reasons(left_out: Mapping[str, int]) -> str:
+    return "; ".join(f"{number:,} {why}" for why, number in left_out.items())

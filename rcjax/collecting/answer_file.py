@@ -13,6 +13,7 @@ import errno
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,9 +33,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
-
-#: Put aside on the disk, so that what was paid for can be written when it is full.
-_RESERVE = 1 << 20
 
 LOST = "the run ended while the call was under way: its cost is the most that it can be"
 
@@ -107,12 +105,8 @@ def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict
 
 
 def _require_file(path: Path) -> None:
-    """Refuse what is no file, and one with hard links: another run may write to it by another name, as locks go."""
     if path.is_dir() or is_stream(path):
         raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
-    if path.exists() and path.stat().st_nlink > 1:
-        advice = "remove that, or copy the file, and give the copy"
-        raise LogError(f"{path.name} has another name too (a hard link), by which others may write to it: {advice}")
 
 
 def require_call(row: Mapping[str, Any], where: str) -> None:
@@ -175,17 +169,13 @@ class AnswerFile:
         self._journal = self._locked()
         self._is_new = not self._real.exists()
         try:
-            _require_file(self._real)
             self.answers = read_answer_file(path)
             self._lines = LineFile(self._real)
         except BaseException:
             self._leave(done=not os.fstat(self._journal).st_size)
             raise
-        self.full: OSError | None = None
         self.lost = self._close_lost()
         os.ftruncate(self._journal, 0)
-        with suppress(OSError):  # a disk that is full already: the first line tells
-            os.write(self._journal, b" " * _RESERVE + b"\n")
 
     def _locked(self) -> int:
         """The file of calls under way, open and locked, which keeps other runs out until this one ends, however."""
@@ -239,19 +229,8 @@ class AnswerFile:
             os.write(self._journal, json.dumps({"ended": call}).encode() + b"\n")
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row. A full disk is noted in `full`, and what was put aside for it is used.
-
-        Raises OSError where even that does not help.
-        """
-        line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        try:
-            self._lines.append(line)
-        except OSError as problem:
-            if problem.errno not in (errno.ENOSPC, errno.EDQUOT, None):
-                raise
-            self.full = self.full or problem
-            os.ftruncate(self._journal, 0)
-            self._lines.append(line)
+        """Append a row. Raises OSError where the disk is full: in the next run the call counts as lost, at its most."""
+        self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
         self.answers.add(row)
         self._open.discard(row["call"])
 
@@ -299,8 +278,8 @@ class ShadowCalls:
     """As a file of answers has them, by the call's name: the first answer of each model to each shadow query."""
     questions: dict[str, Question] = field(default_factory=dict)
     """What was asked, by query, where the log tells."""
-    left_out: dict[str, int] = field(default_factory=dict)
-    """How many calls are not taken, by why."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many calls are not taken, or cannot be graded, by why."""
 
     def add(self, row: Mapping[str, Any], where: str) -> None:
         """Take a line of the log, if that can be. Raises LogError for one that no service writes."""
@@ -308,7 +287,7 @@ class ShadowCalls:
         reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _AGAIN)
         why = next((why for holds, why in reasons if holds), None)
         if why is not None:
-            self.left_out[why] = self.left_out.get(why, 0) + 1
+            self.left_out[why] += 1
             return
         said = row.get("answer")
         text = "" if not isinstance(said, str) or is_digest(said) else said
@@ -330,57 +309,49 @@ class ShadowCalls:
             if call not in file.answers.rows:
                 file.write(row)
 
-    def gradable(
-        self, questions: Mapping[str, Question], reference: str | None, by_judge: bool
-    ) -> tuple[frozenset[str], dict[str, int]]:
-        """(names of the calls whose answers can be graded, how many cannot be, by why).
+    def gradable(self, questions: Mapping[str, Question], reference: str | None, by_judge: bool) -> frozenset[str]:
+        """Names of the calls whose answers can be graded; others are left out.
 
         Args:
             questions: by query; with a reference those that it has answered (`questions_against`).
             reference: the model whose answers are the right ones, and are not graded; None for none.
             by_judge: whether a judge must see the questions.
         """
-        calls, without = set[str](), dict[str, int]()
+        calls = set[str]()
         for call, row in self.rows.items():
+            question = questions.get(row["query"])
             if row["model"] == reference:
                 continue
-            question = questions.get(row["query"])
-            why = None
             if reference is not None and question is None:
-                why = f"to queries without an answer of {reference} in the log"
+                self.left_out[f"to queries without an answer of {reference} in the log"] += 1
             elif not row["text"].strip():
-                why = "whose text is not in the log"
+                self.left_out["whose text is not in the log"] += 1
             elif by_judge and (question is None or not question.messages):
-                why = "to questions that are not in the log (rcjax serve --log-prompts writes them)"
-            if why is None:
-                calls.add(call)
+                self.left_out["to questions that are not in the log (rcjax serve --log-prompts writes them)"] += 1
             else:
-                without[why] = without.get(why, 0) + 1
-        return frozenset(calls), without
+                calls.add(call)
+        return frozenset(calls)
 
 
-def is_service_log(path: Path) -> bool:
-    """Whether a file is the log of a service, whose calls have no name."""
-    if is_stream(path) or not path.is_file():
-        return False
-    row = next((row for row, _ in _lines(path)), {})
-    return "call_log" in row and "call" not in row
-
-
-def read_shadow_calls(path: Path) -> ShadowCalls:
-    """The shadow calls of the log of a service.
+def read_shadow_calls(path: Path) -> ShadowCalls | None:
+    """The shadow calls of the log of a service, whose calls have no name; None for another file.
 
     Raises LogError where a line is none of a service, or no query went to all models.
     """
-    calls = ShadowCalls()
+    if is_stream(path) or not path.is_file():
+        return None
+    calls, first = ShadowCalls(), True
     for row, where in _lines(path):
+        if first and ("call_log" not in row or "call" in row):
+            return None
         if row.get("call_log") != VERSION:
             raise LogError(f"{where}: no call of a service: give the log as it was written")
         calls.add(row, where)
-    if not calls.rows:
+        first = False
+    if not first and not calls.rows:
         what = "no answer to a query that went to all models: let rcjax serve --shadow 5% write the log"
         raise LogError(f"{path.name}: {what}")
-    return calls
+    return None if first else calls
 
 
 def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:

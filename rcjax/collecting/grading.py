@@ -146,10 +146,8 @@ class Regrading:
     """Why grading has ended early."""
     labelled: int = 0
     """Answers with a verdict in a judge's column, and a label besides."""
-    agree: int = 0
-    """Those of them on which both say the same."""
-    apart: float | None = None
-    """How far verdict and label are apart on average, where some are scores; None if all are right or wrong."""
+    agreement: float | None = None
+    """Mean over these of 1 − |label − verdict|; None if there are none."""
     remarks: tuple[str, ...] = ()
     """What is to be said of the verdicts."""
 
@@ -256,7 +254,6 @@ def _regrading(
 ) -> Regrading:
     """What has changed between two states of rows."""
     both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
-    scored = any(is_score(row[column]) for row in both for column in (into, "correct"))
     without = sum(row.get(into) is None for row in now)
     return Regrading(
         graded=len(now) - without,
@@ -264,7 +261,6 @@ def _regrading(
         without=without,
         problem=problem,
         labelled=len(both),
-        agree=sum(row[into] == row["correct"] for row in both),
-        apart=sum(abs(row[into] - row["correct"]) for row in both) / len(both) if scored else None,
+        agreement=sum(1 - abs(row[into] - row["correct"]) for row in both) / len(both) if both else None,
         remarks=tuple(score_remarks(now, into)),
     )

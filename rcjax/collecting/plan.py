@@ -29,7 +29,7 @@ from rcjax.serving.completions import CallError, read_reply
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, prepared, without_schemas
 from rcjax.serving.usage import Usage
-from rcjax.signals import Check, Choice, Reply, SignalError
+from rcjax.signals import Check
 from rcjax.signals.records import is_check
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
@@ -69,8 +69,6 @@ class Abilities:
     """Money for the probe."""
     unusable: str | None = None
     """Why the log-probabilities that it tells cannot be used; None if they can, or it tells none."""
-    not_likeliest: int = 0
-    """Replies, of one, that give another choice than the likeliest."""
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -128,16 +126,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
         seconds=time.perf_counter() - start,
         cost=cost,
         unusable=reply.without_tokens,
-        not_likeliest=int(_differs(reply)),
     )
-
-
-def _differs(reply: Reply) -> bool:
-    """Whether a reply gives another choice than the likeliest."""
-    try:
-        return Choice(("A", "B")).read(reply).likeliest is not None
-    except SignalError:
-        return False
 
 
 _PROBE = "a probe of what the model can do, and no question of yours"

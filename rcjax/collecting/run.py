@@ -11,11 +11,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.wording import count, no_confidence, not_likeliest
+from rcjax._base.wording import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked, call, estimate
 from rcjax.collecting.grading import graded, score_remarks, with_cost
@@ -23,7 +23,7 @@ from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.oddities import summarise
+from rcjax.logs.oddities import summarise, tell_unread
 from rcjax.serving.call_log import ASKED_ANEW, has_failed
 
 
@@ -55,21 +55,16 @@ def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Ans
         answers: that there are. A row that does not tell something is taken to be right in it.
     """
     put = {q.query: {"system_digest": q.system_digest, "question_digest": q.digest} for q in questions}
+    ways = {asked.name: asked.record(questions[0]) for asked in models if questions}
     served = {asked.name: {"served": asked.respondent.settings.served} for asked in models}
-    ways = {asked.name: json.loads(asked.record(questions[0])) for asked in models if questions}
-    records: dict[str, Mapping[str, Any]] = {}
-    differing = []
+    record, differing = cache(json.loads), []
     for row in answers.answered.values():
         if row["query"] not in put:
             continue
-        if row["asked"] not in records:
-            records[row["asked"]] = json.loads(row["asked"])
-        then = _told(row, records[row["asked"]])
-        now = _told(served.get(row["model"], {}) | put[row["query"]], ways.get(row["model"], {}))
-        what = next(
-            (what for what, value in then.items() if None not in (value, now[what]) and now[what] != value), None
-        )
-        if what is not None:
+        then = _told(row, record(row["asked"]))
+        now = _told(served.get(row["model"], {}) | put[row["query"]], record(ways.get(row["model"], "{}")))
+        others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
+        if (what := next(others, None)) is not None:
             differing.append(Change(row, what, then[what], now[what]))
     return differing
 
@@ -93,15 +88,12 @@ def _shown(value: Any) -> str:
 
 def refuse(differing: Sequence[Change], path: Path) -> None:
     """Raise LogError where answers differ, with both sides of the first, how many there are, and what can be done."""
-    if not differing:
-        return
-    first = differing[0]
-    where = f"{path.name}, model {brief(first.row['model'])}, query {brief(first.row['query'])}"
-    what = f"its answers were asked for with the {first.what} {_shown(first.then)}, not {_shown(first.now)}"
-    kinds = Counter(change.what.partition(" of digest")[0] for change in differing)
-    several = ", ".join(f"{number:,} by the {kind}" for kind, number in kinds.items())
-    ways = "--again asks for them anew, another --out begins another log"
-    raise LogError(f"{where}: {what}; {count(len(differing), 'answer')} differ so ({several}): {ways}")
+    if differing:
+        first = differing[0]
+        where = f"{path.name}, model {brief(first.row['model'])}, query {brief(first.row['query'])}"
+        what = f"its answers were asked for with the {first.what} {_shown(first.then)}, not {_shown(first.now)}"
+        ways = "--again asks for them anew, another --out begins another log"
+        raise LogError(f"{where}: {what}; {count(len(differing), 'answer')} differ so: {ways}")
 
 
 def set_aside(answers: AnswerRows, differing: Iterable[Change]) -> AnswerRows:
@@ -189,7 +181,7 @@ class Run:
         self.interrupted = self.budget_spent = False
         self._grading: dict[str, str] = {}  # by the name of a grader, why it cannot work any more
         self._judged: set[str] = set()
-        self._problem: BaseException | None = None
+        self._problem: OSError | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
         for asked in models:
             self.tallies[asked.name] = Tally(len(self._waiting[asked.name]), asked.samples)
@@ -221,9 +213,9 @@ class Run:
             raise
         if self._problem is None:
             await self._grade_the_rest()
-            self.file.tidy()
-        if self._problem is not None or self.file.full is not None:
-            raise self._problem or self.file.full  # type: ignore[misc]
+        if self._problem is not None:
+            raise self._problem
+        self.file.tidy()
 
     def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[asked.name])
@@ -232,7 +224,7 @@ class Run:
     async def _work(self, asked: Asked, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[asked.name]
         for question, number in waiting:
-            if self.interrupted or self._problem is not None or self.file.full is not None:
+            if self.interrupted or self._problem is not None:
                 return
             try:
                 row = await call(asked, question, self.file, self.budget, number if self._numbered else None)
@@ -328,6 +320,8 @@ def collected(run: Run) -> dict[str, Any]:
     twisted = [
         not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
     ]
+    without = [row for row in rows if row["logprob"] is None]
+    unread = [f"{tell_unread(without)}; the last one: {without[-1]['error']}"] if without else []
     money = [f"{one.name}: {remark}" for one in run.models for remark in one.respondent.remarks]
     return {
         "models": models,
@@ -341,7 +335,7 @@ def collected(run: Run) -> dict[str, Any]:
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
         "grading": run.grading,
-        "notes": [*score_remarks(rows), *twisted, *_without_confidence(rows), *money],
+        "notes": [*score_remarks(rows), *twisted, *unread, *money],
         "out": str(run.file.path),
     } | ({"scored": True} if score_remarks(rows) else {})
 
@@ -373,14 +367,3 @@ def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> 
         }
         for name, tally in tallies.items()
     ]
-
-
-def _without_confidence(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which models gave answers without a confidence, in words; nothing if all have one."""
-    unread = [row for row in rows if row["logprob"] is None]
-    by_model: dict[str, list[Mapping[str, Any]]] = {}
-    for row in unread:
-        by_model.setdefault(row["model"], []).append(row)
-    labels = {name: [row["correct"] for row in some if row["correct"] is not None] for name, some in by_model.items()}
-    told = no_confidence((name, len(by_model[name]), len(right), sum(right)) for name, right in labels.items())
-    return [f"{told}; the last one: {unread[-1]['error']}"] if told else []

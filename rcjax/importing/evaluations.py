@@ -17,11 +17,12 @@ import polars as pl
 
 from rcjax._base.files import write_atomically
 from rcjax._base.tokens import Price, Tokens
-from rcjax._base.wording import count, no_confidence, not_likeliest
+from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.gathering import gather
 from rcjax.importing.lines import CHARACTERS, How, Line, unread
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, brief, listed
+from rcjax.logs.oddities import tell_unread
 from rcjax.logs.prices import (
     describe_caches,
     mend_all,
@@ -217,9 +218,10 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
         Counter(row["model"] for row in rows if kept(row))
         for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
     )
-    remarks = _unread(rows) + [
-        not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]
-    ]
+    unread = [row for row in rows if row["logprob"] is None]
+    why = Counter(row["error"] if row.get("unread") else "the files have none" for row in unread)
+    remarks = [f"{tell_unread(unread)} ({_reasons(why)})"] if unread else []
+    remarks += [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
     remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         word = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
@@ -236,19 +238,6 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
             f"scores from 0 to 1{by} are in the column score{whole}; {half} in their place for right and wrong"
         )
     return remarks
-
-
-def _unread(rows: Sequence[Line]) -> list[str]:
-    """How many answers of which models lack a confidence, how many of them are right, and why."""
-    by_model: dict[str, list[float | None]] = {}
-    why: Counter[str] = Counter()
-    for row in rows:
-        if row["logprob"] is None:
-            by_model.setdefault(row["model"], []).append(row["correct"])
-            why[row["error"] if row.get("unread") else "the files have none"] += 1
-    labels = {model: [label for label in every if label is not None] for model, every in by_model.items()}
-    said = no_confidence((model, len(by_model[model]), len(those), sum(those)) for model, those in labels.items())
-    return [] if said is None else [f"{said} ({_reasons(why)})"]
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:

@@ -6,13 +6,13 @@ Answers that are missing, or have a label, by chance tell of all others; those t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from rcjax._base.wording import figure
+from rcjax._base.wording import figure, no_confidence
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 if TYPE_CHECKING:
@@ -138,3 +138,16 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
 def _mean_cost(costs: pl.Series) -> float:
     paid = costs.filter(costs > 0)
     return float((paid if len(paid) else costs).mean())  # type: ignore[arg-type]
+
+
+def tell_unread(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Which models gave so many answers without a confidence, and how many are right, in words; None if there are none.
+
+    Args:
+        rows: these answers, each with its `model` and `correct`, which is None if it has no label.
+    """
+    labels: dict[str, list[Any]] = {}
+    for row in rows:
+        labels.setdefault(row["model"], []).append(row["correct"])
+    known = {model: [label for label in every if label is not None] for model, every in labels.items()}
+    return no_confidence((model, len(labels[model]), len(those), sum(those)) for model, those in known.items())

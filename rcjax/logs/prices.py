@@ -80,7 +80,7 @@ def too_small(prices: Mapping[str, Price]) -> str | None:
     'if it is meant per token, write 0.1'
     """
     for model, price in prices.items():
-        for side, money in zip(PRICES, price[:2], strict=False):
+        for side, money in zip(PRICES, map(float, price[:2]), strict=False):
             if 0 < money < _LEAST_LIKELY:
                 what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
                 unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)

@@ -1,6 +1,5 @@
 """The file of a run: full disks, lines cut off, calls lost; and two runs on it: whoever has it first has it alone."""
 
-import errno
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import pytest
 from chat_server import served
 from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
 
-from rcjax._base.files import LineFile
 from rcjax.collecting import answer_file
 from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file
 from rcjax.logs.errors import LogError
@@ -143,18 +141,6 @@ def test_of_two_processes_one_works_and_no_money_is_forgotten(tmp_path, monkeypa
     assert all(row["correct"] is not None for row in rows)
 
 
-def test_a_log_with_a_hard_link_is_refused(tmp_path):
-    """Locks go by names: a run by the other name wrote to the same file."""
-    file = AnswerFile(tmp_path / "a.jsonl")
-    os.link(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
-    try:
-        with pytest.raises(LogError, match=r"b\.jsonl has another name too \(a hard link\)"):
-            AnswerFile(tmp_path / "b.jsonl")
-    finally:
-        file.close()
-    assert [path.name for path in tmp_path.glob("*.under-way")] == []
-
-
 def row(call, **more):
     """What `collect` writes for a call that was answered."""
     answer = {
@@ -172,30 +158,6 @@ def row(call, **more):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "answers.jsonl"
-
-
-def test_a_full_disk_takes_what_was_put_aside_for_it(path, monkeypatch):
-    file = AnswerFile(path)
-    aside = file.under_way.stat().st_size
-    append, full = LineFile.append, []
-
-    def no_space(self, line):
-        if not full:
-            full.append(file.under_way.stat().st_size)
-            os.write(self._file, line[:20])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        append(self, line)
-
-    monkeypatch.setattr(LineFile, "append", no_space)
-    file.begin("a", "q", "m", Decimal(1))
-    file.write(row("a"))
-    assert aside >= 1 << 20
-    assert full[0] > aside
-    assert file.full.errno == errno.ENOSPC
-    assert file.under_way.stat().st_size == 0
-    file.close()
-    held = read_answer_file(path)
-    assert (list(held.rows), held.broken) == (["a"], 1)
 
 
 def test_a_call_that_was_lost_counts_at_its_most(path):

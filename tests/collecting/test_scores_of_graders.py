@@ -153,7 +153,7 @@ def test_a_judge_with_a_scale_beside_labels(place):
     document, rows = json.loads(result.stdout), answers(place)
     assert all(row["judged"] == (True if row["correct"] else 0.4) for row in rows)
     wrong = sum(not row["correct"] for row in rows)
-    assert document["apart"] == pytest.approx(0.4 * wrong / len(rows))
+    assert document["agreement"] == pytest.approx(1 - 0.4 * wrong / len(rows))
     assert "scores from 0 to 1 are in the column judged" in document["notes"]
     assert refused.exit_code == 2
     assert "goes without --reference" in refused.stderr
