@@ -25,7 +25,7 @@ from rcjax.frontier.points import Outcomes, Points, PointStatus
 from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies, asked_at_all
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import Cut, best_cascades, crossing, gain_tolerance
-from rcjax.solving.objective import Tables, arrivals, build_tables, evaluate, tally
+from rcjax.solving.objective import Tables, arrivals, build_tables, evaluate
 from rcjax.solving.paper import best_cascades_paper
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import Grid
@@ -344,5 +344,7 @@ def evaluate_intervals(
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
     deferred = to(action[tables.left], weights[tables.left], tables.right)
     density = arrivals(tables, first, deferred, tables.kernel)
-    refused = to(action, weights, np.full(k, ABSTAIN)) if refusing else None
-    return tally(tables, density, to(action, weights, np.arange(k)), refused)
+    answered = to(action, weights, np.arange(k))
+    wrong, cost = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
+    refused = (to(action, weights, np.full(k, ABSTAIN)) * density).sum() if refusing else jnp.zeros_like(wrong)
+    return Outcomes(wrong, tables.cost @ cost, refused)

@@ -151,7 +151,7 @@ def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
-def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> Cut:
+def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
     """The cuts (N, L, k) of every path at every λ, the best one among them or not: by one backward pass.
 
     Cuts are chosen as if all queries reached every model, which is the optimum wherever answering gains on deferring as
@@ -161,10 +161,9 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: ja
         tables: the quadrature of the model.
         lam: (L,) in errors per unit of money.
         plan: the paths.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
     everyone = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
-    _, stop, cuts, _ = _backward(tables, lam, plan, everyone, refusal)
+    _, stop, cuts, _ = _backward(tables, lam, plan, everyone, None)
     step = plan.cuts[plan.ends]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:

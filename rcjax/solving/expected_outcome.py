@@ -1,4 +1,4 @@
-"""What cascades do at given thresholds, path by path, by a fitted model or several."""
+"""What cascades do at given thresholds, path by path, by a fitted model."""
 
 import dataclasses
 import itertools
@@ -12,20 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import in_pieces, part, stack
+from rcjax._core.batching import in_pieces, part
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
 from rcjax.model.calibrated import pairs
-from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontiers import lay_out_problem
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
-from rcjax.solving.paths import CascadePlan, check_cascade
-from rcjax.solving.translation import check_alike, stacked, translate
+from rcjax.solving.paths import check_cascade
 
 #: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
 #: number of rows; of the many, the integrands of a piece fit into a CPU's caches.
@@ -224,101 +222,48 @@ def _expected(
     def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcome:
         u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
         refused = None if refusal is None else jax.vmap(Marginal.cdf)(marginals, refusal)
-        links, first, members = jnp.ones(m - 1, bool), jnp.zeros((), int), jnp.ones(m, bool)
-        return outcome_of_cuts(tables, u, links, first, members, chain=chain, above=above, refused=refused)
+        links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
+        return outcome_of_cuts(tables, u, links, first, chain=chain, above=above, refused=refused)
 
     return jax.vmap(single)(cuts, refusals)
 
 
-def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -> Outcome:
-    """What the policies of a frontier do, path by path, under a fitted model or several: arrays (L, …), or (L, M, …).
+def outcomes(frontier: Frontier) -> Outcome:
+    """What the policies of a frontier do, path by path, under its model: arrays (L, …).
 
-    Thresholds are those of `frontier.model`; another fitted model is told the raw confidences that they cut. So what
-    `minimise` takes as objective can be computed for any cascades, such as those of `solve_frontier`.
+    So what `minimise` takes as objective can be computed for any cascades, such as those of `solve_frontier`.
 
     Args:
-        model: a fitted model, or a list of M fits of the same models.
         frontier: of cascades, L of them.
 
-    Raises ValueError for adaptive policies, such that compare answers or pass on a share of some queries, and for
-    models that differ.
+    Raises ValueError for adaptive policies, and such that compare answers.
 
     >>> import rcjax
-    >>> model = rcjax.demo_model()
-    >>> frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0])
-    >>> outcome = outcomes(model, frontier)
+    >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[100.0, 1000.0])
+    >>> outcome = outcomes(frontier)
     >>> outcome.error.shape, bool(abs(outcome.cost - frontier.cost).max() < 1e-9)
     ((2,), True)
     """
-    models = listed(model)
-    policies = frontier.policies.on_host()
-    if policies.thresholds is None or policies.agreements is not None:
-        raise ValueError("frontier must hold cascades with one threshold per model that do not compare answers")
-    every = [frontier.model, *models]
-    check_alike(every)
-    calibrators, marginals = stacked(every)
-    own, marginals = part((calibrators, marginals), slice(1, None))
-    levels = policies.thresholds, policies.members, policies.refusals
-    outcome = _exact(tables_of(models, marginals), part(calibrators, 0), own, levels)
-    return outcome if isinstance(model, Sequence) else without_models(outcome)
+    model, policies = frontier.model, frontier.policies.on_host()
+    if policies.thresholds is None or policies.agreements is not None or not isinstance(model, CascadeModel):
+        raise ValueError(
+            "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
+        )
+    tables = lay_out_problem(model, None, "exact", None).tables
+    return _of_rows(tables, (policies.thresholds, policies.members, policies.refusals))
 
 
-def tables_of(models: Sequence[CascadeModel], marginals: Marginal, plan: CascadePlan | None = None) -> Tables:
-    """(M,) the quadrature of fitted models with these marginals (M, k), for the pairs of a plan; None: for all."""
-    models = [dataclasses.replace(one, marginals=part(marginals, m)) for m, one in enumerate(models)]
-    return stack([lay_out_problem(one, plan, "exact", None).tables for one in models])
+@compiled
+def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
+    """(L, …) what cascades do by their (thresholds, members, refusals or None), each (L, k)."""
+    left, right = tables.left, tables.right
 
-
-def listed(model: CascadeModel | Sequence[CascadeModel]) -> list[CascadeModel]:
-    """One fitted model, or several, as a list; ValueError for none at all."""
-    models = [model] if isinstance(model, CascadeModel) else list(model)
-    if not models:
-        raise ValueError("model must be a fitted model or a list of at least one")
-    return models
-
-
-def without_models(outcome: Outcome) -> Outcome:
-    """What a cascade does under one fitted model, of what it does under the first of several: (…, M, k) → (…, k)."""
-    first = jax.tree.map(lambda leaf: leaf[..., 0, :], dataclasses.replace(outcome, smoothing=outcome.asked))
-    return dataclasses.replace(first, smoothing=outcome.smoothing)
-
-
-def exact_outcomes(
-    tables: Tables,
-    reference: Calibrator,
-    calibrators: Calibrator,
-    policies: tuple[jax.Array, jax.Array, jax.Array | None],
-) -> Outcome:
-    """What cascades do by their thresholds, (L, M, k), with Q in closed form above the thresholds.
-
-    Args:
-        tables: (M,) the quadrature of each fitted model.
-        reference: (k,) the calibrators on whose scale the thresholds are.
-        calibrators: (M, k) those of the fitted models.
-        policies: (L, k) thresholds, members, and refusals or None.
-    """
-    left, right = tables.left[0], tables.right[0]
-    same = (left[:, None] == left) & (right[:, None] == right)
-    once = ~(same & np.tri(len(left), k=-1, dtype=bool)).any(1)  # a plan repeats pairs to fill up its axis
-
-    def single(thresholds: jax.Array, members: jax.Array, refusals: jax.Array | None) -> Outcome:
+    def single(policy: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
+        thresholds, members, refusals = policy
         asked_so_far = jnp.cumsum(members)
-        links = once & members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
+        links = members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
+        u, _, above = jax.vmap(Marginal.profile)(tables.marginals, jnp.where(members, thresholds, ALWAYS_ANSWER))
+        refused = None if refusals is None else jax.vmap(Marginal.cdf)(tables.marginals, refusals)
+        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, refused=refused)
 
-        def under(tables: Tables, calibrators: Calibrator) -> Outcome:
-            def translated(levels: jax.Array) -> jax.Array:
-                own = jnp.where(members, levels, ALWAYS_ANSWER)
-                return jax.vmap(translate)(reference, calibrators, tables.marginals, own)
-
-            u, _, above = jax.vmap(Marginal.profile)(tables.marginals, translated(thresholds))
-            refused = None if refusals is None else jax.vmap(Marginal.cdf)(tables.marginals, translated(refusals))
-            first = jnp.argmax(members)
-            return outcome_of_cuts(tables, u, links, first, members, above=above, refused=refused)
-
-        outcome = jax.vmap(under)(tables, calibrators)
-        return dataclasses.replace(outcome, smoothing=jnp.zeros((), tables.cost.dtype))
-
-    return jax.vmap(single)(*policies)
-
-
-_exact = compiled(exact_outcomes)
+    return jax.vmap(single)(policies)

@@ -150,6 +150,12 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
     return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
 
 
+def evaluate_optima(problem: Problem, optima: Optima) -> Solutions:
+    """Cascades at given cuts with their thresholds, and what is to be expected of them, on the host."""
+    tables, plan, chain, refusal = problem
+    return _in_batches(problem, lambda some: _evaluate(tables, some, plan, chain, refusal is not None), optima)
+
+
 def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
     """The solutions of arrays of numpy's with leading axes (L, …), on the host: as many at a time as memory allows."""
     size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(len(jax.tree.leaves(queries)[0]))))
@@ -201,15 +207,11 @@ def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
     def between(ranks: np.ndarray) -> np.ndarray:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
-    def evaluate(optima: Optima) -> Solutions:
-        refusing = problem.refusal is not None
-        return _evaluate(problem.tables, optima, problem.plan, problem.chain, refusing)
-
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
     optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
-    return _in_batches(problem, evaluate, optima)
+    return evaluate_optima(problem, optima)
 
 
 def _merge(solved: Solutions, extra: Solutions) -> Solutions:

@@ -1,39 +1,40 @@
 """Policies that are best by an objective of one's own, which need not add up along a cascade: by gradient.
 
-Where error and cost add up, Bellman's equation gives the optimum (`rcjax.solving.bellman`). A worst case over several
-fitted models, a capped cost, a quantile of the seconds or fairness between models does not add up. Such an objective is
-a function of what a cascade does, which is differentiable in its cuts.
+Where error and cost add up, Bellman's equation gives the optimum (`rcjax.solving.bellman`). A capped cost, a quantile
+of the seconds or fairness between models does not add up. Such an objective is a function of what a cascade does, which
+is differentiable in its cuts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.checks import what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, part
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.points import Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
+from rcjax.frontier.points import PointStatus, check_lam, lam_range
 from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.expected_outcome import listed, tables_of, without_models
+from rcjax.solving.at_lambda import Optima
+from rcjax.solving.bellman import Cut
+from rcjax.solving.frontiers import evaluate_optima, lay_out_problem
 from rcjax.solving.objective import Outcome
 from rcjax.solving.outcome_search import (
     TOGETHER,
     Candidate,
-    Goal,
+    Objective,
     OutcomeProblem,
     Start,
     improve,
     propose,
-    settle,
     tolerance,
     weigh,
 )
-from rcjax.solving.paths import CascadePlan, candidate_paths, make_plan
-from rcjax.solving.translation import check_alike, stacked
+from rcjax.solving.paths import candidate_paths, make_plan
 
 #: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
 WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
@@ -52,12 +53,11 @@ _FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programs 
 
 def minimise(
     objective: Callable[..., Any],
-    model: CascadeModel | Sequence[CascadeModel],
+    model: CascadeModel,
     cascades: Search = "all",
     *,
     lam: Any,
     starts: int = 4,
-    abstain_price: float | None = None,
 ) -> Frontier:
     """The policies that minimise an objective of your own, for each λ, as a frontier: by gradient.
 
@@ -84,22 +84,16 @@ def minimise(
     Args:
         objective: `objective(outcome, lam)`, one real number; called with arrays that JAX traces. It is known again by
             identity: the same function a second time compiles nothing.
-        model: a fitted model; or a list of M fits of the same models, such as of several logs. Then every array of the
-            outcome has a leading axis M, and thresholds are those of the first, by which a policy calibrates: the
-            others are told the raw confidences that they cut.
+        model: the fitted model.
         cascades: "all" subcascades, the "full" one, or a list of cascades, as `solve_frontier` takes them.
         lam: (L,) the λ, at least 0, which the objective is told one by one; what they mean is up to it.
         starts: descents for every λ and cascade.
-        abstain_price: with one, the last model of a cascade may also refuse to answer. The objective sees
-            `outcome.refused`, and is to price it; this price, in errors, is that of the additive objectives, and of
-            `Frontier.policy`.
 
-    In the frontier, error, cost and abstention are means over the fitted models; `status` tells for each λ whether the
-    slope vanished. `frontier.point(i)` is the policy of the i-th λ, and `frontier.policy(budget=…)` picks one by error
-    and cost. Needs `pip install 'rcjax[objectives]'`.
+    In the frontier `status` tells for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
+    λ, and `frontier.policy(budget=…)` picks one by error and cost. Needs `pip install 'rcjax[objectives]'`.
 
     Raises ValueError for an objective that does not return one real number, for λ that are negative, none or not
-    finite, unknown models, cascades without a threshold to choose, and fits of different models.
+    finite, unknown models, and cascades without a threshold to choose.
 
     >>> import rcjax
     >>> model = rcjax.demo_model()
@@ -112,43 +106,29 @@ def minimise(
     >>> frontier.point(1).models
     ('llama3.2-1b', 'llama3.1-70b')
     """
-    models, prices = listed(model), check_lam(lam)
-    check_alike(models)
-    price = check_abstain_price(abstain_price)
-    refusal = refusal_at(price, models[0].cost.dtype)
-    plan, count = _plan(models[0].models, cascades, refusal is not None)
-    required("optax", extra="objectives")
-    goal = Goal(objective, isinstance(model, Sequence))
-    starts = min(whole(starts, "starts", 1), _PRICES)
-    fits = stacked(models)
-    lowest_to_highest = lam_range(np.asarray(models[0].cost, float)[np.asarray(plan.members)[-1]], _PRICES)
-    problem, proposed = propose(
-        tables_of(models, fits[1], plan), fits, plan, lowest_to_highest.astype(prices.dtype), refusal, count
-    )
-    _check_objective(goal, proposed.outcome)
-    chosen, status = _search(goal, problem, proposed, prices.astype(models[0].cost.dtype), starts)
-    policies, figures = settle(problem, fits, chosen)
-    points = jax.device_get(Points(prices, status, figures, policies))
-    return make_frontier(models[0], points, search="minimised", abstain_price=price)
-
-
-def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[CascadePlan, int]:
-    """The cascades that compete, and how many; ValueError where no model of them has anything to decide."""
-    paths = candidate_paths(names, cascades)
+    prices = check_lam(lam)
+    paths = candidate_paths(model.models, cascades)
     if paths is None:
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
-    if not refusing and max(map(len, paths)) < 2:
-        raise ValueError(
-            f"cascades: {names[paths[0][0]]} alone has no threshold to choose: name a cascade of two models or more"
-        )
-    return make_plan(paths, len(names)), len(paths)
+    if max(map(len, paths)) < 2:
+        alone = model.models[paths[0][0]]
+        raise ValueError(f"cascades: {alone} alone has no threshold to choose: name a cascade of two models or more")
+    required("optax", extra="objectives")
+    plan, starts = make_plan(paths, len(model.models)), min(whole(starts, "starts", 1), _PRICES)
+    additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _PRICES)
+    layout = lay_out_problem(model, plan, "exact", None)
+    problem, proposed = propose(layout.tables, plan, additive.astype(prices.dtype), len(paths))
+    _check_objective(objective, proposed.outcome)
+    chosen, status = _search(objective, problem, proposed, prices.astype(model.cost.dtype), starts)
+    cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
+    points = evaluate_optima(layout, Optima(prices, chosen.path, jax.device_get(cut), status))
+    return make_frontier(model, points, search="minimised")
 
 
-def _check_objective(goal: Goal, outcomes: Outcome) -> None:
+def _check_objective(objective: Objective, outcomes: Outcome) -> None:
     """ValueError where the objective does not give one number."""
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
-    argument = one if goal.several else jax.eval_shape(without_models, one)
-    value = jax.eval_shape(goal.objective, argument, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
+    value = jax.eval_shape(objective, one, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not np.issubdtype(value.dtype, np.floating):
         raise ValueError(
             f"objective must return one real number that has a slope, not {what_it_is(value)}: take a sum, a mean, or "
@@ -157,18 +137,18 @@ def _check_objective(goal: Goal, outcomes: Outcome) -> None:
 
 
 def _search(
-    goal: Goal, problem: OutcomeProblem, proposed: Candidate, lam: np.ndarray, starts: int
+    objective: Objective, problem: OutcomeProblem, proposed: Candidate, lam: np.ndarray, starts: int
 ) -> tuple[Candidate, np.ndarray]:
     """(the best candidates (L,), their statuses (L,)).
 
     Args:
-        goal: what is minimised.
+        objective: what is minimised.
         problem: what every λ shares.
         proposed: (C,) the candidates that are there already.
         lam: (L,).
         starts: how many descents there are for each λ and cascade.
     """
-    value = np.asarray(weigh(goal, proposed.outcome, lam), float)
+    value = np.asarray(weigh(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
     proposed = jax.device_get(proposed)
     rows = _starting_rows(value, proposed.path, starts)  # (L, N, S)
@@ -176,12 +156,12 @@ def _search(
     rows = rows.reshape(-1)
     start = Start(proposed.ranks[rows], proposed.path[rows], lam[price], scale[price])
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
-    reached, _ = _descend(goal, problem, start, together, settling=False)
+    reached, _ = _descend(objective, problem, start, together, settling=False)
     everything = jax.tree.map(lambda *leaves: np.concatenate(leaves), proposed, reached)
     # What a descent at one λ comes to is a candidate at every other.
-    best = part(everything, np.asarray(weigh(goal, everything.outcome, lam)).argmin(1))
-    settled, slope = _descend(goal, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
-    before, after = (np.diagonal(np.asarray(weigh(goal, some.outcome, lam), float)) for some in (best, settled))
+    best = part(everything, np.asarray(weigh(objective, everything.outcome, lam)).argmin(1))
+    settled, slope = _descend(objective, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
+    before, after = (np.diagonal(np.asarray(weigh(objective, some.outcome, lam), float)) for some in (best, settled))
     better = after < before
     chosen = part(
         jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)
@@ -214,11 +194,11 @@ def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarr
 
 
 def _descend(
-    goal: Goal, problem: OutcomeProblem, start: Start, together: int, settling: bool
+    objective: Objective, problem: OutcomeProblem, start: Start, together: int, settling: bool
 ) -> tuple[Candidate, np.ndarray]:
     """`improve` of any number of starts, so many together, on the host."""
     widths = np.asarray(WIDTHS, start.lam.dtype)
-    return in_pieces(lambda some: improve(goal, problem, some, widths, np.asarray(settling)), start, together)
+    return in_pieces(lambda some: improve(objective, problem, some, widths, np.asarray(settling)), start, together)
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:

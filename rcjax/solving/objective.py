@@ -14,7 +14,7 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 import dataclasses
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -115,107 +115,13 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
 
 
-def tally(tables: Tables, density: jax.Array, answered: jax.Array, refused: jax.Array | None = None) -> Outcomes:
-    """What is expected of a query, from the densities of those that reach each model.
-
-    Args:
-        tables: the quadrature of the model.
-        density: (k, G) the densities a_j.
-        answered: (k, G) the part of each node's weight that is answered.
-        refused: (k, G) the part that is refused; None if no model may refuse.
-    """
-    correct = (answered * tables.grid.quantile * density).sum()
-    cost = tables.cost @ (tables.grid.weight * density).sum(-1)
-    unanswered = jnp.zeros_like(correct) if refused is None else (refused * density).sum()
-    return Outcomes(1 - correct - unanswered, cost, unanswered)
-
-
-def evaluate(
-    tables: Tables,
-    u: jax.Array,
-    links: jax.Array,
-    first: jax.Array,
-    *,
-    chain: Chain = "exact",
-    above: jax.Array | None = None,
-    refused: jax.Array | None = None,
-) -> Outcomes:
-    """What is expected of a query by a cascade: model i answers above its cut, the rest go to its link.
-
-    Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone, whoever
-    was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i. Scalar in u: `vmap` it over λ.
-
-    Args:
-        tables: the quadrature of the model.
-        u: (k,) the cuts, on the scale of ranks; the last model of the cascade has 0.
-        links: (P,) whether i defers to j, for the pairs (i, j).
-        first: () the model asked first.
-        chain: "exact", or "paper" for the paper's factorisation.
-        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form; it stands in for the quadrature of Q over the panel that the
-            threshold cuts.
-        refused: (k,) at most u: model i gives no answer up to here; the last model has the two equal.
-    """
-    flows = flow(tables, u, links, first, chain=chain, refused=refused)
-    expected = tally(tables, flows.density, flows.answered, flows.refused)
-    if above is None:
-        return expected
-    return expected._replace(wrong=expected.wrong - missed(tables, u, flows, above).sum())
-
-
-class Flows(NamedTuple):
-    """Where queries go: arrays (k, G) over the nodes of each model."""
-
-    density: jax.Array  # the densities a_j of those that reach each model
-    answered: jax.Array  # the part of each node's weight that is answered
-    refused: jax.Array | None  # the part that is refused; None if no model may refuse
-
-
-def flow(
-    tables: Tables,
-    u: jax.Array,
-    links: jax.Array,
-    first: jax.Array,
-    *,
-    chain: Chain = "exact",
-    refused: jax.Array | None = None,
-) -> Flows:
-    """Who reaches each model of a cascade, and what becomes of them there.
-
-    Args:
-        tables, u, links, first, chain, refused: as of `evaluate`.
-    """
-    below = jax.vmap(Grid.below)(tables.grid, u)
-    below_refused = None if refused is None else jax.vmap(Grid.below)(tables.grid, refused)
-    passed = below if below_refused is None else below - below_refused
-    if chain == "paper":
-        law = jax.vmap(truncated_transition)(tables.copulas, u[tables.left], part(tables.grid, tables.right))
-    else:
-        law = tables.kernel
-    density = arrivals(tables, first, links[:, None] * passed[tables.left], law)
-    return Flows(density, tables.grid.weight - below, below_refused)
-
-
-def missed(tables: Tables, u: jax.Array, flows: Flows, above: jax.Array) -> jax.Array:
-    """(k,) what the quadrature of Q over the panel that a threshold cuts leaves out of right answers of each model.
-
-    Args:
-        tables: the quadrature of the model.
-        u: (k,) the cuts.
-        flows: who reaches each model.
-        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form.
-    """
-    missing = above - (flows.answered * tables.grid.quantile).sum(-1)
-    return missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, flows.density)
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What is expected of a query under a cascade; k models, in the order of `models`.
 
     A cascade is a row of paths: path j asks its models one after the other up to model j, which answers or refuses. So
-    what there is for each model is there for each path. Under M fitted models every array has a leading axis M, but
-    for `smoothing`. Arrays of JAX's: differentiable in the thresholds.
+    what there is for each model is there for each path. Arrays of JAX's: differentiable in the thresholds.
     """
 
     members: jax.Array
@@ -274,32 +180,54 @@ def outcome_of_cuts(
     u: jax.Array,
     links: jax.Array,
     first: jax.Array,
-    members: jax.Array,
     *,
     chain: Chain = "exact",
     above: jax.Array | None = None,
     refused: jax.Array | None = None,
 ) -> Outcome:
-    """What a cascade does, by its cuts, under one fitted model; `smoothing` is 0. Scalar in u, as `evaluate`.
+    """What a cascade does: model i answers above its cut, the rest go to its link; `smoothing` is 0.
+
+    Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone, whoever
+    was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i. Scalar in u: `vmap` it over λ.
 
     Args:
-        tables, u, links, first, chain, above, refused: as of `evaluate`.
-        members: (k,) bool, its models.
+        tables: the quadrature of the model.
+        u: (k,) the cuts, on the scale of ranks; the last model of the cascade has 0.
+        links: (P,) whether i defers to j, for the pairs (i, j).
+        first: () the model asked first.
+        chain: "exact", or "paper" for the paper's factorisation.
+        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form; it stands in for the quadrature of Q over the panel that the
+            threshold cuts.
+        refused: (k,) at most u: model i gives no answer up to here; the last model has the two equal.
     """
-    flows = flow(tables, u, links, first, chain=chain, refused=refused)
-    wrong = (flows.answered * (1 - tables.grid.quantile) * flows.density).sum(-1)
+    grid, nothing = tables.grid, jnp.zeros_like(u)
+    below = jax.vmap(Grid.below)(grid, u)
+    below_refused = jnp.zeros_like(below) if refused is None else jax.vmap(Grid.below)(grid, refused)
+    if chain == "paper":
+        law = jax.vmap(truncated_transition)(tables.copulas, u[tables.left], part(grid, tables.right))
+    else:
+        law = tables.kernel
+    density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left], law)
+    answered = grid.weight - below
+    wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:
-        wrong -= missed(tables, u, flows, above)
-    nothing = jnp.zeros_like(u)
+        missing = above - (answered * grid.quantile).sum(-1)
+        wrong -= missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(grid, u, density)
     return Outcome(
-        members=members.astype(u.dtype),
-        asked=(tables.grid.weight * flows.density).sum(-1),
-        answered=(flows.answered * flows.density).sum(-1),
+        members=nothing.at[first].set(1.0).at[tables.right].max(links.astype(u.dtype)),
+        asked=(grid.weight * density).sum(-1),
+        answered=(answered * density).sum(-1),
         wrong=wrong,
-        unanswered=nothing if flows.refused is None else (flows.refused * flows.density).sum(-1),
+        unanswered=(below_refused * density).sum(-1),
         price=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )
+
+
+def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> Outcomes:
+    """What is expected of a query by a cascade; its arguments are those of `outcome_of_cuts`."""
+    expected = outcome_of_cuts(tables, u, links, first, **options)
+    return Outcomes(expected.error, expected.cost, expected.refused)
 
 
 def smooth_maximum(values: jax.Array, width: jax.Array | float) -> jax.Array:

@@ -1,7 +1,6 @@
 """The search for cascades that are best by an objective of their outcome, by gradient: what is compiled.
 
-Ranks (k,) are the cuts of a cascade's models, the last one's where it stops refusing, on the scale of the first of M
-fitted models, the reference.
+Ranks (k,) are the cuts of a cascade's models.
 
 Within a point mass the objective goes straight from the one end to the other, which is what a policy would do that
 passes a share of the ties at random. No threshold does. So a rank within a mass goes to the nearer end, a step, and
@@ -20,19 +19,12 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from rcjax._base.extras import required
-from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax.frontier.points import Outcomes
-from rcjax.frontier.policies import Policies
-from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
-from rcjax.solving.at_lambda import thresholds_at
-from rcjax.solving.bellman import Cut, cuts_of_paths
-from rcjax.solving.expected_outcome import exact_outcomes, without_models
+from rcjax.solving.bellman import cuts_of_paths
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.paths import CascadePlan
-from rcjax.solving.translation import RankMap, rank_map
 
 #: How often every model is given every step: what was best for one need not be after another has moved.
 _ROUNDS = 2
@@ -90,10 +82,7 @@ def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
         bounds: of the ranks.
     """
 
-    def value_of(x: jax.Array) -> jax.Array:
-        return loss(bounds.of_angle(x))
-
-    x, value = _by_lbfgs(value_of, bounds.angle(u))
+    x, value = _by_lbfgs(lambda x: loss(bounds.of_angle(x)), bounds.angle(u))
     reached = bounds.of_angle(x)
     share = divide(reached - bounds.low, bounds.high - bounds.low, 0.5)
     at_bounds = jnp.where(share < _AT_BOUND, bounds.low, jnp.where(share > 1 - _AT_BOUND, bounds.high, reached))
@@ -113,14 +102,14 @@ class _Descent(NamedTuple):
     done: jax.Array  # () bool
 
 
-def _by_lbfgs(value_of: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(x (n,), value) by L-BFGS; a step is shortened until it gains (Nocedal & Wright 2006, section 3.5).
 
     Every turn of the loop is one trial, whether it is taken or not, so that of many descents at a time none waits for
     the line search of another.
     """
     lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_MEMORY)
-    both = jax.value_and_grad(value_of)
+    both = jax.value_and_grad(loss)
     rounding = 4 * float(jnp.finfo(x.dtype).eps)
 
     def attempt(search: _Descent) -> _Descent:
@@ -238,11 +227,9 @@ TOGETHER = 64
 class OutcomeProblem(NamedTuple):
     """What every λ shares."""
 
-    tables: Tables  # (M, …)
-    maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others, or None
+    tables: Tables
     steps: MassSteps
     plan: CascadePlan
-    refusal: jax.Array | None  # () what one is worth, in right answers; None if nobody refuses
 
 
 class Candidate(NamedTuple):
@@ -250,7 +237,7 @@ class Candidate(NamedTuple):
 
     ranks: Any  # (k,)
     path: Any  # () its number in the plan
-    outcome: Outcome  # (M, k), without smoothing
+    outcome: Outcome  # without smoothing
 
 
 class Start(NamedTuple):
@@ -262,75 +249,36 @@ class Start(NamedTuple):
     scale: Any  # () how much the objective varies, for its slopes to be of order 1
 
 
-class Goal(NamedTuple):
-    """What is minimised, and how: the static part of a program."""
-
-    objective: Callable[..., Any]
-    several: bool  # whether the objective is told of several fitted models
-
-    def value(self, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
-        """() the objective of what a cascade does under the fitted models (M, k)."""
-        smoothing = jnp.asarray(width, outcome.asked.dtype)
-        argument = dataclasses.replace(outcome if self.several else without_models(outcome), smoothing=smoothing)
-        return jnp.asarray(self.objective(argument, lam), smoothing.dtype)
+Objective = Callable[[Outcome, jax.Array], Any]
 
 
-def cuts_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> jax.Array:
-    """(k,) the cuts of a cascade's own models; 0 for the others, and for a last one that may not refuse."""
-    plan = problem.plan
-    cutting = plan.defers[path] if problem.refusal is None else plan.members[path]
-    return jnp.where(cutting, ranks, 0.0)
+def value_of(objective: Objective, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
+    """() the objective of what a cascade does, with so wide a smoothing."""
+    smoothing = jnp.asarray(width, outcome.asked.dtype)
+    return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
 def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Outcome:
-    """What a cascade does under the fitted models, (M, k)."""
+    """What a cascade does."""
     plan = problem.plan
-    members = plan.members[path]
-
-    def single(tables: Tables, u: jax.Array) -> Outcome:
-        refused = None if problem.refusal is None else jnp.where(plan.stops[path], u, 0.0)
-        return outcome_of_cuts(tables, u, plan.links[path], plan.first[path], members, refused=refused)
-
-    u = cuts_of_ranks(problem, ranks, path)[None]
-    if problem.maps is not None:
-        u = jnp.concatenate([u, jax.vmap(RankMap.__call__, (0, None))(problem.maps, u[0])])
-    outcome = jax.vmap(single)(problem.tables, u)
-    return dataclasses.replace(outcome, smoothing=jnp.zeros((), ranks.dtype))
+    u = jnp.where(plan.defers[path], ranks, 0.0)
+    return outcome_of_cuts(problem.tables, u, plan.links[path], plan.first[path])
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(
-    tables: Tables,
-    fits: tuple[Calibrator, Marginal],
-    plan: CascadePlan,
-    prices: jax.Array,
-    refusal: jax.Array | None,
-    paths: int,
-) -> tuple[OutcomeProblem, Candidate]:
-    """The problem, and the optima of additive objectives under each fitted model: (N·P·M, …), by cascade and price.
+def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, Candidate]:
+    """The problem, and the optima of additive objectives: (N·P, …), by cascade and price.
 
     Args:
-        tables: (M,) quadrature of the fitted models.
-        fits: (M, k) their calibrators and marginals.
+        tables: the quadrature of the model.
         plan: the cascades.
         prices: (P,) rising λ of the additive objectives.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
         paths: N, how many entries of the plan are cascades.
     """
-    reference, count = part(fits, 0), len(tables.cost)
-    maps = None
-    if count > 1:
-        others, grid = part(fits, slice(1, None)), part(tables.grid, 0)
-        maps = jax.vmap(jax.vmap(rank_map), (None, 0, None))(reference, others, grid)
-    problem = OutcomeProblem(tables, maps, steps_of(reference[1]), plan, refusal)
-    cuts = jax.vmap(cuts_of_paths, (0, None, None, None))(tables, prices, plan, refusal)
-    u = cuts.u[:, :paths]
-    if maps is not None:  # each fitted model's as those of the reference, nearly
-        u = jnp.concatenate([u[:1], jax.vmap(RankMap.inverse)(maps, u[1:])])
-    ranks = jnp.moveaxis(u, 0, -2)  # (N, P, M, k)
-    path = jnp.repeat(np.arange(paths), len(prices) * count)
-    ranks = jax.vmap(partial(on_steps, problem.steps))(ranks.reshape(len(path), -1))
-    return problem, _evaluated(problem, ranks, path)
+    problem = OutcomeProblem(tables, steps_of(tables.marginals), plan)
+    ranks = cuts_of_paths(tables, prices, plan).u[:paths].reshape(paths * len(prices), -1)
+    path = jnp.repeat(np.arange(paths), len(prices))
+    return problem, _evaluated(problem, jax.vmap(partial(on_steps, problem.steps))(ranks), path)
 
 
 def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Candidate:
@@ -341,21 +289,21 @@ def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Ca
     return Candidate(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
 
 
-@partial(compiled, static_argnames="goal")
-def weigh(goal: Goal, outcome: Outcome, lam: jax.Array) -> jax.Array:
+@partial(compiled, static_argnames="objective")
+def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
     """(L, C) the objective of every candidate at every λ; infinite where it is no number."""
-    value = lax.map(lambda price: jax.vmap(goal.value, (0, None))(outcome, price), lam)
+    value = lax.map(lambda price: jax.vmap(partial(value_of, objective), (0, None))(outcome, price), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
-@partial(compiled, static_argnames="goal", runs="long")
+@partial(compiled, static_argnames="objective", runs="long")
 def improve(
-    goal: Goal, problem: OutcomeProblem, start: Start, widths: jax.Array, settling: jax.Array
+    objective: Objective, problem: OutcomeProblem, start: Start, widths: jax.Array, settling: jax.Array
 ) -> tuple[Candidate, jax.Array]:
     """(what descents come to (B,), the slopes that they leave (B,)).
 
     Args:
-        goal: what is minimised.
+        objective: what is minimised.
         problem: what every λ shares.
         start: (B,) where descents start.
         widths: of `Outcome.smoothing`, one after the other.
@@ -365,36 +313,18 @@ def improve(
 
     def single(start: Start) -> tuple[jax.Array, jax.Array]:
         def loss(ranks: jax.Array, width: Any) -> jax.Array:
-            return goal.value(outcome_of_ranks(problem, ranks, start.path), start.lam, width) / start.scale
+            outcome = outcome_of_ranks(problem, ranks, start.path)
+            return value_of(objective, outcome, start.lam, width) / start.scale
 
         def go_on(ranks: jax.Array, width: jax.Array) -> tuple[jax.Array, None]:
             return descend(partial(loss, width=width), ranks, bounds), None
 
         exact = partial(loss, width=0.0)
         ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
-        bounds = _bounds(problem, start.path, ranks, settling)
+        pieces = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
+        bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
         ranks, _ = lax.scan(go_on, ranks, widths)
         return on_steps(problem.steps, ranks), slope_left(partial(loss, width=widths[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
     return _evaluated(problem, ranks, start.path), slope
-
-
-def _bounds(problem: OutcomeProblem, path: jax.Array, ranks: jax.Array, settling: jax.Array) -> Bounds:
-    """Where the ranks (k,) of a cascade may go."""
-    pieces, (low, high) = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
-    if problem.refusal is not None:
-        low = jnp.where(problem.plan.stops[path], 0.0, low)  # the last model may refuse nothing
-    return jax.tree.map(partial(jnp.where, settling), pieces, Bounds(low, high))
-
-
-@compiled
-def settle(problem: OutcomeProblem, fits: tuple[Calibrator, Marginal], chosen: Candidate) -> tuple[Policies, Outcomes]:
-    """The policies of candidates (L,), and what they do on average over the fitted models."""
-    cut = Cut.at(jax.vmap(partial(cuts_of_ranks, problem))(chosen.ranks, chosen.path))
-    refusing = problem.refusal is not None
-    policies = thresholds_at(part(problem.tables, 0), chosen.path, cut, problem.plan, refusing).policies
-    exact = exact_outcomes(
-        problem.tables, part(fits[0], 0), fits[0], (policies.thresholds, policies.members, policies.refusals)
-    )
-    return policies, Outcomes(*(figure.mean(-1) for figure in (exact.error, exact.cost, exact.refused)))

@@ -192,9 +192,10 @@ def _useful(pairs: Candidates) -> np.ndarray:
     """
     use, k = np.isfinite(pairs.error), pairs.k
     if pairs.refusal is None:
-        less = pairs.counted[:k] < pairs.counted[:, None] - _ROUNDING
-        beaten = less & (pairs.cost[:k] < pairs.cost[:, None] * (1 - _ROUNDING))
-        use &= pairs.alone | ~beaten.any(1)
+        rising = np.argsort(pairs.cost[:k])
+        least = np.minimum.accumulate(np.append(np.inf, pairs.counted[:k][rising]))  # of none, one, … of the cheapest
+        cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
+        use &= pairs.alone | (least[cheaper] >= pairs.counted - _ROUNDING)
     return np.flatnonzero(use)
 
 
