@@ -225,7 +225,11 @@ def outcome_of_cuts(
 
 
 def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> Outcomes:
-    """What is expected of a query by a cascade; its arguments are those of `outcome_of_cuts`."""
+    """What is expected of a query by a cascade.
+
+    Args:
+        tables, u, links, first, options: as of `outcome_of_cuts`.
+    """
     expected = outcome_of_cuts(tables, u, links, first, **options)
     return Outcomes(expected.error, expected.cost, expected.refused)
 

@@ -252,7 +252,7 @@ class Start(NamedTuple):
 Objective = Callable[[Outcome, jax.Array], Any]
 
 
-def value_of(objective: Objective, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
+def _value_of(objective: Objective, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
     """() the objective of what a cascade does, with so wide a smoothing."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
@@ -292,7 +292,7 @@ def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Ca
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
     """(L, C) the objective of every candidate at every λ; infinite where it is no number."""
-    value = lax.map(lambda price: jax.vmap(partial(value_of, objective), (0, None))(outcome, price), lam)
+    value = lax.map(lambda price: jax.vmap(partial(_value_of, objective), (0, None))(outcome, price), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
@@ -314,7 +314,7 @@ def improve(
     def single(start: Start) -> tuple[jax.Array, jax.Array]:
         def loss(ranks: jax.Array, width: Any) -> jax.Array:
             outcome = outcome_of_ranks(problem, ranks, start.path)
-            return value_of(objective, outcome, start.lam, width) / start.scale
+            return _value_of(objective, outcome, start.lam, width) / start.scale
 
         def go_on(ranks: jax.Array, width: jax.Array) -> tuple[jax.Array, None]:
             return descend(partial(loss, width=width), ranks, bounds), None
