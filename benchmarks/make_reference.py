@@ -45,7 +45,7 @@ SECTIONS = {
     ],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "The frontier as a pure function": ["solve", "Solution", "outcome"],
-    "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_maximum", "smooth_quantile"],
+    "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_quantile"],
     "Selection, intervals, guarantees": [
         "select_frontier",
         "Selection",
@@ -59,7 +59,7 @@ SECTIONS = {
     ],
     "The posterior": ["sample_posterior", "Posterior", "Priors", "posterior_figures", "credible_bands"],
     "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
-    "Many logs": ["sweep", "Sweep"],
+    "Many logs": ["sweep", "SweepSettings", "Sweep"],
     "Copulas": [
         "Copula",
         "param",

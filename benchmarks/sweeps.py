@@ -118,9 +118,7 @@ def scaling(options: dict[str, Any]) -> None:
 def small_sweep(folder: str) -> None:
     """A sweep of some seconds, of many batches."""
     start_jax(cpu_devices=1, long=True)
-    rcjax.sweeps.sweep(
-        synthetic(12, 60), folder, cascades=["all", "labels"], max_length=2, lam=5, replicates=9, batch=10
-    )
+    rcjax.sweeps.sweep(synthetic(12, 60), folder, cascades=["full", "labels"], lam=5, replicates=9, batch=10)
 
 
 def kills(count: int) -> None:

@@ -17,18 +17,16 @@ def logs():
     return {f"log{n}": rcjax.sample_log(n, seed=n).select(MODELS) for n in SIZES}
 
 
-def main(folder, cache, devices=1, processes=1, process=0, port=0):
-    """Run the sweep into a folder, on so many CPU devices of each of some processes that meet at a port."""
+def main(folder, cache, devices=1):
+    """Run the sweep into a folder, on so many CPU devices."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", devices)
     jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    if processes > 1:
-        jax.distributed.initialize(f"localhost:{port}", processes, process)
     import rcjax
 
-    rcjax.sweeps.sweep(logs(), folder, **SETTINGS)
+    rcjax.sweeps.sweep(logs(), folder, progress=lambda *done: print(*done, flush=True), **SETTINGS)
 
 
 if __name__ == "__main__":

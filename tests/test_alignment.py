@@ -1,8 +1,6 @@
 """Whatever the order of a log's columns: what takes a model, a policy or a frontier finds its models by their names."""
 
 import dataclasses
-import importlib
-import inspect
 import json
 import re
 from collections.abc import Callable
@@ -15,7 +13,6 @@ import pytest
 
 import rcjax
 import rcjax.plots
-from benchmarks.make_reference import homes
 from rcjax._core.json_values import plain
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -88,34 +85,6 @@ def the(float64) -> SimpleNamespace:
     budget = float(frontier.cost.mean())
     things = {"policy": frontier.policy(error_cost=0.01), "ladder": frontier.policy(budget=budget)}
     return SimpleNamespace(train=train, fresh=fresh, model=model, frontier=frontier, **things)
-
-
-def takes_both(function: Any) -> bool:
-    """Whether a log and something fitted are among the arguments, or the log and the method's own object."""
-    parameters = list(inspect.signature(function).parameters.values())
-    kinds = [str(each.annotation) for each in parameters]
-    fitted = any(
-        re.search(r"\b(CascadeModel|Calibrated|Fitted|AnyPolicy|Policy|Ladder|Frontier)\b", kind) for kind in kinds
-    )
-    return any(re.search(r"\bLog\b", kind) for kind in kinds) and (fitted or parameters[0].name == "self")
-
-
-def public_functions() -> dict[str, Any]:
-    found = {name: getattr(importlib.import_module(home), name) for name, home in homes().items()}
-    methods = {
-        f"{name}.{own}": method
-        for name, each in found.items()
-        if inspect.isclass(each) and each is not rcjax.Log
-        for base in each.__mro__
-        for own, method in vars(base).items()
-        if inspect.isfunction(method) and not own.startswith("_")
-    }
-    plots = {f"plots.{name}": getattr(rcjax.plots, name) for name in rcjax.plots.__all__}
-    return {name: each for name, each in {**found, **methods, **plots}.items() if inspect.isfunction(each)}
-
-
-def test_every_public_function_that_takes_a_log_beside_a_model_is_held_to_it():
-    assert {name for name, function in public_functions().items() if takes_both(function)} == set(TAKES_A_LOG)
 
 
 @pytest.mark.thorough

@@ -130,7 +130,6 @@ ROWS = {
         np.linspace(0.2, 0.9, 20),
         COLUMNS[:4] + COLUMNS[5:],  # it is made of straight pieces
     ),
-    "`smooth_maximum`": Row(lambda cast: lambda x: rcjax.solving.smooth_maximum(x, 0.1), np.array([0.2, 0.5, 0.55])),
     "`smooth_quantile`": Row(
         lambda cast: lambda x: rcjax.solving.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
         np.array([0.2, 0.5, 0.9]),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,19 +24,13 @@ if TYPE_CHECKING:
 
 _MOST_TOLD = 5  # logs that were left out
 
-_ELSEWHERE = "Other processes and hosts"
-
 
 def sweep(
     config: Annotated[Path, typer.Argument(metavar="CONFIG")],
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FOLDER")] = None,
     cpu_devices: Count = None,
     float32: bool = False,
-    coordinator: Annotated[str | None, typer.Option(metavar="HOST:PORT", rich_help_panel=_ELSEWHERE)] = None,
-    processes: Annotated[int | None, typer.Option(min=1, metavar="N", rich_help_panel=_ELSEWHERE)] = None,
-    process: Annotated[int | None, typer.Option(min=0, metavar="I", rich_help_panel=_ELSEWHERE)] = None,
-    on: Annotated[Literal["ray"] | None, typer.Option(rich_help_panel=_ELSEWHERE)] = None,
-    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", rich_help_panel=_ELSEWHERE)] = None,
+    ray: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -52,19 +46,13 @@ def sweep(
         out: Write the results here. [default: CONFIG without .toml]
         cpu_devices: Devices that JAX makes of a CPU. [default: one for each core]
         float32: Solve in float32, which is quicker on consumer GPUs.
-        coordinator: Sweep with other processes: where the first one listens, or `auto`.
-        processes: How many processes there are.
-        process: Which of them this one is, from 0.
-        on: Solve on a Ray cluster that exists, a batch on each core or GPU.
-        address: The head of the Ray cluster. [default: RAY_ADDRESS, or the one here]
+        ray: Solve on a Ray cluster, a batch on each core or GPU: its head, or `auto` for RAY_ADDRESS or the one here.
     """
     from rcjax._core.batching import cores
 
     start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
-    if on is None and address is None:
-        _join(coordinator, processes, process)
-    else:
-        _leave_to_ray(on, {"--coordinator": coordinator, "--cpu-devices": cpu_devices})
+    if ray is not None:
+        _leave_to_ray(cpu_devices)
     import rcjax
     from rcjax.sweeps.sweeping import read_sweep
 
@@ -75,7 +63,7 @@ def sweep(
     started = time.perf_counter()
     far = HowFar()
     with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
-        done = rcjax.sweeps.sweep(**settings, on="ray" if on else None, address=address, progress=far.note)
+        done = rcjax.sweeps.sweep(**settings, ray=ray, progress=far.note)
     facts = _facts(done, time.perf_counter() - started)
     if facts["with_answers"]:
         which = f"what was answered in {count(facts['with_answers'], 'log')}"
@@ -95,30 +83,11 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
     require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
 
 
-def _join(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Take part in a sweep of several processes, of which all run the same command."""
-    if coordinator is None:
-        if processes is not None or process is not None:
-            raise typer.BadParameter("give --coordinator HOST:PORT too", param_hint="--processes")
-        return
-    import jax
-
-    if coordinator == "auto":  # Slurm, Open MPI, Kubernetes and TPUs tell of the others
-        jax.distributed.initialize()
-    elif processes is None or process is None or process >= processes:
-        raise typer.BadParameter("give --processes N and --process I, from 0 to N − 1", param_hint="--coordinator")
-    else:
-        jax.distributed.initialize(coordinator, processes, process)
-
-
-def _leave_to_ray(on: str | None, others: Mapping[str, Any]) -> None:
-    """This process only reads and writes; ValueError without Ray, a usage error with what says where else to solve."""
-    if on is None:
-        raise typer.BadParameter("is that of a Ray cluster: give --on ray too", param_hint="--address")
-    for option, value in others.items():
-        if value is not None:
-            raise typer.BadParameter(f"--on ray has devices of its own: leave {option} out", param_hint=option)
-    require_libraries("--on ray", "ray", "ray")
+def _leave_to_ray(cpu_devices: int | None) -> None:
+    """This process only reads and writes; ValueError without Ray, a usage error with devices of this machine."""
+    if cpu_devices is not None:
+        raise typer.BadParameter("--ray has devices of its own: leave --cpu-devices out", param_hint="--cpu-devices")
+    require_libraries("--ray", "ray", "ray")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # a GPU of this machine is the tasks'

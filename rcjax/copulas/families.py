@@ -33,9 +33,8 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     """
     if isinstance(name, type) and issubclass(name, Copula):
         return name
-    families = {
-        c.__name__.lower(): c for c in _subclasses(Copula) if c.__name__ not in ("ClosedForm", "OneOf", "Rotation")
-    }
+    no_families = ("ClosedForm", "RadialForm", "OneOf", "Rotation")
+    families = {c.__name__.lower(): c for c in _subclasses(Copula) if c.__name__ not in no_families}
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in families:
         raise ValueError(

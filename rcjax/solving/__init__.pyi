@@ -9,7 +9,6 @@ from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.solving.minimising import minimise as minimise
 from rcjax.solving.objective import (
     Outcome as Outcome,
-    smooth_maximum as smooth_maximum,
     smooth_quantile as smooth_quantile,
 )
 from rcjax.solving.solution import Solution as Solution, solve as solve

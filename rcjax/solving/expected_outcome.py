@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from rcjax._core.batching import in_pieces, part
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import ErrorAndCost, ErrorCostAbstention, Outcomes
+from rcjax.frontier.points import ErrorAndCost
 from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -30,13 +30,7 @@ from rcjax.solving.paths import check_cascade
 _FEW, _MANY = 16, 384
 
 
-def outcome(
-    model: CascadeModel,
-    thresholds: ArrayLike,
-    cascade: Sequence[str] | None = None,
-    *,
-    refusals: ArrayLike | None = None,
-) -> Outcome:
+def outcome(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None) -> Outcome:
     """What a cascade does at given thresholds, path by path: what `minimise` hands its objective.
 
     Pure: under `jit` and `vmap`, and differentiable, twice too, in the thresholds and in every array of the model.
@@ -46,7 +40,6 @@ def outcome(
         model: the fitted model, of k models.
         thresholds: (…, m) or (…, m − 1) or (…, k) calibrated confidences, as `error_and_cost` takes them.
         cascade: the names of its m models, in the order asked; by default all.
-        refusals: (…, m) or (…, k), as `error_and_cost` takes them.
 
     Raises ValueError as `error_and_cost` does.
 
@@ -57,7 +50,7 @@ def outcome(
     >>> bool(abs(expected.error - error) < 1e-6), bool(abs(expected.answered.sum() - 1) < 1e-6)
     (True, True)
     """
-    members, expected = _by_thresholds(model, thresholds, cascade, refusals, "exact")
+    members, expected = _by_thresholds(model, thresholds, cascade, "exact")
     expected = jax.device_put(expected)
     # From the models of the cascade to all: the others have what is put behind them.
     place = np.full(len(model.models), len(members))
@@ -71,36 +64,9 @@ def outcome(
     return dataclasses.replace(every, price=price, smoothing=expected.smoothing)
 
 
-@overload
 def error_and_cost(
-    model: CascadeModel,
-    thresholds: jax.Array,
-    cascade: Sequence[str] | None = None,
-    *,
-    chain: Chain = "exact",
-    refusals: None = None,
-) -> ErrorAndCost: ...
-
-
-@overload
-def error_and_cost(
-    model: CascadeModel,
-    thresholds: jax.Array,
-    cascade: Sequence[str] | None = None,
-    *,
-    chain: Chain = "exact",
-    refusals: jax.Array,
-) -> ErrorCostAbstention: ...
-
-
-def error_and_cost(
-    model: CascadeModel,
-    thresholds: jax.Array,
-    cascade: Sequence[str] | None = None,
-    *,
-    chain: Chain = "exact",
-    refusals: jax.Array | None = None,
-) -> ErrorAndCost | ErrorCostAbstention:
+    model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None, *, chain: Chain = "exact"
+) -> ErrorAndCost:
     """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
 
     A query is answered by model j where Φ_j > φ_j, and by the last one else. Leading axes are batched. Pure, jittable,
@@ -114,35 +80,23 @@ def error_and_cost(
             in the order of `model.models` (a row of `Frontier.thresholds`).
         cascade: the names of its models, in the order asked; by default all.
         chain: "paper" forgets, as the paper does, all but the last deferral.
-        refusals: (…, m) or (…, k), in the same orders: up to this confidence a model refuses to answer, the last one
-            included. A threshold below its refusal counts as equal to it. The result then is (probability of a wrong
-            answer, cost, probability of no answer).
 
-    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
+    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
     >>> error, cost = error_and_cost(model, jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
     (True, True)
-    >>> pair, refusals = ("llama3.2-1b", "llama3.1-70b"), jnp.array([0.0, 0.5])
-    >>> fewer, same, refused = error_and_cost(model, jnp.array([0.6]), pair, refusals=refusals)
-    >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
-    (True, True)
     """
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
-    _, expected = _by_thresholds(model, thresholds, cascade, refusals, chain)
-    figures = jax.device_put(Outcomes(expected.error, expected.cost, expected.refused))
-    return figures.figures(refusing=refusals is not None)
+    _, expected = _by_thresholds(model, thresholds, cascade, chain)
+    return jax.device_put(ErrorAndCost(expected.error, expected.cost))
 
 
 def _by_thresholds(
-    model: CascadeModel,
-    thresholds: ArrayLike,
-    cascade: Sequence[str] | None,
-    refusals: ArrayLike | None,
-    chain: Chain,
+    model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None, chain: Chain
 ) -> tuple[tuple[int, ...], Outcome]:
     """(positions of the m models of a cascade, what it does (…, m) at thresholds (…, *)), as of `error_and_cost`.
 
@@ -150,82 +104,49 @@ def _by_thresholds(
     """
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
-    columns = np.array(members)
-    cuts = _level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
-    lowest = None if refusals is None else _level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
+    columns, own = {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: np.array(members[:-1], int)}, np.array(members)
+    *shape, count = np.shape(thresholds) or (-1,)
+    if count not in columns:
+        raise ValueError(
+            f"thresholds has shape {np.shape(thresholds)}; its last axis must be the {m} models of the cascade, all "
+            f"but the last ({m - 1}), or all {k} models"
+        )
     neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
     whole = model.marginals, model.copulas, model.cost
-    shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array in (thresholds, refusals) if array is not None))
-    traced = is_traced(jax.tree.leaves((whole, thresholds, refusals)))
+    traced = is_traced(jax.tree.leaves((whole, thresholds)))
     xp: Any = jnp if traced else np
-
-    def rows_of(levels: ArrayLike, column: np.ndarray) -> Any:
-        chosen = xp.asarray(levels, dtype=model.cost.dtype)[..., column]
-        return xp.broadcast_to(chosen, (*shape, len(column))).reshape(math.prod(shape), len(column))
-
-    rows = rows_of(thresholds, cuts), None if refusals is None or lowest is None else rows_of(refusals, lowest)
+    rows = xp.asarray(thresholds, dtype=model.cost.dtype)[..., columns[count]].reshape(math.prod(shape), m - 1)
     marginals, copulas, cost = whole if traced else jax.tree.map(np.asarray, whole)
-    fitted = part(marginals, columns), part(copulas, neighbours), cost[columns]
+    fitted = part(marginals, own), part(copulas, neighbours), cost[own]
     if traced:
         expected = _expected(*fitted, rows, chain=chain)
     else:
-        size = _FEW if len(rows[0]) <= _FEW else _MANY
+        size = _FEW if len(rows) <= _FEW else _MANY
         expected = in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size)
     return members, jax.tree.map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), expected)
 
 
-def _level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
-    """Which columns of levels are those of the cascade; ValueError where none are.
-
-    Args:
-        name: of the levels, for the message.
-        levels: (…, *) thresholds or refusals.
-        columns: by how many columns there are, those of the cascade.
-        m: how many models it has.
-    """
-    shape = np.shape(levels)
-    count = shape[-1] if shape else -1
-    if count not in columns:
-        fewer = f"all but the last ({m - 1}), " if m - 1 in columns else ""
-        raise ValueError(
-            f"{name} has shape {shape}; its last axis must be the {m} models of the cascade, {fewer}or all "
-            f"{max(columns)} models"
-        )
-    return columns[count]
-
-
 @partial(jax.jit, static_argnames="chain")
 @in_full
-def _expected(
-    marginals: Marginal,
-    copulas: Copula,
-    cost: jax.Array,
-    rows: tuple[jax.Array, jax.Array | None],
-    chain: Chain,
-) -> Outcome:
+def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array, chain: Chain) -> Outcome:
     """(n, …) what a cascade of m models does.
 
     Args:
         marginals: (m,) of its models.
         copulas: (m − 1,) of those that follow one another.
         cost: (m,) money per answer.
-        rows: (n, m − 1) the thresholds of all but the last, and (n, m) up to where models refuse, or None.
+        rows: (n, m − 1) the thresholds of all but the last.
         chain: "exact", or "paper".
     """
     m = cost.shape[0]
     tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
-    cuts, refusals = rows
-    cuts = jnp.concatenate([cuts, jnp.full_like(cuts, ALWAYS_ANSWER, shape=(cuts.shape[0], 1))], axis=-1)
-    if refusals is not None:
-        cuts = jnp.maximum(cuts, refusals)
 
-    def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcome:
-        u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
-        refused = None if refusal is None else jax.vmap(Marginal.cdf)(marginals, refusal)
+    def single(thresholds: jax.Array) -> Outcome:
+        u, _, above = jax.vmap(Marginal.profile)(marginals, jnp.append(thresholds, ALWAYS_ANSWER))
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
-        return outcome_of_cuts(tables, u, links, first, chain=chain, above=above, refused=refused)
+        return outcome_of_cuts(tables, u, links, first, chain=chain, above=above)
 
-    return jax.vmap(single)(cuts, refusals)
+    return jax.vmap(single)(rows)
 
 
 def outcomes(frontier: Frontier) -> Outcome:

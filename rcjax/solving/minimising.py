@@ -70,10 +70,9 @@ def minimise(
     counts to where only the cheapest model does, those that the objective likes best, one from each of `starts`
     stretches. What is reached at one λ is tried at all others; the best descends once more.
 
-    Kinks and jumps: write a worst case as `smooth_maximum(…, outcome.smoothing)` and a quantile as
-    `smooth_quantile(…, outcome.smoothing)`. The solver tightens this width from 1e-2 to 1e-5 in seven steps, and
-    compares all that it comes to at 0, where both are exact. At a kink of another kind the slope does not vanish: its λ
-    says `NOT_CONVERGED`, and may be right all the same.
+    Kinks and jumps: write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver tightens this width from
+    1e-2 to 1e-5 in seven steps, and compares all that it comes to at 0, where it is exact. At a kink of another kind
+    the slope does not vanish: its λ says `NOT_CONVERGED`, and may be right all the same.
 
     Point masses, of models that state few values or at the ends of a range, are passed whole or not at all. Within one
     the descent goes straight through, as if ties were broken at random. What it comes to is moved to the nearer end;
@@ -131,8 +130,7 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
     value = jax.eval_shape(objective, one, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not np.issubdtype(value.dtype, np.floating):
         raise ValueError(
-            f"objective must return one real number that has a slope, not {what_it_is(value)}: take a sum, a mean, or "
-            "rcjax.solving.smooth_maximum(…, outcome.smoothing)"
+            f"objective must return one real number that has a slope, not {what_it_is(value)}: take a sum or a mean"
         )
 
 

@@ -137,7 +137,7 @@ class Outcome:
     price: jax.Array
     """(k,) expected money of one answer of each model."""
     smoothing: jax.Array
-    """() how wide `smooth_maximum` and `smooth_quantile` are to be; falls to 0 as `minimise` goes on."""
+    """() how wide `smooth_quantile` is to be; falls to 0 as `minimise` goes on."""
 
     @property
     def error(self) -> jax.Array:
@@ -232,25 +232,6 @@ def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, *
     """
     expected = outcome_of_cuts(tables, u, links, first, **options)
     return Outcomes(expected.error, expected.cost, expected.refused)
-
-
-def smooth_maximum(values: jax.Array, width: jax.Array | float) -> jax.Array:
-    """The largest of the values (…, n), rounded off: t·log Σ exp(x/t), with t = width·(root mean square of the values).
-
-    Above the largest by at most t·log n, and the largest itself for a width of 0. The unit of the values does not
-    matter, so the kink of max(x, 0) at 0 stays: take max(x, 0)² there. In an objective of `rcjax.solving.minimise`,
-    `outcome.smoothing` is the width that the solver tightens.
-
-    >>> values = jnp.array([0.2, 0.3, 0.1])
-    >>> [round(float(smooth_maximum(values, width)), 3) for width in (0.0, 0.1, 0.5)]
-    [0.3, 0.3, 0.348]
-    """
-    values = jnp.asarray(values, jnp.result_type(float))
-    square = (values**2).mean(-1)
-    t = jnp.asarray(width, values.dtype) * jnp.sqrt(jnp.where(square > 0, square, 1.0))
-    rounded = (t > 0) & (square > 0)
-    t = jnp.where(rounded, t, 1.0)
-    return jnp.where(rounded, t * special.logsumexp(values / t[..., None], axis=-1), values.max(-1))
 
 
 def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:

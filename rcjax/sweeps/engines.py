@@ -1,4 +1,4 @@
-"""Where the batches of a sweep are solved: here, by all devices of all processes, or as tasks of a Ray cluster.
+"""Where the batches of a sweep are solved: here, by all devices, or as tasks of a Ray cluster.
 
 An engine takes the numbers of the batches that are missing and gives the tables of each, in any order. It writes
 nothing, so that results are written in one place, once and whole, whoever solved them. A batch is on its way
@@ -18,7 +18,6 @@ import dataclasses
 import os
 import pickle
 import socket
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,15 +47,32 @@ _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the probl
 _AXIS = "problems"
 
 
-def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) -> tuple[Any, Fit, Any]:
-    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come.
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a sweep is to solve."""
 
-    Args:
-        batch: U problems of one shape.
-        library: the logs.
-        settings: what is swept over.
-        mesh: the devices.
-    """
+    library: Library
+    settings: SweepSettings
+    batches: list[Batch]
+
+    def tables(self, number: int, solved: Any) -> BatchTables:
+        """The tables of a batch, of what `launch` gave, on the host."""
+        batch, (lam, fits, points) = self.batches[number], solved
+        models = {name: entry.models for name, entry in self.library.entries.items()}
+        return fits_table(batch, fits), points_table(batch, models, self.settings, lam, points)
+
+
+#: The fits and the points of a batch, as its files hold them.
+BatchTables = tuple[pl.DataFrame, pl.DataFrame]
+#: (number, what makes its tables) of each batch.
+Solved = Generator[tuple[int, Callable[[], BatchTables]], None, None]
+#: (the work, the numbers of the batches that are missing) → what was solved, in any order.
+Engine = Callable[[Work, list[int]], Solved]
+
+
+def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
+    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch of U problems, still to come."""
+    library, settings, batch = work.library, work.settings, work.batches[number]
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
     plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
@@ -72,7 +88,7 @@ def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) 
     if settings.replicates:
         every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
         alone = lay_over(Draws(every, np.zeros_like(every)), mesh, spread=True)  # pyright: ignore
-        fitted = everywhere(samples.program(fit_problem, **options)(laid, alone), mesh)
+        fitted = lay_over(samples.program(fit_problem, **options)(laid, alone), mesh, spread=False)
         fits = problems.program(refit_problem, **options)((laid, fitted), draws)
     else:
         fits = problems.program(fit_problem, **options)(laid, draws)
@@ -149,73 +165,17 @@ def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **opti
 
 
 def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """The devices in one row: all that JAX knows of, those of other processes included, by default."""
+    """The devices in one row: by default all that JAX knows of."""
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
 
 
 def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
-    """NumPy arrays as arrays of all devices: spread along their leading axis, or whole on each.
-
-    Every process has all of them, and gives its own devices their part.
-    """
-    sharding = NamedSharding(mesh, P(_AXIS) if spread else P())
-    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, lambda i: leaf[i]), tree)
-
-
-def everywhere(tree: Any, mesh: Mesh) -> Any:
-    """What lies spread over the devices, whole on each."""
-    return _copies(mesh)(tree)
-
-
-@cache
-def _copies(mesh: Mesh) -> Callable[[Any], Any]:
-    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
-
-
-def collect(tree: Any) -> Any:
-    """NumPy arrays of arrays that are spread over devices, in every process: all of them in one go."""
-    if jax.process_count() > 1:
-        from jax.experimental.multihost_utils import process_allgather
-
-        tree = process_allgather(tree, tiled=True)
-    return jax.device_get(tree)
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """What a sweep is to solve."""
-
-    library: Library
-    settings: SweepSettings
-    batches: list[Batch]
-
-    def launch(self, number: int, mesh: Mesh) -> Any:
-        """A batch on its way, as of `launch`."""
-        return launch(self.batches[number], self.library, self.settings, mesh)
-
-    def tables(self, number: int, solved: Any) -> BatchTables:
-        """The tables of a batch, of what `launch` gave and `collect` collected."""
-        batch, (lam, fits, points) = self.batches[number], solved
-        models = {name: entry.models for name, entry in self.library.entries.items()}
-        return BatchTables(fits_table(batch, fits), points_table(batch, models, self.settings, lam, points))
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchTables:
-    """The results of a batch, as its files hold them."""
-
-    fits: pl.DataFrame
-    points: pl.DataFrame
-
-
-#: (number, what makes its tables) of each batch; None if another process writes them.
-Solved = Generator[tuple[int, Callable[[], BatchTables] | None], None, None]
-#: (the work, the numbers of the batches that are missing) → what was solved, in any order.
-Engine = Callable[[Work, list[int]], Solved]
+    """Arrays of all devices: spread along their leading axis, or whole on each."""
+    return jax.device_put(tree, NamedSharding(mesh, P(_AXIS) if spread else P()))
 
 
 def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
-    """The engine of this process and of those that JAX knows of, which all call it alike; the first has the tables.
+    """The engine of this process.
 
     Args:
         work: what to solve.
@@ -227,16 +187,10 @@ def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None 
     ahead, running = 1 if mesh.devices.flat[0].platform == "cpu" else 2, deque()
     for number in [*numbers, *[None] * ahead]:
         if number is not None:
-            running.append((number, work.launch(number, mesh)))
+            running.append((number, launch(work, number, mesh)))
         if len(running) > ahead or (number is None and running):
             first, solved = running.popleft()
-            solved = collect(solved)
-            yield first, partial(work.tables, first, solved) if jax.process_index() == 0 else None
-
-
-def solve_batch(work: Work, number: int, mesh: Mesh) -> BatchTables:
-    """One batch, on these devices."""
-    return work.tables(number, collect(work.launch(number, mesh)))
+            yield first, partial(work.tables, first, jax.device_get(solved))
 
 
 _RETRIES = 3  # of a batch whose worker or node was lost
@@ -255,39 +209,35 @@ _TAKEN_OVER = (
 
 
 @contextmanager
-def connected(address: str | None = None) -> Iterator[Engine]:
+def connected(address: str) -> Iterator[Engine]:
     """The engine of a Ray cluster that exists, to which this process is connected within the block.
 
     Args:
-        address: HOST:PORT of its head, or ray://HOST:PORT. By default the cluster that this process is connected to
+        address: HOST:PORT of its head, or ray://HOST:PORT; "auto": the cluster that this process is connected to
             already, the one of RAY_ADDRESS, or the one of which this machine is a node.
 
-    Raises ImportError without Ray, ConnectionError where there is no cluster, ValueError for an address where this
-    process is connected already.
+    Raises ImportError without Ray, and ConnectionError where there is no cluster.
     """
     ray = required("ray", extra="ray")
-    if ray.is_initialized():
-        if address is not None:
-            raise ValueError("address: this process is connected to a Ray cluster already: leave address out")
-        yield partial(_solve, ray)
-        return
-    _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto")
+    there = ray.is_initialized()
+    if not there:
+        _connect(ray, os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
     try:
         yield partial(_solve, ray)
     finally:
-        ray.shutdown()
+        if not there:
+            ray.shutdown()
 
 
 def _connect(ray: Any, address: str) -> None:
-    advice = "start one (ray start --head), or give the HOST:PORT of its head as the address"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if port.isdecimal():  # Ray itself would try for minutes, then end this process
             socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
         ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (OSError, OverflowError, RuntimeError, ValueError) as problem:
-        where = "no Ray cluster is running here" if address == "auto" else f"no Ray cluster at {address}"
-        raise ConnectionError(f"{where}: {advice} ({' '.join(str(problem).split())})") from None
+        advice = "start one (ray start --head), or give the HOST:PORT of its head"
+        raise ConnectionError(f"no Ray cluster at {address}: {advice} ({' '.join(str(problem).split())})") from None
 
 
 def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
@@ -321,11 +271,8 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
 
 def _kind(ray: Any) -> str:
     """What a task is given one of: "GPU" where the cluster has any, unless JAX_PLATFORMS says cpu; else "CPU"."""
-    resources = ray.cluster_resources()
-    kind = "GPU" if resources.get("GPU", 0) >= 1 and os.environ.get("JAX_PLATFORMS") != "cpu" else "CPU"
-    if resources.get(kind, 0) < 1:
-        warnings.warn("the Ray cluster has no core: the sweep waits until a node joins it", stacklevel=2)
-    return kind
+    gpus = ray.cluster_resources().get("GPU", 0) >= 1 and os.environ.get("JAX_PLATFORMS") != "cpu"
+    return "GPU" if gpus else "CPU"
 
 
 def _names(work: Work, number: int) -> tuple[str, ...]:
@@ -346,7 +293,7 @@ def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, bat
         if _of_jax(name) != value:
             jax.config.update(name, value)
     work = Work(pickle.loads(library), settings, [batch])
-    return solve_batch(work, 0, device_mesh(jax.local_devices()[:1]))
+    return work.tables(0, jax.device_get(launch(work, 0, device_mesh(jax.devices()[:1]))))
 
 
 def _of_jax(name: str) -> Any:

@@ -15,11 +15,12 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from rcjax._base.checks import whole
+from rcjax._base.checks import require
+from rcjax._base.codec import Between, Record, filled, read
 from rcjax.copulas.families import as_family
 from rcjax.frontier.points import check_lam
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
@@ -34,88 +35,74 @@ NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
 #: Problems of a batch on a CPU, some seconds of work, so that little is lost with a sweep that is killed; and on an
 #: accelerator, which does as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
-#: Panels of nodes for each model: half as many as for a frontier on its own, as figures are still exact to 5e-6.
-PANELS = 9
 _FEWEST = 64  # queries to which a log is filled up
 _DATA = 2**28  # bytes that the logs and draws of a batch may take
 _BYTES = 24  # of one answer in a log
 _MOST_BYTES = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
 
 
-@dataclasses.dataclass(frozen=True)
-class SweepSettings:
-    """What is swept over: made of what `rcjax.sweeps.sweep` takes, each in one form; `dataclasses.asdict` for JSON.
-
-    ValueError and TypeError say which is wrong, and what to give.
-    """
-
-    cascades: dict[str, Search]  # by the name that the results give them
-    copulas: tuple[str, ...]
-    lam: int | tuple[float, ...]  # how many prices, or the prices
-    replicates: int
-    seeds: tuple[int, ...]
-    train: float | int | None  # share or number of the queries to tune on; None: all
-    max_length: int | None
-    batch: int  # problems that are solved together, and told of together
-    panels: int  # of the nodes of each model
-
-    def __post_init__(self) -> None:
-        share = isinstance(self.train, float | np.floating) and 0 < self.train < 1
-        checked = {
-            "cascades": _searches(self.cascades),
-            "copulas": tuple(as_family(name).__name__ for name in _listed(self.copulas)),
-            "lam": _prices(self.lam),
-            "replicates": whole(self.replicates, "replicates", 0),
-            "seeds": tuple(whole(seed, "seeds", 0) for seed in _listed(self.seeds)),
-            "train": float(self.train) if share else _optional(self.train, "train, unless a share below 1,", 2),  # pyright: ignore
-            "max_length": _optional(self.max_length, "max_length", 1),
-            "batch": whole(self.batch, "batch", 1),
-            "panels": whole(self.panels, "panels", 2),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        if not self.copulas or not self.seeds:
-            raise ValueError("nothing to sweep over: give at least one copula and one seed")
-        if len(self.seeds) > 1 and not self.replicates and self.train is None:
-            raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
-
-
-def _optional(value: Any, name: str, low: int) -> int | None:
-    return None if value is None else whole(value, name, low)
-
-
-def _listed(values: Any) -> tuple[Any, ...]:
-    """A value alone as the only one of its kind."""
-    alone = isinstance(values, str | Mapping) or not isinstance(values, Iterable)
-    return (values,) if alone else tuple(values)
-
-
-def _searches(cascades: Any) -> dict[str, Search]:
+def _searches(value: Any, where: str) -> dict[str, Search]:
     """Named searches, or tuples of cascades, by name; that these name models is seen with the logs."""
-    by_name = cascades if isinstance(cascades, Mapping) else {str(search): search for search in _listed(cascades)}
-    if not by_name:
-        raise ValueError("cascades is empty: name at least one search, such as 'all'")
-    searches = {}
-    for name, search in by_name.items():
-        if isinstance(search, str) and search in NAMED_SEARCHES:
-            searches[str(name)] = search
-        elif _is_list(search) and search and all(map(_is_list, search)):
-            searches[str(name)] = tuple(map(tuple, search))
-        else:
-            known = ", ".join(NAMED_SEARCHES)
-            raise ValueError(f"cascades: {name!r} is no search: give {known}, or a table of lists of cascades by name")
+    listed = value if isinstance(value, tuple) else (value,)
+    searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
+    require(bool(searches), where, "must name a search, such as 'all'", value)
+    for name, search in searches.items():
+        paths = isinstance(search, tuple) and search and all(isinstance(path, tuple) for path in search)
+        what = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
+        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", what, search)
     return searches
 
 
-def _is_list(search: Any) -> bool:
-    return isinstance(search, Sequence) and not isinstance(search, str)
+def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
+    return tuple(as_family(name).__name__ for name in filled(names, where))
 
 
-def _prices(lam: Any) -> int | tuple[float, ...]:
+def _prices(lam: Any, where: str) -> int | tuple[float, ...]:
     """How many prices, or the prices, rising."""
-    if isinstance(lam, int | np.integer):
-        return whole(lam, "lam, how many prices to solve for,", 2)
-    return tuple(check_lam(_listed(lam)).tolist())
+    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read(_TwoOrMore, lam, where)
+
+
+def _share_or_number(train: Any, where: str) -> float | int | None:
+    share = isinstance(train, float) and 0 < train < 1
+    return train if train is None or share else read(_TwoOrMore, train, where)
+
+
+_TwoOrMore = Annotated[int, Between(2)]
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepSettings(Record):
+    """What is swept over; ValueError says which setting is wrong, and what it must be.
+
+    Example:
+        >>> SweepSettings(copulas=["gumbel", "survival-clayton"], lam=20).copulas
+        ('Gumbel', 'SurvivalClayton')
+    """
+
+    cascades: Annotated[Any, _searches] = "all"
+    """Searches of `solve_frontier`: "all", "full", "adaptive", "labels" (the best single model or pair by the labels),
+    several of these, or lists of cascades by name."""
+    copulas: Annotated[tuple[str, ...], _families] = ("gumbel",)
+    """Families, fitted by Kendall's τ."""
+    lam: Annotated[Any, _prices] = 50
+    """How many λ to solve for, on a grid of each log's own that covers all it can do; or the λ."""
+    replicates: int = 0
+    """Bootstrap replicates of each problem, beside the problem itself."""
+    seeds: Annotated[tuple[int, ...], filled] = (0,)
+    """Each takes other queries to train on, and draws other replicates."""
+    train: Annotated[Any, _share_or_number] = None
+    """A share or a number of queries to train on; the queries left out judge the points. None: all."""
+    batch: Annotated[int, Between(1)] | None = None
+    """The most problems solved at once, and written together: by default 256 on a CPU, and on an accelerator 4,096, as
+    far as its memory goes at a time."""
+    panels: _TwoOrMore = 9
+    """Of eight quadrature nodes each, on each model's confidences: 9 tell error to 5e-6 but of the sharpest mixtures,
+    17 are those of `solve_frontier`, and take 1.4 times as long."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.seeds) > 1 and not self.replicates and self.train is None:
+            raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,17 +151,17 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
-    paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
+    paths = tuple(_paths(log.models, search) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
     values = stated_in(log)
     stated = 0 if values is None else values.shape[1]
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
 
-def _paths(models: tuple[str, ...], search: Search, max_length: int | None) -> Any:
+def _paths(models: tuple[str, ...], search: Search) -> Any:
     if search == "labels":
         return search
-    paths = candidate_paths(models, search, max_length)
+    paths = candidate_paths(models, search)
     return "adaptive" if paths is None else tuple(paths)
 
 
@@ -204,7 +191,8 @@ def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[B
     for shape in dict.fromkeys(shapes.values()):
         alike = [name for name, other in shapes.items() if other == shape]
         samples = [Sample(name, seed) for name in alike for seed in settings.seeds]
-        size = max(1, min(settings.batch, _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)))
+        largest = _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)
+        size = max(1, min(settings.batch or PROBLEMS, largest))
         together = max(1, size // replicates)
         parts = [
             (tuple(some), part[0], part[-1])

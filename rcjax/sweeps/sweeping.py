@@ -16,24 +16,23 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import inspect
 import io
 import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import polars as pl
 
-from rcjax._base.checks import SCHEMA_VERSION, header, instance, read_table, shown
+from rcjax._base.checks import SCHEMA_VERSION, header, load, read_table, shown
+from rcjax._base.codec import Object, read
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
@@ -42,11 +41,9 @@ from rcjax.logs.errors import near
 from rcjax.sweeps.engines import BatchTables, Engine, Work, connected, solve_here
 from rcjax.sweeps.problems import (
     MANY_PROBLEMS,
-    PANELS,
     PROBLEMS,
     Batch,
     Library,
-    Search,
     SweepSettings,
     named,
     plan_batches,
@@ -65,7 +62,10 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     for name in ("fits", "parts"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     if plan.exists():
-        _check_same(plan, wanted)
+        old, new = ({**record, **record["settings"]} for record in (read_plan(plan), json.loads(json.dumps(wanted))))
+        for key in [key for key in {**old, **new} if key != "settings" and old.get(key) != new.get(key)]:
+            difference = f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}"
+            raise ValueError(f"{folder}: holds another sweep: {difference}: give another folder, or delete this one")
     elif any((folder / "parts").glob("*.parquet")):
         raise ValueError(f"{folder}: there are results of a sweep, but no sweep.json: give another folder")
     else:
@@ -75,43 +75,21 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
             stale.unlink(missing_ok=True)
 
 
-def _check_same(plan: Path, wanted: Mapping[str, Any]) -> None:
-    record = read_plan(plan)
-    for key, value in json.loads(json.dumps(wanted)).items():
-        if record.get(key) != value:
-            difference = _difference(record.get(key), value)
-            raise ValueError(
-                f"{plan.parent}: holds another sweep: {key} {difference}: give another folder, or delete this one"
-            )
-
-
-def _difference(old: Any, new: Any) -> str:
-    if isinstance(old, dict) and isinstance(new, dict):
-        key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
-        return f"of {key} {_difference(old.get(key), new.get(key))}"
-    return f"was {shown(old)} and is {shown(new)}"
-
-
 def read_plan(path: Path) -> dict[str, Any]:
     """What `sweep.json` holds; ValueError where that is not a sweep of this version."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        header(record, FORMAT)
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}: give the folder of a sweep") from None
-    return record
+    if not path.exists():
+        raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}")
+
+    def record(content: Any) -> dict[str, Any]:
+        header(content, FORMAT)
+        return content
+
+    return load(path, record)
 
 
 def part_path(folder: Path, number: int, kind: str = "parts") -> Path:
     """Where the results of a batch lie, or its "fits"."""
     return folder / kind / f"{number:06d}.parquet"
-
-
-def finished(folder: Path, batches: int) -> list[bool]:
-    """Of each batch, whether its results are there."""
-    return [part_path(folder, number).exists() for number in range(batches)]
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:
@@ -190,28 +168,19 @@ class Sweep:
     @property
     def finished(self) -> bool:
         """Whether all parts are there."""
-        return all(finished(self.path, self.plan["batches"]))
+        return all(part_path(self.path, number).exists() for number in range(self.plan["batches"]))
 
 
 def sweep(
     logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
-    cascades: str | Sequence[str] | Mapping[str, Search] = "all",
-    copulas: str | Sequence[str] = "gumbel",
-    lam: int | Sequence[float] = 50,
-    replicates: int = 0,
-    seeds: int | Sequence[int] = 0,
-    train: float | int | None = None,
-    max_length: int | None = None,
-    batch: int | None = None,
-    panels: int = PANELS,
     prices: Any = None,
     task: str = "generation",
     devices: Sequence[Any] | None = None,
-    on: Literal["ray"] | None = None,
-    address: str | None = None,
+    ray: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
 ) -> Sweep:
     """Fit and solve the product of logs, searches, copulas, λ, bootstrap replicates and seeds.
 
@@ -222,50 +191,28 @@ def sweep(
     Args:
         logs: logs or files by name, or paths of files.
         out: the folder of the results.
-        cascades: searches of `solve_frontier`: "all" (of at most `max_length` models), "full", "adaptive", "labels"
-            (the best single model or pair by the labels), several of these, or lists of cascades by name.
-        copulas: families, fitted by Kendall's τ.
-        lam: how many λ to solve for, on a grid of each log's own that covers all it can do; or the λ.
-        replicates: bootstrap replicates of each problem, beside the problem itself.
-        seeds: one, or several. Each takes other queries to train on, and draws other replicates.
-        train: a share or a number of queries to train on; the queries left out judge the points. None: all.
-        max_length: the most models in a cascade; None: all.
-        batch: the most problems solved at once, and written together: by default 256 on a CPU, and on an accelerator
-            4,096, as far as its memory goes at a time.
-        panels: of eight quadrature nodes each, on each model's confidences: 9 tell error to 5e-6 but of the sharpest
-            mixtures, 17 are those of `solve_frontier`, and take 1.4 times as long.
         prices, task: as `read_log` takes them, for files.
-        devices: by default all that JAX has, those of other processes after `jax.distributed.initialize` included.
-        on: "ray": batches are tasks of a Ray cluster that exists, each on one GPU, or one core where there is none.
-            None: the devices of this process.
-        address: HOST:PORT of the cluster's head. By default the cluster that this process, or machine, is part of.
+        devices: by default all that JAX has.
+        ray: HOST:PORT of the head of a Ray cluster, whose tasks then are the batches, each on one GPU, or one core
+            where there is none; "auto": the cluster that this process, or machine, is part of. None: the devices of
+            this process.
         progress: called with how many problems are done, and how many there are.
+        settings: the fields of `SweepSettings`.
 
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used;
     ConnectionError where there is no Ray cluster, or it lost a batch four times.
     """
-    if batch is None:
-        accelerated = on is None and (devices or jax.devices())[0].platform != "cpu"
-        batch = MANY_PROBLEMS if accelerated else PROBLEMS
-    taken: Any = cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels
-    settings = SweepSettings(*taken)
+    wished = SweepSettings(**settings)
+    if wished.batch is None:
+        accelerated = ray is None and (devices or jax.devices())[0].platform != "cpu"
+        wished = dataclasses.replace(wished, batch=MANY_PROBLEMS if accelerated else PROBLEMS)
+    if ray is not None and devices is not None:
+        raise ValueError("ray: a cluster has devices of its own: leave out devices")
     library = Library(named(logs), {"prices": prices, "task": task})
-    with _engine(on, address, devices) as engine:
-        batches = plan_batches(library.survey(settings), settings)
-        _run(engine, Work(library, settings, batches), Path(out), progress or (lambda done, total: None))
+    with connected(ray) if ray is not None else nullcontext(partial(solve_here, devices=devices)) as engine:
+        batches = plan_batches(library.survey(wished), wished)
+        _run(engine, Work(library, wished, batches), Path(out), progress or (lambda done, total: None))
     return Sweep(Path(out))
-
-
-def _engine(on: str | None, address: str | None, devices: Any) -> AbstractContextManager[Engine]:
-    """What solves the batches, within a block; ValueError where the arguments do not go together."""
-    if on is None and address is None:
-        return nullcontext(partial(solve_here, devices=devices))
-    if on != "ray":
-        wrong = "address is that of a Ray cluster" if on is None else f"on is {on!r}"
-        raise ValueError(f"{wrong}: give on='ray' for a Ray cluster, or neither for this process")
-    if devices is not None or jax.distributed.is_initialized():
-        raise ValueError("on='ray' takes the devices of a Ray cluster: leave out devices and jax.distributed")
-    return connected(address)
 
 
 def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], None]) -> None:
@@ -291,18 +238,16 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
                 written(*writing.popleft())
         for last in writing:
             written(*last)
-    _wait_for_all()
 
 
-def _write(target: Path, number: int, tables: Callable[[], BatchTables] | None) -> None:
-    if tables is not None:
-        made = tables()
-        write_table(part_path(target, number, "fits"), made.fits)
-        write_table(part_path(target, number), made.points)
+def _write(target: Path, number: int, tables: Callable[[], BatchTables]) -> None:
+    fits, points = tables()
+    write_table(part_path(target, number, "fits"), fits)
+    write_table(part_path(target, number), points)
 
 
 def _prepare(target: Path, settings: SweepSettings, library: Library, batches: list[Batch]) -> list[int]:
-    """Make the folder, or find it; the numbers of the batches that are left to do, the same in every process."""
+    """Make the folder, or find it; the numbers of the batches that are left to do."""
     if not batches:
         name, entry = next(iter(library.entries.items()))
         raise ValueError(f"no log can be swept over; of {name}: {entry.problem}")
@@ -311,30 +256,16 @@ def _prepare(target: Path, settings: SweepSettings, library: Library, batches: l
         "schema_version": SCHEMA_VERSION,
         "rcjax": version(),
         "dtype": str(jnp.result_type(float)),
-        "settings": dataclasses.asdict(settings),
+        "settings": settings.to_json(),
         "logs": {name: entry.digest for name, entry in library.entries.items()},
         "batches": len(batches),
     }
-    done = np.zeros(len(batches), bool)
-    if jax.process_index() == 0:
-        open_folder(target, wanted)
-        write_table(target / "logs.parquet", pl.DataFrame(list(library.entries.values())))
-        done = np.array(finished(target, len(batches)))
-    if jax.process_count() > 1:
-        from jax.experimental.multihost_utils import broadcast_one_to_all
-
-        done = np.asarray(broadcast_one_to_all(done))
-    return np.flatnonzero(~done).tolist()
+    open_folder(target, wanted)
+    write_table(target / "logs.parquet", pl.DataFrame(list(library.entries.values())))
+    return [number for number in range(len(batches)) if not part_path(target, number).exists()]
 
 
-def _wait_for_all() -> None:
-    if jax.process_count() > 1:
-        from jax.experimental.multihost_utils import sync_global_devices
-
-        sync_global_devices("rcjax.sweeps.sweep")
-
-
-_NOT_IN_FILES = {"devices", "progress", "on", "address"}  # how to sweep, not what over
+_ARGUMENTS = ("logs", "out", "prices", "task")  # of `sweep`, beside its settings, that a file holds
 
 
 def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -345,30 +276,22 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises ValueError where the file cannot be read, or names what `sweep` does not know, or no log.
     """
     path = Path(path)
-    everything = inspect.signature(sweep).parameters
-    names = [name for name in everything if name not in _NOT_IN_FILES]
-    defaults: dict[str, Any] = {
-        field.name: everything[field.name].default for field in dataclasses.fields(SweepSettings)
-    }
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep")
-    settings = read_table(path)
+    found = read_table(path)
+    names = [*_ARGUMENTS, *(field.name for field in dataclasses.fields(SweepSettings))]
     try:
-        instance(settings, Mapping, "what it holds")
-        for key in settings:
+        for key in read(Object, found, "file"):
             if key not in names:
                 raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
-        instance(settings.setdefault("out", path.stem), str, "out")
-        instance(settings.get("prices", ""), (str, Mapping), "prices")
-        chosen = {key: value for key, value in settings.items() if key in defaults}
-        SweepSettings(**{**defaults, "batch": PROBLEMS, **chosen})  # pyright: ignore
-        settings["logs"] = _logs(settings.get("logs"), path.parent)
-    except (ValueError, TypeError) as error:
+        SweepSettings(**{key: value for key, value in found.items() if key not in _ARGUMENTS})
+        places = {"out": read(str, found.get("out", path.stem), "out")}
+        if not isinstance(found.get("prices", {}), Mapping):
+            places["prices"] = read(str, found["prices"], "prices")
+        found["logs"] = _logs(found.get("logs"), path.parent)
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}: correct the file") from None
-    for key in ("out", "prices"):
-        if isinstance(settings.get(key), str):
-            settings[key] = str(path.parent / settings[key])
-    return settings
+    return found | {key: str(path.parent / place) for key, place in places.items()}
 
 
 def _logs(value: Any, folder: Path) -> Any:

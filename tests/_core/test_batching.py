@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import time
 
 import jax
 import jax.numpy as jnp
@@ -93,8 +92,13 @@ def two_cores(monkeypatch):
 
 
 def test_results_are_in_order_of_the_items(two_cores):
+    second_is_done = threading.Event()
+
     def slow_at_first(x):
-        time.sleep(0.02 / (1 + x))
+        if x == 1:
+            assert second_is_done.wait(timeout=10)
+        elif x == 2:
+            second_is_done.set()
         return x * x
 
     assert side_by_side(slow_at_first, range(20), n=1) == [x * x for x in range(20)]
@@ -127,14 +131,15 @@ def test_threads_have_the_floats_and_the_device_of_their_caller(wide, two_cores)
 
 
 def test_a_failure_is_told_of_and_ends_the_others(two_cores):
-    done = []
+    done, failed = [], threading.Event()
 
     def fail_early(x):
         if x == 1:
+            failed.set()
             raise ValueError("no")
-        time.sleep(0.01)
+        assert x == 0 or failed.wait(timeout=10)
         done.append(x)
 
     with pytest.raises(ValueError, match="no"):
-        side_by_side(fail_early, range(200), n=1)
-    assert len(done) < 100
+        side_by_side(fail_early, range(20_000), n=1)
+    assert len(done) < 20_000 - 1

@@ -45,9 +45,9 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
     ("content", "options", "status", "message"),
     [
         ('logs = ["none.csv"]', (), 1, "none.csv is missing"),
-        ('logs = ["log0.csv"]\nlam = 1', (), 1, "lam, how many prices to solve for, must be at least 2, not 1"),
+        ('logs = ["log0.csv"]\nlam = 1', (), 1, "lam: must be between 2 and"),
         ('logs = ["log0.csv"]\nlambda = 1', (), 1, "lambda is no setting of a sweep"),
-        ('logs = ["log0.csv"]', ("--coordinator", "localhost:1", "--processes", 2), 2, "--process I"),
+        ('logs = ["log0.csv"]', ("--ray", "auto", "--cpu-devices", 2), 2, "leave --cpu-devices out"),
     ],
 )
 def test_what_cannot_be_swept_is_one_line(folder, content, options, status, message):

@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.integrate
-import scipy.stats
 from tiers import thorough
 
 from rcjax.copulas import (
@@ -114,39 +112,6 @@ def test_oracles(shared_reference, name):
 def test_oracles_in_float32(shared_reference, float32, name):
     family, rows = oracles(shared_reference, name)
     compare(family, in_single_precision(rows), 1e-4)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("df", [pytest.param(2.0, marks=pytest.mark.thorough), 2.5, 4.0, 30.0])
-def test_students_cdf_is_the_integral_of_its_conditional(df):
-    rhos = np.array([-0.9, 0.0, 0.5, 0.95])
-    # Where u + v passes 1 the cdf turns to the other corner, and its own integrand is a spike.
-    points = [(0.3, 0.7), (0.3, 0.7001), (0.3, 0.701), (0.3, 0.6999), (0.05, 0.2), (0.9, 0.85), (0.5, 0.5)]
-
-    def conditional(rho, u, y):
-        # In numpy: h = T_{ν+1}((y − ρx) √((ν + 1)/((1 − ρ²)(ν + x²)))).
-        x = scipy.stats.t.ppf(u, df)
-        return scipy.stats.t.cdf((y - rho * x) * np.sqrt((df + 1) / ((1 - rho**2) * (df + x * x))), df + 1)
-
-    u, v = np.array(points).T
-    ours, h, *_ = every(StudentT(rhos[:, None], df), u, v)
-    np.testing.assert_allclose(
-        h,
-        [[conditional(rho, *(a, scipy.stats.t.ppf(b, df))) for a, b in points] for rho in rhos],
-        rtol=1e-10,
-    )
-    for i, rho in enumerate(rhos):
-        for j, (end, level) in enumerate(points):
-            y = scipy.stats.t.ppf(level, df)
-            found, _ = scipy.integrate.quad(lambda s, y=y, rho=rho: conditional(rho, s, y), 0, end, epsabs=1e-10)
-            assert abs(ours[i, j] - found) <= 1e-8
-
-
-def test_the_gaussian_is_scipys_bivariate_normal():
-    rhos, scores = (-0.95, -0.6, 0.3, 0.92), scipy.stats.norm.ppf(POINTS)
-    expected = [scipy.stats.multivariate_normal(cov=[[1, rho], [rho, 1]]).cdf(scores) for rho in rhos]
-    ours = every(Gaussian(np.array(rhos)[:, None]), U, V)[0]
-    np.testing.assert_allclose(ours, expected, atol=1e-10)  # Genz's is good to 1e-13 or so
 
 
 def peer(name, *parameters, rotation=0):

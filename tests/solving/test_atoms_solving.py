@@ -14,7 +14,7 @@ import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.solving import error_and_cost
+from rcjax.solving import error_and_cost, outcomes
 from rcjax.solving.objective import transition
 from rcjax.solving.quadrature import build_grid
 
@@ -125,14 +125,10 @@ def test_a_threshold_lies_midway_between_two_values(steps_only):
 @pytest.mark.thorough
 def test_refusals_pass_all_of_a_value_or_none(model):
     frontier = solve_frontier(model, lam=LAM, abstain_price=0.3)
-    for row, (refusals, members) in enumerate(
-        zip(np.asarray(frontier.refusals), np.asarray(frontier.members), strict=True)
+    told = outcomes(frontier)
+    for figure, again in (
+        (frontier.error, told.error),
+        (frontier.cost, told.cost),
+        (frontier.abstention, told.refused),
     ):
-        again = error_and_cost(
-            model,
-            np.asarray(frontier.thresholds)[row],
-            [name for name, member in zip(model.models, members, strict=True) if member],
-            refusals=refusals,
-        )
-        expected = float(frontier.error[row]), float(frontier.cost[row]), float(frontier.abstention[row])
-        np.testing.assert_allclose([float(figure) for figure in again], expected, atol=1e-9)
+        np.testing.assert_allclose(again, figure, atol=1e-9)

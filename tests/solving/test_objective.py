@@ -34,7 +34,7 @@ def afresh(m):
 
     @jax.jit
     def call(model, cuts):
-        expected = plain(model.marginals, part(model.copulas, neighbours), model.cost, (cuts, None), "exact")
+        expected = plain(model.marginals, part(model.copulas, neighbours), model.cost, cuts, "exact")
         return expected.error, expected.cost
 
     return call

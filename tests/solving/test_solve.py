@@ -11,7 +11,6 @@ from cascade_references import make_model, random_models, take
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.frontier.points import PointStatus
 from rcjax.model import Marginal
 from rcjax.solving import error_and_cost
 
@@ -84,16 +83,6 @@ def demo_mean(model, j):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("cascades", ["full", "adaptive"])
-def test_cost_falls_and_error_rises_with_lambda(demo, demo_lam, cascades):
-    frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)
-    assert (np.diff(frontier.lam) > 0).all()
-    assert (np.diff(frontier.cost) <= 1e-12 * float(frontier.cost.max())).all()
-    assert (np.diff(frontier.error) >= -1e-12).all()
-    assert {int(s) for s in frontier.status} <= set(PointStatus)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("chain", ["exact", "paper"])
 def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam, chain):
     cascades = "all" if chain == "exact" else "full"
@@ -115,33 +104,6 @@ def test_thresholds_and_members_agree(automatic):
     np.testing.assert_array_equal(automatic.policies.first, members.argmax(1))
     # Nobody is asked after a model that always answers.
     assert ((thresholds == 0) & members).sum(1).max() == 1
-
-
-@pytest.mark.thorough
-def test_gradient_vanishes_at_interior_thresholds(triples):
-    """In u, where a threshold counted as converged lies between the masses."""
-    checked = 0
-    slope = jax.jit(
-        jax.vmap(
-            jax.grad(lambda t, lam, model: (lambda e, c: e + lam * c)(*error_and_cost(model, t))),
-            in_axes=(0, 0, None),
-        )
-    )
-    for i in range(3):
-        model = take(triples, i)
-        frontier = solve_frontier(model, lam=LAM, cascades="full")
-        cuts = frontier.thresholds[:, :-1]
-        gradient = np.asarray(slope(cuts, frontier.lam, model))
-        for j in range(2):
-            marginal = take(model.marginals, j)
-            u, density = np.asarray(marginal.cdf(cuts[:, j])), np.asarray(marginal.density(cuts[:, j]))
-            inside = (u > marginal.mass_lowest + 1e-3) & (u < 1 - marginal.mass_highest - 1e-3)
-            inside &= np.asarray(
-                (frontier.status == PointStatus.CONVERGED) | (frontier.status == PointStatus.AT_BOUND)
-            ) & (density > 0)
-            checked += inside.sum()
-            assert (np.abs(gradient[inside, j] / density[inside]) < 1e-3).all()
-    assert checked >= 10
 
 
 def test_free_and_priceless_errors(demo, demo_lam):

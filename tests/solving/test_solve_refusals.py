@@ -9,7 +9,7 @@ import pytest
 from cascade_references import PlainMarginal, mean_above, random_models, take
 from tiers import thorough
 
-from rcjax import load_frontier, solve_frontier
+from rcjax import solve_frontier
 from rcjax.frontier.hull import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -91,18 +91,6 @@ def test_predictions_are_those_of_draws(search, theta):
 
 
 # -- laws
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("search", ["all", "adaptive"])
-def test_frontiers_survive_files(demo, demo_lam, search, tmp_path):
-    frontier = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3)
-    frontier.save(tmp_path / "frontier.json")
-    loaded = load_frontier(tmp_path / "frontier.json")
-    for name in ("error", "cost", "abstention", "refusals", "thresholds", "penalty"):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(frontier, name), err_msg=name)
-    assert loaded.abstain_price == 0.3
-    assert all(loaded.point(row) == frontier.point(row) for row in range(len(frontier.lam)))
 
 
 @pytest.mark.parametrize("search", thorough(["all", "full"], "full".__eq__))

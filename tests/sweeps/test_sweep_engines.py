@@ -1,4 +1,4 @@
-"""Where a sweep is solved: which arguments go together, and what is told where there is no Ray or no cluster."""
+"""Where a sweep is solved: what is told where there is no Ray or no cluster."""
 
 import json
 import socket
@@ -13,38 +13,25 @@ from rcjax._base.extras import how_to_install
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"on": "dask"}, "on is 'dask': give on='ray' for a Ray cluster, or neither"),
-        ({"address": "head:6379"}, "address is that of a Ray cluster: give on='ray'"),
-        ({"on": "ray", "devices": []}, "on='ray' takes the devices of a Ray cluster: leave out devices"),
-    ],
-)
-def test_arguments_that_do_not_go_together(tmp_path, options, message):
-    with pytest.raises(ValueError) as refused:
-        rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", **options)
-    assert message in str(refused.value)
-    assert not (tmp_path / "out").exists()
-
-
 def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     write_log(tmp_path / "log.csv", rows_of(0, n=60))
     (tmp_path / "night.toml").write_text('logs = ["log.csv"]')
-    result = run("sweep", tmp_path / "night.toml", "--on", "ray", "--json")
+    result = run("sweep", tmp_path / "night.toml", "--ray", "auto", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["error"]["message"] == f"--on ray needs ray: {how_to_install('ray')}"
+    assert json.loads(result.stdout)["error"]["message"] == f"--ray needs ray: {how_to_install('ray')}"
     with pytest.raises(ImportError, match=r"this needs ray: pip install .*\[ray\]'"):
-        rcjax.sweeps.sweep([tmp_path / "log.csv"], tmp_path / "out", on="ray")
+        rcjax.sweeps.sweep([tmp_path / "log.csv"], tmp_path / "out", ray="auto")
 
 
 def test_where_there_is_no_cluster_that_is_one_message(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'rcjax[ray]'")
+    with pytest.raises(ValueError, match="a cluster has devices of its own: leave out devices"):
+        rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", ray="auto", devices=[])
     with socket.socket() as taken:
         taken.bind(("localhost", 0))  # bound, and nobody listens
         address = f"localhost:{taken.getsockname()[1]}"
         with pytest.raises(ConnectionError, match=f"no Ray cluster at {address}: start one"):
-            rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", on="ray", address=address)
+            rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", ray=address)
     assert not (tmp_path / "out").exists()

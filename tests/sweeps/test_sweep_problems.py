@@ -111,7 +111,7 @@ def test_a_file_of_settings(tmp_path):
         ("lam = 8", "logs: give a list of files"),
         ('log = ["a.csv"]', "log is no setting of a sweep .did you mean 'logs'"),
         ('logs = ["a.csv"]\ndevices = 3', "devices is no setting of a sweep"),
-        ('logs = ["a.csv"]\nprices = 3', "prices must be a text or a mapping, not an int"),
+        ('logs = ["a.csv"]\nprices = 3', "prices: must be a text"),
     ],
 )
 def test_a_file_of_settings_that_is_wrong(tmp_path, content, message):

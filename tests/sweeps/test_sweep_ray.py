@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -27,7 +26,7 @@ for name, value in json.loads(sys.argv[3]).items():
     jax.config.update(name, value)
 from test_sweep_ray import OPTIONS, logs
 import rcjax
-rcjax.sweeps.sweep(logs(), sys.argv[1], on="ray", address=sys.argv[2], **OPTIONS)
+rcjax.sweeps.sweep(logs(), sys.argv[1], ray=sys.argv[2], progress=lambda *done: print(*done, flush=True), **OPTIONS)
 """
 
 
@@ -57,8 +56,9 @@ def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(
     cluster, second = nodes
     settings = json.dumps({name: engines._of_jax(name) for name in engines._TAKEN_OVER})
     command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address, settings]
-    driver = subprocess.Popen(command, cwd=Path(__file__).parent, env=_environment(), stderr=subprocess.PIPE)
-    wait_for(lambda: len(list(tmp_path.glob("parts/*.parquet"))) >= 1 or driver.poll() is not None)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    driver = subprocess.Popen(command, cwd=Path(__file__).parent, env=_environment(), **pipes)
+    assert any(line[0].isdecimal() and int(line.split()[0]) for line in driver.stdout)
     driver.send_signal(signal.SIGKILL)
     _, told = driver.communicate()
     there = contents(tmp_path)
@@ -71,7 +71,7 @@ def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(
         if len(seen) == 2:  # one more batch is done: others are on their way
             cluster.remove_node(second, allow_graceful=False)
 
-    rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, progress=progress, **OPTIONS)
+    rcjax.sweeps.sweep(logs(), tmp_path, ray=cluster.address, progress=progress, **OPTIONS)
     assert contents(tmp_path) == alone
     assert {(name, content) for name, content in there.items() if ".tmp" not in name} <= {*alone.items()}
     assert seen[0][0] > 0
@@ -87,16 +87,16 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
     with pytest.raises(
         ValueError, match=r"^node .* has rcjax .*, this process has rcjax .*, jax 0\.0\.1, .*: install the"
     ):
-        rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
+        rcjax.sweeps.sweep(logs(), tmp_path, ray=cluster.address, **OPTIONS)
     monkeypatch.undo()
     monkeypatch.setattr("rcjax.sweeps.problems.Library.part", lambda *_: None)
     with pytest.raises(RuntimeError, match=r"^batch \d \(log log\d+\) failed on Ray: AttributeError: 'NoneType'.*$"):
-        rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
+        rcjax.sweeps.sweep(logs(), tmp_path, ray=cluster.address, **OPTIONS)
     assert not list(tmp_path.glob("parts/*"))
     monkeypatch.undo()
     monkeypatch.setattr("rcjax.sweeps.sweeping.write_table", full_disk)
     with pytest.raises(OSError, match="No space left on device"):
-        rcjax.sweeps.sweep(logs(), tmp_path / "full", on="ray", address=cluster.address, **OPTIONS)
+        rcjax.sweeps.sweep(logs(), tmp_path / "full", ray=cluster.address, **OPTIONS)
     assert not ray.is_initialized()
 
 
@@ -109,10 +109,3 @@ def _environment():
     tests = Path(__file__).parents[1]
     paths = [str(tests.parent), str(tests), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-def wait_for(condition):
-    waits = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < waits
-        time.sleep(0.01)

@@ -125,9 +125,9 @@ def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
 
 @pytest.mark.thorough
 def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
-    with pytest.raises(ValueError, match=r"holds another sweep: settings of lam was 4 and is 5"):
+    with pytest.raises(ValueError, match=r"holds another sweep: lam was 4 and is 5"):
         rcjax.sweeps.sweep(logs, swept.path, **settings | {"lam": 5})
-    with pytest.raises(ValueError, match=r"holds another sweep: logs of other was"):
+    with pytest.raises(ValueError, match=r"holds another sweep: logs was"):
         rcjax.sweeps.sweep({**logs, "other": logs["small"]}, swept.path, **settings)
 
 
