@@ -44,15 +44,12 @@ def varying_together(tree: Any) -> Any:
     >>> varying_together({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
     [1.0, 2.0]
     """
-    leaves, structure = jax.tree.flatten(tree)
-    floats = [jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves]
-    zero = jnp.zeros_like(sum(jnp.sum(leaf) for leaf, there in zip(leaves, floats, strict=True) if there))
-    return structure.unflatten(
-        [
-            leaf + zero.astype(jnp.result_type(leaf)) if there else leaf
-            for leaf, there in zip(leaves, floats, strict=True)
-        ]
-    )
+
+    def is_float(leaf: Any) -> bool:
+        return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+
+    zero = jnp.zeros_like(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(tree) if is_float(leaf)))
+    return jax.tree.map(lambda leaf: leaf + zero.astype(jnp.result_type(leaf)) if is_float(leaf) else leaf, tree)
 
 
 #: From how many queries on things are computed one after the other: memory counts then, and each keeps all cores busy.

@@ -218,7 +218,7 @@ def _betainc_and_power_jvp(
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
     if varies(tangents[0]) or varies(tangents[1]):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
-        by_a, by_b = betainc_shape_gradients(a, b, x)
+        by_a, by_b = _shape_gradients(a, b, x)
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
@@ -229,14 +229,9 @@ def _betainc_and_power_jvp(
     return (value, power), (value_tangent, power * log_tangent)
 
 
-def betainc_shape_gradients(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """(∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1.
-
-    >>> [round(float(g), 4) for g in betainc_shape_gradients(2.0, 2.0, 0.5)]
-    [-0.2216, 0.2216]
-    """
-    dtype = jnp.result_type(a, b, x, float)
-    a, b, x = jnp.broadcast_arrays(*(jnp.asarray(value, dtype=dtype) for value in (a, b, x)))
+def _shape_gradients(a: jax.Array, b: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1."""
+    a, b, x = jnp.broadcast_arrays(a, b, x)
     inside = (x > 0) & (x < 1)
     x = jnp.where(inside, x, 0.5)
     swap, p, q, y = _reflect(a, b, x)

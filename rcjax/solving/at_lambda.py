@@ -147,14 +147,6 @@ class Optima(NamedTuple):
     status: Any  # (L,) a `Status`
 
 
-class Settled(NamedTuple):
-    """L cascades with their thresholds, and where these lie on the u-scale."""
-
-    policies: Policies
-    ranks: jax.Array  # (L, k) F(φ) of the thresholds
-    above: jax.Array  # (L, k) E[Φ; Φ > φ] above the thresholds
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solutions(Points):
@@ -189,28 +181,6 @@ def optimise(
     return Optima(lam, path, cut, status.astype(int))
 
 
-def thresholds_at(tables: Tables, path: jax.Array, cut: Cut, plan: CascadePlan, refusing: bool = False) -> Settled:
-    """Cascades with thresholds at given cuts.
-
-    Args:
-        tables: the quadrature of the model.
-        path: (L,) the numbers of the paths.
-        cut: (L, k) where their models stop deferring, the last one of each refusing.
-        plan: which paths there are.
-        refusing: whether the last model may refuse.
-    """
-    members = plan.members[path]
-    # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
-    cutting = members if refusing else plan.defers[path]
-    u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
-    thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
-    refusals = jnp.where(plan.stops[path], thresholds, NEVER_REFUSE) if refusing else None
-    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
-    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
-    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, above)
-
-
 def points_at(tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, refusing: bool = False) -> Solutions:
     """The optima with their thresholds, and what is exactly to be expected of them.
 
@@ -222,14 +192,22 @@ def points_at(tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, r
         refusing: whether the last model of a cascade may refuse.
     """
     lam, path, cut, status = optima
-    settled = thresholds_at(tables, path, cut, plan, refusing)
+    members, stops = plan.members[path], plan.stops[path]
+    # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
+    cutting = members if refusing else plan.defers[path]
+    u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
+    thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, path: jax.Array) -> Outcomes:
         refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
         return evaluate(tables, u, plan.links[path], plan.first[path], chain=chain, above=above, refused=refused)
 
-    expected = jax.vmap(single)(settled.ranks, settled.above, path)
-    return Solutions(lam, status, expected, settled.policies, settled.ranks, path)
+    expected = jax.vmap(single)(ranks, above, path)
+    refusals = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
+    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
+    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
+    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
+    return Solutions(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
 
 
 def settle(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:

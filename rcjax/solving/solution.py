@@ -23,7 +23,7 @@ from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at
+from rcjax.solving.at_lambda import lay_out, optimise, points_at
 from rcjax.solving.objective import Tables, evaluate
 from rcjax.solving.paths import CascadePlan, plan_cascades
 
@@ -65,8 +65,6 @@ def solve(
     model: CascadeModel,
     lam: jax.Array | float | Sequence[float],
     cascades: Search = "all",
-    *,
-    max_length: int | None = None,
 ) -> Solution:
     """The cascades and thresholds that minimise error + λ·cost under the model, as a pure function.
 
@@ -79,7 +77,6 @@ def solve(
         model: the fitted model, of k models; or one with a leading axis, under `vmap`.
         lam: (…) errors per unit of money, at least 0; nothing checks that where it is traced.
         cascades: "all", "full" or a list of cascades, as of `solve_frontier`; "adaptive" has no thresholds.
-        max_length: the most models in a cascade; None: all.
 
     Raises ValueError for unknown models and for adaptive policies.
 
@@ -93,7 +90,7 @@ def solve(
     1.0
     """
     with jax.ensure_compile_time_eval():  # a plan is of names alone
-        plan = plan_cascades(model, cascades, max_length)
+        plan = plan_cascades(model, cascades)
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
     lam = jnp.asarray(lam, model.cost.dtype)
@@ -134,7 +131,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     tables = lay_out(marginals, copulas, cost, plan.pairs)
     still = lax.stop_gradient(tables)
     optima = optimise(still, lax.stop_gradient(lam), plan, "exact")
-    settled = thresholds_at(still, optima.path, optima.cut, plan).policies
+    settled = points_at(still, optima, plan, "exact").policies
     members = settled.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
     start = jnp.where(defers, settled.thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))

@@ -165,11 +165,6 @@ class Sweep:
         """What was swept over, as `sweep.json` has it."""
         return read_plan(self.path / "sweep.json")
 
-    @property
-    def finished(self) -> bool:
-        """Whether all parts are there."""
-        return all(part_path(self.path, number).exists() for number in range(self.plan["batches"]))
-
 
 def sweep(
     logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]],

@@ -18,26 +18,11 @@ from cascade_references import (
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.model.calibrated import pairs
-from rcjax.solving import error_and_cost, expected_outcome, quadrature
+from rcjax.solving import error_and_cost, outcome, smooth_quantile
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-def afresh(m):
-    """`error_and_cost` of m models as a function of its own: what was traced with other panels is not found again."""
-    plain = expected_outcome._expected.__wrapped__
-    neighbours = np.array([pairs(m).index((j, j + 1)) for j in range(m - 1)])
-
-    @jax.jit
-    def call(model, cuts):
-        expected = plain(model.marginals, part(model.copulas, neighbours), model.cost, cuts, "exact")
-        return expected.error, expected.cost
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +64,6 @@ def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
     reference = np.array([[paper_reference(take(models, i), t) for t in thresholds[i]] for i in range(8)])
     np.testing.assert_allclose(error, reference[..., 0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(cost, reference[..., 1], rtol=1e-6)
-
-
-@pytest.mark.thorough
-def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
-    models, thresholds, (error, cost) = chains
-    monkeypatch.setattr(quadrature, "PANELS", 16 * quadrature.PANELS)
-    fine = afresh(6)
-    for i in range(2):
-        expected_error, expected_cost = fine(take(models, i), jnp.asarray(thresholds[i]))
-        np.testing.assert_allclose(error[i], expected_error, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(cost[i], expected_cost, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +190,38 @@ def test_float32_is_close_to_float64(float64):
     assert found[0].dtype == found[1].dtype == np.float32
     np.testing.assert_allclose(found[0], error, rtol=0, atol=1e-4)
     np.testing.assert_allclose(found[1], cost, rtol=1e-4)
+
+
+@pytest.mark.thorough
+def test_every_query_ends_with_a_model_of_the_cascade(demo):
+    names = "llama3.2-1b", "llama3.1-8b", "llama3.1-70b"
+    thresholds = jnp.array([[0.6, 0.7], [0.0, 0.9], [0.8, 0.0]])
+    inside = np.isin(demo.models, names)
+    told = outcome(demo, thresholds, names)
+    np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-9)
+    assert (told.members == inside).all()
+    assert (told.asked[:, ~inside] == 0).all()
+    np.testing.assert_array_equal(told.price, np.tile(demo.cost, (3, 1)))
+    by_row = outcome(demo, jnp.array([0.6, 1.0, 0.7, 1.0, 0.0]), names)
+    np.testing.assert_allclose(by_row.wrong, outcome(demo, thresholds[0], names).wrong, rtol=1e-9)
+
+
+def test_the_smooth_quantile_goes_to_the_true_one():
+    widths = 1e-1, 1e-2, 1e-3, 1e-5
+    values, weights = np.array([3.0, 1.0, 9.0, 4.0]), np.array([0.3, 0.4, 0.1, 0.2])
+    for level, expected in ((0.2, 1.0), (0.5, 3.0), (0.8, 4.0), (0.95, 9.0)):
+        distance = [abs(float(smooth_quantile(values, weights, level, width)) - expected) for width in widths]
+        assert (np.diff(distance) <= 0).all()
+        assert distance[0] > 0.01 > 1e-3 > distance[-1]
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_a_level_outside_is_refused(level):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        smooth_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)
+
+
+def test_in_float32_too():
+    with jax.enable_x64(False):
+        values, weights = jnp.array([1.0, 3.0, 9.0]), jnp.array([0.6, 0.3, 0.1])
+        assert smooth_quantile(values, weights, 0.9, 0.0) == 3.0  # 0.6 + 0.3 rounds to less than 0.9

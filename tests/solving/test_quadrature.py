@@ -9,14 +9,13 @@ from cascade_references import random_models
 from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.solving.objective import transition, truncated_transition
+from rcjax.solving.objective import transition
 from rcjax.solving.quadrature import ORDER, Grid, build_grid
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 below_all = jax.jit(jax.vmap(Grid.below, in_axes=(None, 0)))
-at_all = jax.jit(jax.vmap(Grid.at, in_axes=(None, 0)))
 
 
 def degenerate() -> Marginal:
@@ -67,15 +66,6 @@ def test_below_integrates_polynomials_of_each_panel_exactly(grids):
         np.testing.assert_allclose(below @ u**degree, cut ** (degree + 1) / (degree + 1), atol=1e-13)
 
 
-def test_at_interpolates_polynomials(grids):
-    grid = part(grids, 38)
-    cut, u = np.linspace(0.001, 0.999, 29), np.asarray(grid.u)
-    weights = np.asarray(at_all(grid, cut))
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-11)
-    for degree in range(ORDER):
-        np.testing.assert_allclose(weights @ u**degree, cut**degree, atol=1e-11)
-
-
 def test_quantiles_integrate_to_the_mean(grids, marginals):
     mean = jax.jit(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(marginals)
     np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), mean, atol=1e-13)
@@ -88,14 +78,6 @@ def test_transition_keeps_the_uniform_law(grids):
     # Measured: 1.02e-5, all of it in the corner cells.
     assert (np.abs(density - 1) * target.weight).sum() < 2e-5
     np.testing.assert_allclose((density * target.weight).sum(), 1.0, atol=1e-13)
-
-
-def test_truncated_transition_conserves_mass(grids):
-    u = jnp.array([0.0, 1e-12, 1e-3, 0.4, 1.0])
-    law = jax.jit(jax.vmap(jax.vmap(truncated_transition, in_axes=(None, 0, None)), in_axes=(None, None, 0)))(
-        Gumbel(jnp.asarray(3.0)), u, grids
-    )
-    np.testing.assert_allclose(jnp.einsum("pun,pn->pu", law, grids.weight), 1.0, atol=1e-12)
 
 
 @pytest.mark.thorough

@@ -73,21 +73,13 @@ def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search
     ids = set(tuned_on(log).queries)
     fresh = log.take([row for row, query in enumerate(log.queries) if query not in ids])
     assert found["held_out"].unique().to_list() == [fresh.n_queries]
+    again = of(points, log="other", replicate=1, cascades=search, copula=copula)
+    assert again["held_out"].unique().to_list() == [fresh.n_queries], "what it was drawn from is not held out"
+    assert again["error"].to_list() != found["error"].to_list()
     seen = rcjax.replay(swept.frontier("other", cascades=search, copula="Frank"), fresh)
     same = np.isin(found["cascade"].to_list(), found["cascade"].unique())
     np.testing.assert_allclose(found["held_out_error"].to_numpy()[same], np.asarray(seen.error)[same], atol=1e-12)
     np.testing.assert_allclose(found["held_out_cost"].to_numpy()[same], np.asarray(seen.cost)[same], rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_a_replicate_is_judged_by_the_queries_it_has_not_drawn(points, logs):
-    log = logs["other"]
-    found = of(points, log="other", replicate=1, cascades="all", copula="Gumbel")
-    assert found["held_out"].unique().to_list() == [log.n_queries - round(0.8 * log.n_queries)]
-    assert (
-        found["error"].to_list()
-        != of(points, log="other", replicate=0, cascades="all", copula="Gumbel")["error"].to_list()
-    )
 
 
 @pytest.mark.thorough
@@ -99,10 +91,6 @@ def test_a_frontier_of_a_sweep_can_be_deployed(swept, logs, tmp_path):
     assert loaded == policy
     assert loaded.provenance["digest"] == logs["small"].digest
     assert rcjax.replay(loaded, logs["small"]).n == logs["small"].n_queries
-
-
-@pytest.mark.thorough
-def test_a_frontier_that_there_is_not(swept):
     with pytest.raises(ValueError, match="no frontier of 'large'"):
         swept.frontier("large")
     with pytest.raises(ValueError, match="copula is 'joe'; of this sweep it is Gumbel, Frank"):
@@ -135,30 +123,22 @@ def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
 def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
     rows = ["1,a,1,2.5,1", "1,b,1,0.5,2", "2,a,1,0.5,1", "2,b,0,0.5,2"]
     (tmp_path / "bad.csv").write_text("\n".join(["query,model,correct,confidence,cost", *rows]))
-    everything = {"good": logs["small"], "bad": tmp_path / "bad.csv", "none": tmp_path / "none.csv"}
+    shape = logs["small"].logprob.shape
+    labelled = np.broadcast_to(np.arange(shape[0])[:, None] < 20, shape).copy()
+    everything = {
+        "good": logs["small"],
+        "bad": tmp_path / "bad.csv",
+        "none": tmp_path / "none.csv",
+        "few": partly(logs["small"], labelled, np.ones((*shape, 1))),
+    }
     swept = rcjax.sweeps.sweep(everything, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
     problems = dict(swept.logs.select("log", "problem").rows())
     assert problems["good"] is None
-    assert "bad.csv" in problems["bad"]
-    assert "2.5" in problems["bad"]
-    assert "none.csv is missing" in problems["none"]
+    for name, reason in (("bad", "2.5"), ("none", "none.csv is missing"), ("few", "90 answers have no label")):
+        assert reason in problems[name]
     assert swept.points.collect()["log"].unique().to_list() == ["good"]
     with pytest.raises(ValueError, match=r"no frontier of 'bad'.*2\.5"):
         swept.frontier("bad")
-
-
-@pytest.mark.thorough
-def test_a_log_without_all_labels_is_told_of(logs, tmp_path):
-    labelled = np.arange(logs["small"].n_queries)[:, None] < 20
-    shape = logs["small"].logprob.shape
-    few = partly(logs["small"], np.broadcast_to(labelled, shape).copy(), np.ones((*shape, 1)))
-    swept = rcjax.sweeps.sweep(
-        {"few": few, "good": logs["small"]}, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0]
-    )
-    problems = dict(swept.logs.select("log", "problem").rows())
-    number = (~few.labelled).sum()
-    assert f"{number:,} answers have no label, and a sweep needs them all: tune this log by itself" in problems["few"]
-    assert problems["good"] is None
 
 
 def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
