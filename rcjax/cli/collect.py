@@ -23,7 +23,6 @@ from rcjax.cli.printing import INTERRUPTED, conclude, interruptible, shown, term
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.calls import Estimate
     from rcjax.collecting.plan import Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
@@ -36,7 +35,6 @@ def collect(
     questions: Annotated[Path | None, typer.Argument(metavar="QUESTIONS")] = None,
     models: File = None,
     out: Output = None,
-    again: bool = False,
     limit: Count = None,
     seed: int = 0,
     budget: Money = None,
@@ -65,7 +63,6 @@ def collect(
         questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C).
         models: models.toml: where and at what price.
         out: The log, in JSON Lines; one that is there goes on.
-        again: Ask again if the log has an answer to another question of the same id.
         limit: A random sample of so many questions.
         seed: Of the sample.
         budget: Never spend more, over all runs of this log.
@@ -108,7 +105,7 @@ def collect(
     if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
         raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
     asked = draw(read_questions(questions, system, template), limit, seed)
-    _run(Collection(plan, asked, out, again, concurrency, dry_run, json_))
+    _run(Collection(plan, asked, out, concurrency, dry_run, json_))
 
 
 def _probe(plan: Plan, as_json: bool) -> None:
@@ -143,8 +140,6 @@ class Collection:
     questions: list[Question]
     out: Path | None
     """The log that is written, or gone on with."""
-    again: bool
-    """Answers in it that are to something else than is asked now are asked for anew."""
     concurrency: int
     dry_run: bool
     as_json: bool
@@ -182,26 +177,22 @@ async def _work(collection: Collection, setup: Setup) -> dict[str, Any]:
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
     from rcjax.collecting.plan import assume_signals
-    from rcjax.collecting.run import changes, refuse, set_aside
+    from rcjax.collecting.run import require_same
 
     out, questions = collection.out, collection.questions
     setup.graders.require(questions)
     with ExitStack() as files:
         # Before anything is read in it: nobody else writes to it from here on.
         file = None if collection.dry_run or out is None else files.enter_context(closing(AnswerFile(out)))
-        there = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
-        differing = [] if out is None else changes(assume_signals(setup, questions, there), questions, there)
-        if out is not None and not collection.again:
-            refuse(differing, out)
-        answers = set_aside(there, differing)
+        answers = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
+        if out is not None:
+            require_same(assume_signals(setup, questions, answers), questions, answers, out)
         setup.budget.spent = answers.spent
         document = _estimated(collection, setup, answers)
         if file is None:
             return document
         if not collection.as_json:
             _show_estimate(document, before=True)
-        for change in differing:
-            file.write(change.set_aside)
         came = await _ask(collection, setup, file)
         return document | came | {"notes": document["notes"] + came["notes"]}
 
@@ -214,7 +205,6 @@ def _estimated(collection: Collection, setup: Setup, answers: AnswerRows) -> dic
     assumed = assume_signals(setup, collection.questions, answers)
     estimates = [estimate(asked, collection.questions, answers, setup.judge_of) for asked in assumed]
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
-    notes += _of_two_kinds(collection.questions, estimates)
     asked = {question.query for question in collection.questions}
     others = sum(query not in asked for query, *_ in answers.answered)
     if others:
@@ -226,16 +216,6 @@ def _estimated(collection: Collection, setup: Setup, answers: AnswerRows) -> dic
         "spent": float(answers.spent),
         "estimate": [asdict(one) for one in estimates],
     }
-
-
-def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) -> list[str]:
-    """What it costs, in words, that some questions have choices and others do not; nothing where it costs nothing."""
-    choices = sum(bool(question.choices) for question in questions)
-    twice = [one.model for one in estimates if one.requests > one.calls]
-    if not twice or not 0 < choices < len(questions):
-        return []
-    what = f"{choices:,} of the {count(len(questions), 'question')} have choices, and a model has one signal for all"
-    return [f"{what}: it is asked each of them twice; in a file of their own they would be asked once, by choice"]
 
 
 def how_far(run: Run, started: float) -> str:
@@ -297,16 +277,14 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     screen = Screen(stderr=before)
     rows = document["estimate"]
     likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
-    calls, requests = (sum(row[name] for row in rows) for name in ("calls", "requests"))
-    to_make = count(calls, "call") + (f" of {count(requests, 'request')}" if requests > calls else "")
-    heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {to_make} to make"
+    calls = count(sum(row["calls"] for row in rows), "call")
+    heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {calls} to make"
     screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
     if document["spent"]:
         screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
         asked = count(row["questions"], "question")
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
-        several += "" if row["requests"] == row["calls"] else f", {count(row['requests'], 'request')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
         screen.hang(row["model"], f"{asked}{several}, {money}")
     screen.hang("note", *document["notes"])

@@ -189,8 +189,6 @@ class Estimate:
     """Money for them, judges and failures included: as is usual, and the more calls there are, as theirs was."""
     most_cost: float
     """Money for them and their judges, at the worst."""
-    requests: int = 0
-    """That the calls consist of, where none fails: two of each whose signal asks a second question."""
 
 
 def estimate(
@@ -212,9 +210,7 @@ def estimate(
     usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
     observed = _observed(asked, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    twice = sum(second_options(asked.signal_for(question)) is not None for question in waiting)
-    money = float(min(usual * observed, most)), float(most)
-    return Estimate(asked.name, distinct, len(waiting), *money, len(waiting) + twice)
+    return Estimate(asked.name, distinct, len(waiting), float(min(usual * observed, most)), float(most))
 
 
 _NONE = Decimal(0)

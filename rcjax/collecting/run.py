@@ -1,7 +1,7 @@
 """The run that asks every model every question: side by side, within the budget, never twice, and to be stopped.
 
-Answers that are there to something else than is asked now, another question, another model, in another way, are told
-apart before (`changes`). `collected` sums up what a run has brought, and what is still to do.
+Answers that are there to something else than is asked now, another question, another model, in another way, are refused
+before (`require_same`). `collected` sums up what a run has brought, and what is still to do.
 """
 
 from __future__ import annotations
@@ -24,53 +24,40 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import summarise, tell_unread
-from rcjax.serving.call_log import ASKED_ANEW, has_failed
+from rcjax.serving.call_log import has_failed
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What an answer was asked for, that is asked for otherwise now."""
-
-    row: Mapping[str, Any]
-    """Of the answer."""
-    what: str
-    """That differs, in words."""
-    then: Any
-    """What it was."""
-    now: Any
-    """What it is."""
-
-    @property
-    def set_aside(self) -> dict[str, Any]:
-        """The row as a call that counts as spent and no longer as an answer."""
-        return {**self.row, "error": f"{ASKED_ANEW}: the {self.what} was {_shown(self.then)}, not {_shown(self.now)}"}
-
-
-def changes(models: Iterable[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[Change]:
-    """The answers that are to something else than is asked now, each with the first thing that differs.
+def require_same(models: Iterable[Asked], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
+    """Raise LogError where answers that are there are to something else than is asked now: both sides of the first.
 
     Args:
         models: of the run, and how each is asked; what others were asked is compared too, not how.
         questions: of the run; answers to others are left alone.
         answers: that there are. A row that does not tell something is taken to be right in it.
+        path: of their file.
     """
     put = {q.query: {"system_digest": q.system_digest, "question_digest": q.digest} for q in questions}
     ways = {asked.name: asked.record(questions[0]) for asked in models if questions}
     served = {asked.name: {"served": asked.respondent.settings.served} for asked in models}
-    record, differing = cache(json.loads), []
+    record, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
-        if row["query"] not in put:
+        query, model = row["query"], row["model"]
+        if query not in put:
             continue
         then = _told(row, record(row["asked"]))
-        now = _told(served.get(row["model"], {}) | put[row["query"]], record(ways.get(row["model"], "{}")))
+        now = _told(served.get(model, {}) | put[query], record(ways.get(model, "{}")))
         others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
         if (what := next(others, None)) is not None:
-            differing.append(Change(row, what, then[what], now[what]))
-    return differing
+            was, here = (repr(value) if value else "none" for value in (then[what], now[what]))
+            where = f"{path.name}, model {brief(model)}, query {brief(query)}"
+            differing.append(f"{where}: its answers were asked for with the {what} {was}, not {here}")
+    if differing:
+        advice = "another --out begins another log"
+        raise LogError(f"{differing[0]}; {count(len(differing), 'answer')} differ so: {advice}")
 
 
 def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says of who was asked what, and a record of how, as changes name it; None for what is not told."""
+    """What a row says of who was asked what, and a record of how, in words; None for what is not told."""
     return {
         "served model": row.get("served"),
         "system message of digest": row.get("system_digest"),
@@ -80,25 +67,6 @@ def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
         "options": record.get("options"),
         "other options of digest": None if record.get("options") is None else record.get("others", ""),
     }
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if value else "none"
-
-
-def refuse(differing: Sequence[Change], path: Path) -> None:
-    """Raise LogError where answers differ, with both sides of the first, how many there are, and what can be done."""
-    if differing:
-        first = differing[0]
-        where = f"{path.name}, model {brief(first.row['model'])}, query {brief(first.row['query'])}"
-        what = f"its answers were asked for with the {first.what} {_shown(first.then)}, not {_shown(first.now)}"
-        ways = "--again asks for them anew, another --out begins another log"
-        raise LogError(f"{where}: {what}; {count(len(differing), 'answer')} differ so: {ways}")
-
-
-def set_aside(answers: AnswerRows, differing: Iterable[Change]) -> AnswerRows:
-    """The same rows, in which the answers that differ are calls that are paid for and no answers."""
-    return AnswerRows({**answers.rows, **{change.row["call"]: change.set_aside for change in differing}})
 
 
 def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:

@@ -40,7 +40,6 @@ from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, m
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import Comparison
-from rcjax.serving.call_log import ASKED_ANEW
 
 #: Why no row of a model can be used.
 UNUSABLE = "its calls failed, or did not go to all models"
@@ -212,7 +211,6 @@ class _Reader:
         if "error" in columns:
             rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # of no query
             rows = self._drop(rows, error.str.contains("^(?:not judged|passed on)"), "calls that no policy judges")
-            rows = self._drop(rows, error.str.starts_with(ASKED_ANEW), "answers that were asked for anew")
             unread = pl.col("unread").eq_missing("true") if "unread" in columns else pl.lit(False)
             self._note_failed(rows.frame.filter(error.is_not_null() & ~unread))
             rows = self._drop(rows, error.is_not_null() & ~unread, "calls that failed")

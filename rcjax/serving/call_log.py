@@ -39,9 +39,6 @@ LONGEST = 65_536
 #: parts of a log must give the same, and a salt in the log would keep nobody who has it from testing a guess.
 _DIGITS = 16
 
-#: How the error of an answer begins that was set aside, as something else is asked for now.
-ASKED_ANEW = "asked anew"
-
 
 class CascadeWarning(UserWarning):
     """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""

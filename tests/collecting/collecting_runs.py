@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 from chat_server import served
 from command_line import run
@@ -38,7 +37,8 @@ def start(place, url, *options, names=tuple(ABILITIES), under=()):
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(behave, more, process):
-    goal = sum(behave.asked.values()) + more
-    while sum(behave.asked.values()) < goal and process.poll() is None:
-        time.sleep(0.002)
+def wait_for(behave, more):
+    """Wait until so many more answers were given."""
+    with behave.changed:
+        goal = sum(behave.asked.values()) + more
+        assert behave.changed.wait_for(lambda: sum(behave.asked.values()) >= goal, timeout=60)

@@ -5,6 +5,7 @@ Each is a function of (model, question) alone, so that every run of a test asks 
 
 import json
 import math
+import threading
 from collections import Counter
 from decimal import Decimal
 from hashlib import sha256
@@ -68,6 +69,7 @@ class Models:
     def __init__(self, failures=0.0, delay=0.0, logprobs=True, usage=True):
         self.failures, self.delay, self.logprobs, self.usage = failures, delay, logprobs, usage
         self.asked, self.charged, self.tries = Counter(), Decimal(0), Counter()
+        self.changed = threading.Condition()
 
     def __call__(self, request, headers):
         name = request["model"].removeprefix("org/")
@@ -77,7 +79,9 @@ class Models:
         draw = lot("failure", prompt, name, self.tries[key])
         if draw < self.failures:
             return self.wrong(draw / self.failures)
-        self.asked[key] += 1
+        with self.changed:
+            self.asked[key] += 1
+            self.changed.notify_all()
         counts = (10 + len(prompt) // 4, 1)
         self.charged += money(name, *counts)
         delay = self.delay * 2 * lot("delay", prompt, name)

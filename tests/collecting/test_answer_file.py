@@ -2,14 +2,11 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from decimal import Decimal
 
 import pytest
 from chat_server import served
+from command_line import run
 from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
 
 from rcjax.collecting import answer_file
@@ -114,31 +111,18 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path):
     assert held.under_way.exists()  # it tells of a call that may have been paid for
 
 
-def test_of_two_processes_one_works_and_no_money_is_forgotten(tmp_path, monkeypatch):
+def test_a_run_beside_another_one_asks_nothing(tmp_path, monkeypatch):
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    write_questions(tmp_path / "questions.jsonl", questions(24))
+    asked = write_questions(tmp_path / "questions.jsonl", questions(3))
     (tmp_path / "link.jsonl").symlink_to("answers.jsonl")
-    behave = Models(delay=0.2)
-    with served(behave) as (_, url):
-        write_models(tmp_path / "models.toml", url, ["tiny"])
-        line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", "questions.jsonl"]
-        line += ["--models", "models.toml", "--signal", "choice", "--out"]
-        pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        one = subprocess.Popen([*line, "answers.jsonl"], **pipes)
-        while sum(behave.asked.values()) < 2 and one.poll() is None:
-            time.sleep(0.005)
-        one.send_signal(signal.SIGSTOP)  # until the other one has come as far as it can
-        other = subprocess.run([*line, "link.jsonl"], **pipes, timeout=120, check=False)
-        one.send_signal(signal.SIGCONT)
-        _, told = one.communicate(timeout=120)
-    assert one.returncode == 0, told
-    assert other.returncode == 1
+    held = AnswerFile(tmp_path / "answers.jsonl")
+    with served(Models()) as (server, url):
+        models = write_models(tmp_path / "models.toml", url, ["tiny"])
+        other = run("collect", asked, "--models", models, "--signal", "choice", "--out", tmp_path / "link.jsonl")
+    held.close()
+    assert (other.exit_code, server.requests) == (1, [])
     assert "link.jsonl: another rcjax collect writes to it: wait for its end" in other.stderr
-    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert len(rows) == sum(behave.asked.values()) == 24
-    assert sum(row["cost"] for row in rows) == pytest.approx(float(behave.charged))
-    assert all(row["correct"] is not None for row in rows)
 
 
 def row(call, **more):

@@ -1,16 +1,10 @@
 """A log that goes on under the same ids: what was asked, of whom and how is what is asked now, or that is said."""
 
-import json
-from collections import Counter
-
 import pytest
 from chat_server import served
 from collecting_runs import answers
 from command_line import run
 from models_of_a_test import Models, questions, write_models, write_questions
-
-import rcjax
-from rcjax.logs import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -51,28 +45,11 @@ def test_what_is_asked_otherwise_is_refused_and_both_are_named(place):
         how = dict(how)
         result, server = collect(place, *how.pop("options", ()), **how)
         words = " ".join(result.stderr.split())
-        wanted = (what, f"; {number} answers differ so", "--again", ", not ", "answers.jsonl, model ")
+        wanted = (what, f"; {number} answers differ so", ", not ", "answers.jsonl, model ")
         untouched = server.requests == [] and (place / "answers.jsonl").read_bytes() == before
         if result.exit_code != 1 or not untouched or not all(one in words for one in wanted):
             misses.append((name, result.exit_code, words))
     assert not misses
-
-
-def test_again_asks_anew_for_what_differs_alone(place):
-    collect(place)
-    spent = sum(row["at_most"] for row in answers(place))
-    how = OTHERWISE["question"][0]
-    result, server = collect(place, "--again", "--json", **how)
-    assert result.exit_code == 0, result.stderr
-    assert [request["messages"][-1]["content"][:19] for request in server.requests] == ["Question 3? B or A."] * 2
-    rows = answers(place)
-    assert Counter((row["query"], row["model"]) for row in rows) == Counter(
-        (f"q{i}", name) for i in range(N) for name in NAMES
-    )
-    assert json.loads(result.stdout)["spent"] > spent  # the answers that are set aside were paid for
-    with pytest.warns(LeftOutWarning, match="2 answers that were asked for anew"):
-        assert rcjax.read_log(place / "answers.jsonl", task="choice").n_queries == N
-    assert collect(place, **how)[1].requests == []
 
 
 def test_a_right_answer_that_changed_is_graded_anew(place):

@@ -82,7 +82,6 @@ def test_programs_by_the_file_of_models_and_a_log_that_is_read():
     other = collect(None, ["a1", "a2", "x1", "x2"], **told)
     assert other.exit_code != 0
     assert "asked for with the check of digest" in other.stderr
-    assert "--again asks for them anew" in other.stderr
 
 
 def test_a_check_that_never_works_ends_the_run():

@@ -120,28 +120,6 @@ def in_words(result):
     return " ".join(result.stdout.split())
 
 
-def of_two_kinds(n):
-    """Every second question without choices, every third without a right answer."""
-    rows = questions(n)
-    for row in rows[::2]:
-        del row["choices"]
-    for row in rows[::3]:
-        row.pop("answer")
-    return rows
-
-
-def test_requests_are_counted_and_two_kinds_of_question_told(place):
-    with served(Models()) as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny"])
-        for rows, requests, note in ((questions(6), 6, False), (of_two_kinds(6), 12, True)):
-            asked = write_questions(place / "questions.jsonl", rows)
-            result = run("collect", asked, "--models", models, "--dry-run")
-            assert ("6 calls of 12 requests to make" in in_words(result)) == note
-            assert ("3 of the 6 questions have choices" in in_words(result)) == note
-            document = json.loads(run("collect", asked, "--models", models, "--dry-run", "--json").stdout)
-            assert [row["requests"] for row in document["estimate"]] == [requests]
-
-
 def test_graders_and_what_they_left_are_told(place):
     rows = questions(12)
     for row in rows[::3]:

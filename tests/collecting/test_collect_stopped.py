@@ -23,7 +23,7 @@ def test_after_many_kills_the_log_is_the_same(kills, place):
     with served(behave) as (_, url):
         for kill in range(kills):
             process = start(place, url, names=["tiny", "large"])
-            wait_for(behave, 8, process)
+            wait_for(behave, 8)
             process.kill()
             _, told = process.communicate()
             if kill and "were under way" in told:
@@ -53,7 +53,7 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
     write_questions(place / "questions.jsonl", questions(400))
     with served(behave) as (_, url):
         process = start(place, url)
-        wait_for(behave, 20, process)
+        wait_for(behave, 20)
         process.send_signal(signal.SIGINT)
         shown, told = process.communicate(timeout=60)
         assert process.returncode == 130, told
@@ -68,9 +68,9 @@ def test_a_second_interrupt_does_not_wait(place):
     write_questions(place / "questions.jsonl", questions(40))
     with served(behave) as (_, url):
         process = start(place, url)
-        wait_for(behave, 8, process)
+        wait_for(behave, 8)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        assert any("finishing the calls under way" in line for line in process.stderr)
         before = time.perf_counter()
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
