@@ -36,10 +36,34 @@ def curves(source: Source) -> Figure:
 
 
 def correlations(source: Source) -> Figure:
-    """Appendix F: rank correlations of the confidences."""
+    """Appendix F: Kendall's τ of the confidences of models in turn: of all queries, both right, both wrong."""
     test = source.test.take(source.test.complete)
     tau = np.asarray(rank_correlations(source.model.calibrate(test.logprob), test.correct, test.answered))
-    return plots.correlation_figure(tau, test.models)
+    k = len(test.models)
+    figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for number, what in enumerate(("all queries", "both good", "neither good")):
+        _heatmap(axes[number], tau[number], test.models, title=what, rows_named=number == 0)
+    figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
+    return figure
+
+
+def _heatmap(ax, tau: np.ndarray, models: tuple[str, ...], *, title: str, rows_named: bool) -> None:
+    """Kendall's τ (k, k) between models, with the figures; "?" where it is NaN."""
+    k = len(tau)
+    shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
+    ax.imshow(shown, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    for i in range(k - 1):
+        for j in range(i + 1):
+            value = tau[i + 1, j]
+            text = "?" if np.isnan(value) else f"{value:.2f}"
+            dark = not np.isnan(value) and abs(value) > 0.6
+            ax.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    ax.set_xticks(range(k - 1), models[:-1], rotation=35, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(k - 1), models[1:] if rows_named else [""] * (k - 1))
+    ax.set_frame_on(False)
+    ax.tick_params(length=0)
+    ax.set_title(title)
 
 
 def confident(source: Source) -> Figure:

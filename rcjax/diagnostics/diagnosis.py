@@ -17,13 +17,11 @@ from rcjax.diagnostics.promise import HeldOut, held_out, is_training_log, try_pr
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
-from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows, table_rows
+from rcjax.goodness_of_fit.dependence import copula_rows, markov_rows, table_rows
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import (
-    accuracy_above,
     accuracy_p_value,
     calibration_test,
-    reliability_curve,
     separation,
 )
 from rcjax.logs.cells import label_counts
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from rcjax.model.marginals import Marginal
 
 FEWEST_QUERIES = 20
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +60,13 @@ class Diagnosis:
     """(N, k) whether the answers were right, as numbers; NaN for those without a label. Not in the JSON form."""
     calibration: list[dict[str, Any]]
     """By model: `accuracy`, `expected_accuracy` on the log fitted to, `accuracy_p` of their difference; the expected
-    `calibration_error` of all labelled answers, held out, with `by_chance` and `p_value`; `separation`; `intercept`,
-    `slope` with `slope_se`, `slope_p`; `certain`, the share of answers with probability 1; `reliability`, the curve,
-    and `accuracy_above`, share and accuracy of the answers above some confidences."""
+    `calibration_error` of all labelled answers, held out, with `by_chance` and `p_value`; `separation`; `slope`
+    with `slope_p`; `certain`, the share of answers with probability 1, and whether the model `states` its values."""
     marginals: list[dict[str, Any]]
     """By model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
     copulas: list[dict[str, Any]]
     """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process` and `kendall`, which are S_n and
     S_n^(K), with `process_p`, `kendall_p`; `distance` = √(S_n/n); `paper_statistic`."""
-    correlations: np.ndarray
-    """(3, k, k) Kendall's τ-b of the confidences: all queries, both right, both wrong; NaN under 50 queries."""
     markov: list[dict[str, Any]]
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     promise: dict[str, Any] | None = None
@@ -179,12 +173,11 @@ def diagnose(
         lambda: copula_rows(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, held, training, trained_on, seed, frontier),
-        lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
+        lambda: markov_rows(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     )
     results: list[Any] = side_by_side(lambda check: check(), checks, n=1, alike=False)
-    copulas, marginals, promise, dependence, calibration = results
-    correlations, markov = dependence
+    copulas, marginals, promise, markov, calibration = results
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -196,7 +189,6 @@ def diagnose(
         calibration=calibration,
         marginals=marginals,
         copulas=copulas,
-        correlations=correlations,
         markov=markov,
         promise=promise,
         labels=_labels(log),
@@ -287,14 +279,10 @@ def _calibration(
             "by_chance": float(test.by_chance[j]),
             "p_value": float(test.p_value[j]),
             "separation": separation(*labels[j]),
-            "intercept": float(calibrators.coefficients[j, 0]),
             "slope": float(calibrators.coefficients[j, 1]),
-            "slope_se": float(calibrators.standard_errors[j, 1]),
             "slope_p": float(calibrators.p_values[j, 1]),
             "certain": float(certain[j]),
             "states": bool(np.asarray(states)[j]),
-            "reliability": {n: x.tolist() for n, x in reliability_curve(*labels[j]).items()},
-            "accuracy_above": _accuracy_at(*labels[j]),
         }
         for j, name in enumerate(model.models)
     ]
@@ -313,17 +301,6 @@ def _calibration_tests(
 @partial(compiled, runs="once")
 def _mean_confidence(marginals: "Marginal") -> jax.Array:
     return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
-
-
-def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, float]]:
-    """Rows of `accuracy_above` at round confidences that some answers reach."""
-    curve = accuracy_above(confidence, correct)
-    starts = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
-    return [
-        {"confidence": level, "share": float(curve["share"][at]), "accuracy": float(curve["accuracy"][at])}
-        for level, at in starts
-        if at < len(curve["confidence"])
-    ]
 
 
 def _marginals(

@@ -98,21 +98,6 @@ class Frontier:
         return self.policies.refusals
 
     @property
-    def first(self) -> jax.Array:
-        """(L,) position of the model asked first."""
-        return self.policies.first
-
-    @property
-    def bounds(self) -> jax.Array:
-        """(L, k, R) upper ends of intervals of calibrated confidence, the last is 1."""
-        return self.policies.bounds
-
-    @property
-    def actions(self) -> jax.Array:
-        """(L, k, R) there: j itself answers, l > j asks model l, −1 refuses."""
-        return self.policies.actions
-
-    @property
     def models(self) -> tuple[str, ...]:
         """Names of the k models."""
         return self.model.models
@@ -157,7 +142,7 @@ class Frontier:
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
         if target.is_limit:
             return self.ladder(self._position(target), target)
-        return self.point(self._choose(target), target.to_json())
+        return self.point(self.choose(**target.to_json()), target.to_json())
 
     def shares(self, target: Target) -> np.ndarray:
         """(L,) the share of the queries that goes by each point, under the policy for a target.
@@ -165,14 +150,14 @@ class Frontier:
         Raises InfeasibleError where no point meets it.
         """
         if not target.is_limit:
-            return np.eye(len(self.lam))[self._choose(target)]
+            return np.eye(len(self.lam))[self.choose(**target.to_json())]
         rungs, shares = self.rungs, np.zeros(len(self.lam))
         shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
         return shares
 
     def _position(self, target: Target) -> float:
         """Where on the ladder a limit is met; InfeasibleError where it is not."""
-        self._choose(target)
+        self.choose(**target.to_json())
         cost, error = (np.asarray(figure, float)[self.rungs].tolist() for figure in (self.cost, self.penalty))
         return position_for(target, cost, error)
 
@@ -207,15 +192,13 @@ class Frontier:
         Args:
             budget, max_error, error_cost, lam: exactly one of them, as of `policy`, whose errors these are too.
         """
-        return self._choose(Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
+        target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
+        return point_for(target, *figures, None if self.abstention is None else self.abstain_price, self.counted)
 
     def with_bands(self, bands: Bands) -> "Frontier":
         """The same frontier, with what `bootstrap` told of it."""
         return dataclasses.replace(self, bands=bands)
-
-    def _choose(self, target: Target) -> int:
-        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
-        return point_for(target, *figures, None if self.abstention is None else self.abstain_price, self.counted)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""

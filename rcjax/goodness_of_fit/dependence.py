@@ -166,10 +166,10 @@ def conditional_test(
     return MarkovTest(tau, p_value(jnp.abs(statistic), jnp.abs(drawn)), present.sum())
 
 
-def check_dependence(
+def markov_rows(
     models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
-) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Correlations of all pairs, and the rows of the neighbouring triples.
+) -> list[dict[str, Any]]:
+    """`conditional_test` of all triples of neighbouring models, as rows.
 
     Args:
         models: names of the k models.
@@ -178,17 +178,10 @@ def check_dependence(
         key: of JAX.
         replicates: permutations of each test.
     """
-    k = len(models)
-    labelled = log.labelled
-    correlations = rank_correlations(confidence, log.correct, log.answered)
-    if not labelled[np.asarray(log.answered)].all():  # of those that are right, and wrong, the ones that are known
-        correlations[1:] = rank_correlations(confidence, log.correct, labelled)[1:]
-    if log.scores is not None:  # of answers with scores there are no two groups, right and wrong
-        correlations[1:] = np.where(np.eye(k, dtype=bool), 1.0, np.nan)
-    if k < 3:
-        return correlations, []
+    if len(models) < 3:
+        return []
     markov = _markov_tests(*fill_up(confidence, log.answered), key, replicates=replicates)
-    return correlations, table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)])
+    return table_rows(markov, models=[models[i : i + 3] for i in range(len(models) - 2)])
 
 
 @partial(compiled, static_argnames="replicates", runs="once")

@@ -5,12 +5,10 @@ from rcjax.plots.drawings import (
     plot_error_cost as plot_error_cost,
     plot_frontier as plot_frontier,
     plot_marginal as plot_marginal,
-    plot_rank_correlations as plot_rank_correlations,
     plot_ranks as plot_ranks,
     plot_reliability as plot_reliability,
 )
 from rcjax.plots.figures import (
-    correlation_figure as correlation_figure,
     diagnosis_figures as diagnosis_figures,
     save_figure as save_figure,
 )

@@ -123,35 +123,6 @@ def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str]
     ax.set_yticks([0, 0.5, 1])
 
 
-def plot_rank_correlations(
-    ax: "Axes", tau: np.ndarray, models: Sequence[str], *, title: str = "", rows_named: bool = True
-) -> None:
-    """Heatmap of Kendall's τ between models, with the figures; "?" where it is NaN.
-
-    Args:
-        ax: where to draw.
-        tau: (k, k) Kendall's τ, in the order of `models`.
-        models: their names.
-        title: over the figure.
-        rows_named: whether the rows bear the names too.
-    """
-    tau = np.asarray(tau)
-    k = len(tau)
-    shown = np.ma.masked_invalid(np.where(np.tri(k, k, -1, dtype=bool), tau, np.nan))[1:, :-1]
-    ax.imshow(shown, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
-    for i in range(k - 1):
-        for j in range(i + 1):
-            value = tau[i + 1, j]
-            text = "?" if np.isnan(value) else f"{value:.2f}"
-            dark = not np.isnan(value) and abs(value) > 0.6
-            ax.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
-    ax.set_xticks(range(k - 1), models[:-1], rotation=35, ha="right", rotation_mode="anchor")
-    ax.set_yticks(range(k - 1), models[1:] if rows_named else [""] * (k - 1))
-    ax.set_frame_on(False)
-    ax.tick_params(length=0)
-    ax.set_title(title)
-
-
 def plot_reliability(
     ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "", success: str = ERRORS.success
 ) -> None:
@@ -291,44 +262,21 @@ def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], mo
 def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float, str]]:
     """Where the name of each spot goes: offsets (x, y) in points from it, and "left" or "right" for its alignment.
 
-    Of some places around the spot, the first whose text neither leaves the picture nor covers another name or spot; or
-    that which covers least. By the size of the Axes before the layout is settled, and a letter's usual width.
+    Beside the spot, towards the middle of the picture, at the first height where it covers no other name. By the size
+    of the Axes before the layout is settled, and a letter's usual width.
     """
-    if not spots:
-        return {}
     width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    scale = np.array([width / (right - left), height / (top - bottom)])
-    marks = {name: (np.array(spot) - (left, bottom)) * scale for name, spot in spots.items()}
-    taken = [np.array([*(mark - 4), *(mark + 4)]) for mark in marks.values()]
-    for line in ax.get_lines():  # which a name may cross, if need be: what it covers is little
-        x, y = np.asarray(line.get_xydata(), float).T
-        for share in np.linspace(0, len(x) - 1, 80):
-            point = (
-                np.array([np.interp(share, np.arange(len(x)), values) for values in (x, y)]) - (left, bottom)
-            ) * scale
-            taken.append(np.array([*(point - 1), *(point + 1)]))
-    offsets = [(side * 7, rise) for rise in (5, -6, 15, -16, 25, -26, 35) for side in (1, -1)]
-    offsets_of = {}
-    for name, mark in sorted(marks.items(), key=lambda item: item[1][0]):
-        boxes, long = [], 0.56 * _NAME * len(name)
-        for x, y in offsets:
-            start = mark[0] + (x if x > 0 else x - long)
-            boxes.append(np.array([start, mark[1] + y - _NAME * 0.6, start + long, mark[1] + y + _NAME * 0.6]))
-        picture = np.array([0.0, 0.0, width, height])
-        cover = [
-            sum(_shared(box, other) for other in taken) + 4 * (_area(box) - _shared(box, picture)) for box in boxes
-        ]
-        best = int(np.argmin(np.round(cover, 3)))
-        taken.append(boxes[best])
-        offsets_of[name] = (*offsets[best], "left" if offsets[best][0] > 0 else "right")
-    return {name: offsets_of[name] for name in spots}
-
-
-def _area(box: np.ndarray) -> float:
-    return float(np.prod(np.maximum(box[2:] - box[:2], 0.0)))
-
-
-def _shared(box: np.ndarray, other: np.ndarray) -> float:
-    """The area that two boxes (left, bottom, right, top) share."""
-    return _area(np.concatenate([np.maximum(box[:2], other[:2]), np.minimum(box[2:], other[2:])]))
+    taken: list[tuple[float, float, float]] = []  # from, to, and at which height
+    offsets = {}
+    for name, (cost, error) in spots.items():
+        x, y = width * (cost - left) / (right - left), height * (error - bottom) / (top - bottom)
+        side, long = (1 if x < width / 2 else -1), 0.56 * _NAME * len(name)
+        start = x + 7 if side > 0 else x - 7 - long
+        near = [level for low, high, level in taken if start < high and low < start + long]
+        rises = [rise for rise in (5, -6, 15, -16, 25, -26, 35) if _NAME < y + rise < height - _NAME]
+        free = [rise for rise in rises if all(abs(y + rise - level) > 1.2 * _NAME for level in near)]
+        rise = (free or rises or [5])[0]
+        taken.append((start, start + long, y + rise))
+        offsets[name] = (7 * side, rise, "left" if side > 0 else "right")
+    return offsets

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from rcjax.plots.drawings import (
     plot_accuracy_above,
     plot_error_cost,
     plot_marginal,
-    plot_rank_correlations,
     plot_ranks,
     plot_reliability,
 )
@@ -69,22 +68,8 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
         plot_error_cost(ax, diagnosis.promise, single, diagnosis.counted.noun)
         figures["frontier"] = figure
     if len(names) > 1:
-        figures["correlations"] = correlation_figure(diagnosis.correlations, names)
         figures["copulas"] = _copulas(model, confidence, names)
     return figures
-
-
-def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figure:
-    """Three heatmaps of `goodness_of_fit.dependence.rank_correlations` (3, k, k), of models in the order of their
-    names: all queries, both right, both wrong.
-    """
-    k = len(models)
-    figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
-    axes = figure.subplots(1, 3)
-    for number, what in enumerate(("all queries", "both good", "neither good")):
-        plot_rank_correlations(axes[number], correlations[number], models, title=what, rows_named=number == 0)
-    figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
-    return figure
 
 
 def _single() -> "tuple[Figure, Axes]":

@@ -123,12 +123,11 @@ _CAPTIONS = {
     "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
     "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
     "They should look alike.",
-    "correlations": "Rank correlations of the confidences.",
     "frontier": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
 
-_FOLDED = ("marginals", "copulas", "correlations")  # what statisticians look at
+_FOLDED = ("marginals", "copulas")  # what statisticians look at
 
 
 def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def test_json_is_one_document_and_plots_are_written(logs, tmp_path):
     assert (document["n"], document["held_out"]) == (N, False)
     assert {check["name"] for check in document["checks"]} == set(LIMITS)
     assert sorted(document["plots"]) == sorted(str(path) for path in folder.iterdir())
-    assert len(document["plots"]) == 6
+    assert len(document["plots"]) == 5
     for path in folder.iterdir():
         assert path.suffix == ".png"
         assert path.read_bytes().startswith(b"\x89PNG")

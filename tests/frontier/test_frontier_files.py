@@ -23,7 +23,7 @@ def test_save_and_load(demo, demo_lam, cascades, tmp_path):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     frontier.save(tmp_path / "frontier.json")
     loaded = load_frontier(tmp_path / "frontier.json")
-    for name in ("lam", "error", "cost", "members", "status", "first"):
+    for name in ("lam", "error", "cost", "members", "status"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(frontier, name), err_msg=name)
     if cascades == "all":
         np.testing.assert_array_equal(loaded.thresholds, frontier.thresholds)

@@ -73,17 +73,6 @@ def test_ranks_are_points(ax):
     assert ax.get_xlim() == ax.get_ylim() == (0, 1)
 
 
-def test_correlations_are_written_in_their_cells(ax):
-    tau = np.array([[1, 0.8, np.nan], [0.8, 1, -0.25], [np.nan, -0.25, 1]])
-    plots.plot_rank_correlations(ax, tau, ["a", "b", "c"], title="all queries")
-    cells = {text.get_position(): text.get_text() for text in ax.texts}
-    assert cells == {(0, 0): "0.80", (0, 1): "?", (1, 1): "-0.25"}
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c"]
-    shown = ax.images[0].get_array()
-    assert shown.mask.tolist() == [[False, True], [True, False]]
-
-
 def test_reliability_has_ten_points_with_intervals(ax, answers):
     confidence, correct = (each[:, 0] for each in answers)
     plots.plot_reliability(ax, confidence, correct, title="small")
@@ -178,9 +167,8 @@ def diagnosed(model):
     """(what the figures need of a diagnosis, the log)."""
     log = rcjax.sample_log(N, seed=0).select(NAMES)
     confidence, correct = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)
-    tau = np.full((3, 3, 3), np.nan)
     promise = frontier() | {"predicted_error": frontier()["predicted_error"] + 0.01}
-    figures = {"confidence": confidence, "correct": correct, "correlations": tau}
+    figures = {"confidence": confidence, "correct": correct}
     return SimpleNamespace(**figures, frontier=frontier(), promise=promise, counted=ERRORS), log
 
 
@@ -190,7 +178,7 @@ def test_all_figures_of_a_diagnosis(model, diagnosed):
     figures = plots.diagnosis_figures(*diagnosed[:1], model, diagnosed[1])
     axes = {name: len(figure.axes) for name, figure in figures.items()}
     single = {"accuracy_above": 1, "frontier": 1}
-    assert axes == {"reliability": 3, "marginals": 6, "correlations": 3, "copulas": 4} | single
+    assert axes == {"reliability": 3, "marginals": 6, "copulas": 4} | single
     assert [ax.get_title() for ax in figures["reliability"].axes] == list(NAMES)
     titles = [ax.get_title() for ax in figures["copulas"].axes]
     assert [title.split(",")[0] for title in titles] == ["log", "Gumbel", "log", "Frank"]
