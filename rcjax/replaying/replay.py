@@ -20,12 +20,12 @@ from rcjax.frontier.points import Seconds, seconds_of
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Transform
+from rcjax.model.calibration import calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
-from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, pack_policies, pack_policy, walk
+from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, walk
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -155,14 +155,14 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     model, models = frontier.model, frontier.models
-    packed = pack_policies(model.calibrators, frontier.policies, log.logprob.dtype)
-    columns = columns_of(log, models, [packed.policies], packed.asked)
+    policies = reachable(frontier.policies, log.logprob.dtype)
+    columns = columns_of(log, models, [policies], policies.members.any(0))
+    phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     # Frontiers have any number of points; rounded up, few programmes serve them all.
-    points = len(packed.policies.first)
+    points = len(policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
     batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
-    policies = packed.policies.take(filled)
-    figures = _replay_all(packed.calibrators, policies, columns, transforms=packed.transforms, batch=batch)
+    figures = _replay_all(phi, policies.take(filled), columns, batch=batch)
     *figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], figures))
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
@@ -170,16 +170,17 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[Walked, np.ndarray]:
     """(what becomes of queries on average over the rungs that a policy stands between, those that count)."""
     cascades = [cascade for rung in policy.policies for cascade in rung.cascades]
-    packed = [pack_policy(cascade, log.logprob.dtype) for cascade in cascades]
+    packed = [policy_arrays(cascade, log.logprob.dtype) for cascade in cascades]
     places = [[policy.models.index(name) for name in cascade.models] for cascade in cascades]
     names = _reached(policy, log.logprob.dtype)
-    columns = columns_of(log, policy.models, [of.policies for of in packed], np.isin(policy.models, names))
+    columns = columns_of(log, policy.models, packed, np.isin(policy.models, names))
     means = jax.tree.map(np.zeros_like, [columns.logprob[0]] * 4 + [columns.logprob] * 2)
     weights, waits = _weights(policy, log.select(dict.fromkeys(names)), columns), []
-    for weight, rows, rung in zip(weights, places, packed, strict=True):
-        codes = columns.codes if rung.policies.agreements is not None else None
+    for weight, rows, cascade, policies in zip(weights, places, cascades, packed, strict=True):
+        codes = columns.codes if policies.agreements is not None else None
         here = columns._replace(codes=codes).of_models(rows)
-        walked = _walk_one(rung.calibrators, rung.policies.take(0), here, transforms=rung.transforms)
+        phi = calibrated_confidence([cascade.calibrations[name] for name in cascade.models], here.logprob)
+        walked = _walk_one(phi, policies.take(0), here)
         for mean, outcome in zip(means, walked, strict=False):
             mean[rows if mean.ndim > 1 else ...] += weight * np.asarray(outcome)
         waits.append(walked.waits)
@@ -211,8 +212,7 @@ def _reached(policy: AnyPolicy, dtype: Any) -> list[str]:
     """The models that some query can reach: of every rung, where a policy moves along them."""
     rungs = policy.rungs if policy.follows else policy.policies
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
-    asked = [zip(cascade.models, pack_policy(cascade, dtype).asked, strict=True) for cascade in cascades]
-    return [name for cascade in asked for name, used in cascade if used]
+    return [name for one in cascades for name in np.array(one.models)[policy_arrays(one, dtype).members[0]].tolist()]
 
 
 def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
@@ -249,24 +249,11 @@ _figures_of = compiled(_figures)
 _seconds_of = compiled(seconds_of)
 
 
-@partial(compiled, static_argnames="transforms")
-def _walk_one(
-    calibrators: tuple[Any, ...], policy: Policies, columns: Columns, *, transforms: tuple[Transform, ...]
-) -> Walked:
-    return _follow(calibrated_confidence(transforms, calibrators, columns.logprob), policy, columns)
+_walk_one = compiled(_follow)
 
 
-@partial(compiled, static_argnames=("transforms", "batch"))
-def _replay_all(
-    calibrators: tuple[Any, ...],
-    policies: Policies,
-    columns: Columns,
-    *,
-    transforms: tuple[Transform, ...],
-    batch: int,
-) -> tuple[Any, ...]:
-    phi = calibrated_confidence(transforms, calibrators, columns.logprob)
-
+@partial(compiled, static_argnames="batch")
+def _replay_all(phi: jax.Array, policies: Policies, columns: Columns, *, batch: int) -> tuple[Any, ...]:
     def one(policy: Policies) -> tuple[Any, ...]:
         paths = _follow(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])

@@ -20,9 +20,10 @@ from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import ABSTAIN, NOBODY, Policies, policies_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.calibration import Calibrator, Transform, calibrate_all
+from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.model.stated import stated_of_pairs
+from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
 
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
@@ -158,41 +159,16 @@ def require_answers(policies: Policies, log: Log) -> None:
         raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
 
 
-class Packed(NamedTuple):
-    """L policies for k models as arrays, with how raw confidences are calibrated."""
-
-    transforms: tuple[Transform, ...]
-    calibrators: tuple[Any, ...]  # (k, 2) coefficients, (k,) smallest, largest, and the values stated, or None
-    policies: Policies  # (L,)
-
-    @property
-    def asked(self) -> np.ndarray:
-        """(k,) bool: the models that some query could reach, under some λ."""
-        return self.policies.members.any(axis=0)
-
-
-def pack_policies(fitted: Calibrator, policies: Policies, dtype: Any) -> Packed:
-    """Policies (L,) over k models, with the calibrators (k,) of these."""
-    fitted, policies = (jax.tree.map(np.asarray, tree) for tree in (fitted, policies))
-    columns = fitted.coefficients, fitted.smallest, fitted.largest, fitted.stated
-    calibrators = jax.tree.map(lambda column: np.asarray(column, dtype), columns)
-    return Packed((fitted.transform,) * len(fitted.smallest), calibrators, _walked(policies, dtype))
-
-
-def pack_policy(policy: Policy, dtype: Any) -> Packed:
-    """One policy, L = 1."""
+def policy_arrays(policy: Policy, dtype: Any) -> Policies:
+    """(1,) one policy as it is walked; ValueError for one that is not calibrated."""
     if not policy.calibrations:
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
-    calibrations = [policy.calibrations[name] for name in policy.models]
-    line = np.asarray([(one.intercept, one.slope) for one in calibrations], dtype)
-    low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
-    stated = stated_of_pairs([one.stated or () for one in calibrations], dtype, [one.unread for one in calibrations])
-    transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
-    return Packed(transforms, (line, low, high, stated), _walked(policies_of(policy.models, [policy]), dtype))
+    return reachable(policies_of(policy.models, [policy]), dtype)
 
 
-def _walked(policies: Policies, dtype: Any) -> Policies:
-    """The same as they are walked: of the models, those count that some query can reach."""
+def reachable(policies: Policies, dtype: Any) -> Policies:
+    """Policies (L,) as they are walked, in numpy's arrays: of the models, those are members that some query reaches."""
+    policies = policies.on_host()
     first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
     bounds, agreements = np.asarray(policies.bounds, dtype), policies.agreements
     reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
@@ -254,18 +230,20 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], 
     return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
 
 
-def calibrated_confidence(
-    transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array
-) -> jax.Array:
-    """(k, n) calibrated confidences; models may differ in their transform."""
-    unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
-    phi = jnp.zeros_like(logprob)
-    for transform in sorted(set(transforms)):
+def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:
+    """(k, n) calibrated confidences of raw log-probabilities (k, n) as a policy has it; transforms may differ.
 
-        def calibrate(columns: Any, raw: jax.Array, transform: Transform = transform) -> jax.Array:
-            line, low, high, stated = columns
-            return Calibrator(line, low, high, unknown, unknown, unknown, transform, stated)(raw)
-
-        chosen = np.asarray([other == transform for other in transforms])[:, None]
-        phi = jnp.where(chosen, jax.vmap(calibrate)(calibrators, logprob), phi)
+    >>> calibrated_confidence([Calibration("none", 0.0, 1.0, -9.0, 0.0)], np.zeros((1, 2))).tolist()
+    [[0.5, 0.5]]
+    """
+    phi, dtype = np.empty_like(logprob), logprob.dtype
+    for transform in sorted({one.transform for one in calibrations}):
+        rows = [j for j, one in enumerate(calibrations) if one.transform == transform]
+        chosen = [calibrations[j] for j in rows]
+        line = np.asarray([(one.intercept, one.slope) for one in chosen], dtype)
+        low, high = (np.asarray([getattr(one, end) for one in chosen], dtype) for end in ("smallest", "largest"))
+        stated = stated_of_pairs([one.stated or () for one in chosen], dtype, [one.unread for one in chosen])
+        unknown: Any = np.full_like(line, np.nan)  # standard errors, p-values and status of the fit play no part
+        fitted: Any = Calibrator(line, low, high, unknown, unknown, low, transform, stated)  # type: ignore[arg-type]
+        phi[rows] = np.asarray(calibrate_rows(fitted, logprob[rows].T)).T
     return phi

@@ -14,7 +14,7 @@ from rcjax.frontier.policies import Agreements
 from rcjax.logs import Log, LogError
 from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
 from rcjax.replaying.replay import walk_log
-from rcjax.replaying.walk import pack_policy, walk
+from rcjax.replaying.walk import policy_arrays, walk
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -77,7 +77,7 @@ def comparing(policy):
 def test_a_walk_is_a_loop_over_the_steps(seed):
     rng = np.random.default_rng(seed)
     policy, log = random_policy(rng), random_log(rng)
-    packed = pack_policy(policy, np.float64).policies.take(0)
+    packed = policy_arrays(policy, np.float64).take(0)
     confidence = np.vectorize(PLAIN)(log.logprob.T)
     answers, asked = (np.asarray(part) for part in walked(confidence, comparing(packed), log.answer.T))
     for q in range(N):
@@ -89,7 +89,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed):
 def test_without_answers_confidences_decide():
     rng = np.random.default_rng(1)
     policy, log = random_policy(rng), random_log(rng)
-    packed = pack_policy(policy, np.float64).policies.take(0)
+    packed = policy_arrays(policy, np.float64).take(0)
     confidence = np.vectorize(PLAIN)(log.logprob.T)
     plain = walked(confidence, dataclasses.replace(packed, agreements=None))
     nothing = np.full((K, N), -1, np.int32)
@@ -113,4 +113,4 @@ def test_who_can_be_reached_counts_those_asked_where_answers_differ():
     agreements = {"b": Agreement("a", "d")}
     rules = {"a": [Rule(1, "ask", "b")], "b": [Rule(1, "answer")], "c": [Rule(1, "answer")], "d": [Rule(1, "answer")]}
     policy = Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, dict.fromkeys(NAMES, 1.0), agreements=agreements)
-    assert pack_policy(policy, np.float64).asked.tolist() == [True, True, False, True]
+    assert policy_arrays(policy, np.float64).members[0].tolist() == [True, True, False, True]
