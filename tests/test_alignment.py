@@ -30,7 +30,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         refusal_of(lambda: rcjax.certify(the.frontier, turned(the.train, log), max_error=0.4)),
     ],
     "check_policy": lambda the, log: [
-        rcjax.check_policy(the.policy, log, retuning=False, tuned_on=turned(the.train, log)).to_json(),
+        rcjax.check_policy(the.policy, log, retuning=False).to_json(),
         rcjax.check_policy(the.ladder, log, retuning=True).to_json(),
         refusal_of(lambda: rcjax.check_policy(the.policy, turned(the.train, log))),
     ],

@@ -38,7 +38,6 @@ def check(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFile,
-    tuned_on: File = None,
     alarm: Share = "5%",
     retuning: bool = True,
     explain: bool = False,
@@ -54,7 +53,6 @@ def check(
     Example: `rcjax check policy.json last_week.csv`
 
     Args:
-        tuned_on: The log that the policy was tuned on. [default: the queries of it that the policy carries]
         alarm: Probability, at most, of any alarm where nothing has changed.
         retuning: Test whether tuning again would gain, in some seconds.
         explain: Say what each figure is.
@@ -70,9 +68,8 @@ def check(
     with steps("reading"):
         subject, followed = at_traffic_of(log, load_tuned(policy))
         fresh = read_for(subject, log, how)
-        old = read_for(subject, tuned_on, how | {"labels": None, "answers": None}) if tuned_on else None
     with steps("checking"):
-        outcome = rcjax.check_policy(subject, fresh, tuned_on=old, retuning=retuning, alarm=alarm)
+        outcome = rcjax.check_policy(subject, fresh, retuning=retuning, alarm=alarm)
     document = outcome.to_json()
     document["remarks"] = [*document["remarks"], *followed, *tell_beside(subject, fresh)]
     retune = command("retune", policy, log, **reading.as_options(), out=policy)

@@ -117,7 +117,6 @@ def check_policy(
     policy: AnyPolicy,
     log: Log,
     *,
-    tuned_on: Log | None = None,
     alarm: float = 0.05,
     retuning: bool = True,
     seed: int = 0,
@@ -137,14 +136,12 @@ def check_policy(
     Args:
         policy: the policy in service.
         log: the fresh log.
-        tuned_on: the log that it was tuned on, for a policy made by hand, which carries no queries of it.
         alarm: the probability of an alarm where nothing has changed, in (0, 1).
         retuning: whether to ask what re-tuning would gain, which takes most of the time.
         seed: of the permutations and folds.
 
-    Raises ValueError for a policy that carries no queries without `tuned_on`, for an `alarm` outside (0, 1) or too low;
-    LogError where the log lacks a model, is the one tuned on, or has too few
-    answers.
+    Raises ValueError for a policy made by hand, which carries no queries that it was tuned on, and for an `alarm`
+    outside (0, 1) or too low; LogError where the log lacks a model, is the one tuned on, or has too few answers.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -155,11 +152,10 @@ def check_policy(
     (False, 9, 300)
     """
     permutations = _permutations(policy, alarm)
-    carried = overlap(log, policy)
-    shared = carried if tuned_on is None or carried.whole else overlap(log, tuned_on)
+    shared = overlap(log, policy)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
-    everyone = _reference(policy, tuned_on)
+    everyone = _reference(policy)
     old = as_tuned(policy, everyone.select(policy.models))
     new = as_tuned(policy, log.select(policy.models))
     shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
@@ -188,7 +184,7 @@ def check_policy(
         policy_models=policy.models,
         n=len(now.wrong),
         reference=old.n_queries,
-        tuned_on=recorded_count(policy.provenance, "queries", old.n_queries) if tuned_on is None else old.n_queries,
+        tuned_on=recorded_count(policy.provenance, "queries", old.n_queries),
         alarm=alarm,
         models=rows,
         error=error,
@@ -214,15 +210,11 @@ def _permutations(policy: AnyPolicy, alarm: float) -> int:
     return max(999, math.ceil(2 * tests / alarm))
 
 
-def _reference(policy: AnyPolicy, tuned_on: Log | None) -> Log:
-    if tuned_on is not None:
-        return tuned_on
+def _reference(policy: AnyPolicy) -> Log:
+    """The queries that a policy carries."""
     reference = policy.provenance.get("reference")
     if reference is None:
-        raise ValueError(
-            "the policy does not carry queries that it was tuned on (it was made by hand): "
-            "tune it again, or give the log that it was tuned on (--tuned-on LOG, in Python tuned_on=)"
-        )
+        raise ValueError("the policy carries no queries that it was tuned on, as one made by hand: tune one")
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
     return read_reference(reference, task)
 

@@ -17,20 +17,17 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier, position_for
 from rcjax.frontier.hull import lower_hull, thinned
-from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.replaying.replay import Rungs, replay
-from rcjax.tuning.bootstrapping import for_money
+from rcjax.replaying.replay import replay
 from rcjax.tuning.select import select_frontier
 
 #: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.
 FEWEST = 60
-_DRAWS = 200
 
 
 class _Part(NamedTuple):
@@ -84,7 +81,6 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> tuple[AnyPolicy, st
         )
         parts.append(_Part.of(own.frontier, name, counts[name] / n))
     rungs = _together(parts, frontier)
-    rungs = _with_intervals(rungs, log, frontier) if spec.intervals else rungs
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     return _standing(rungs, Target.of(**spec.target)), words
@@ -141,23 +137,4 @@ def _rung(parts: list[_Part], corners: np.ndarray, figures: np.ndarray, lam: flo
         **merged | {"prices": merged["prices"] or None},
         expected=expected,
         segments={part.name: point for part, point in zip(parts[1:], own, strict=True)},
-    )
-
-
-def _with_intervals(rungs: tuple[Policy, ...], log: Log, frontier: Frontier) -> tuple[Policy, ...]:
-    """The rungs with an interval of the error: other queries are drawn, on which each stands for the same money.
-
-    What is not drawn again is which policies these are.
-    """
-    level = 0.9 if frontier.bands is None else frontier.bands.level
-    walked = Rungs.of(Ladder(rungs, 0.0), log)
-    n = walked.wrong.shape[1]
-    share = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), _DRAWS).T / n
-    wrong, spent = ((share.T @ of.T)[..., None] for of in (walked.wrong, walked.spent))  # (B, R, 1)
-    errors = for_money(Outcomes(wrong, spent, 0 * spent), walked.spent.mean(1)).wrong[..., 0]
-    ends = np.quantile(errors - walked.wrong.mean(1), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    ends = np.clip(ends + [rung.expected["error"] for rung in rungs], 0, 1).T.tolist()
-    return tuple(
-        dataclasses.replace(rung, expected={**rung.expected, "error_low": low, "error_high": high, "level": level})
-        for rung, (low, high) in zip(rungs, ends, strict=True)
     )

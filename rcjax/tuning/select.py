@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._base.wording import percent
+from rcjax._core.batching import in_pieces, part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import InfeasibleError, lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
@@ -79,20 +80,19 @@ class SecondsFilter:
         Of the queries whose seconds are known, and infinite where there are none.
         """
         policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
-        bound, rows, count = self.limit.seconds if self.limit.tail else None, [], len(policies.first)
         log = self.log.select(model.models)
-        for start in range(0, count, _AT_ONCE):
-            some = policies.take(np.minimum(np.arange(start, start + _AT_ONCE), count - 1))
+
+        def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
             outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, np.asarray(log.seconds))
             waits = np.asarray(outcomes.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
-            counted = np.where(known, waits if bound is None else waits > bound, 0.0)
+            counted = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
             mean = counted.sum(1) / n
             spread = np.where(known, (counted - mean[:, None]) ** 2, 0.0).sum(1) / n
-            rows.append((np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)))
-        figure, error = (np.concatenate(column)[:count] for column in zip(*rows, strict=True))
-        return figure, error
+            return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
+
+        return in_pieces(of_some, policies, _AT_ONCE)
 
     def require_any(self, model: Fitted) -> None:
         """Raise InfeasibleError where no policy over a model's models keeps to the limit.
@@ -103,15 +103,12 @@ class SecondsFilter:
         alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
         if not self.admits(alone, model).any():
             figure, _ = self.figures(alone, model)
-            name = model.models[int(figure.argmin())]
-            own = np.asarray(self.log.seconds, float)[:, self.log.models.index(name)]
-            own, figures = own[~np.isnan(own)], "has no seconds"
-            if own.size:
-                tail = np.quantile(own, 1 - _SHARE, method="inverted_cdf")
-                figures = f"takes {own.mean():.3g} seconds on average, {tail:.3g} or less for 95 %"
-            raise InfeasibleError(
-                f"no policy takes {self.limit} with one standard error in hand; the fastest, {name} alone, {figures}"
-            )
+            fastest = int(figure.argmin())
+            takes = f"takes {figure[fastest]:.3g} seconds on average"
+            if self.limit.tail:
+                takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
+            what = f"no policy takes {self.limit} with one standard error in hand"
+            raise InfeasibleError(f"{what}; the fastest, {model.models[fastest]} alone, {takes}")
 
     def within(self, frontier: Frontier) -> Frontier:
         """The points of a frontier that keep to the limit. Raises InfeasibleError where there are none."""

@@ -207,12 +207,10 @@ def tune_in_stages(
     try:
         return _with_policy(tuned, spec)
     except InfeasibleError as problem:
+        if spec.max_seconds is not None:
+            problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
         problem.tuned = tuned
-        if spec.max_seconds is None:
-            raise
-        error = InfeasibleError(f"{problem} (among the policies that take {spec.max_seconds})")
-        error.tuned = tuned
-        raise error from None
+        raise
 
 
 def _search(

@@ -21,7 +21,7 @@ COMMANDS = (
     Command("evaluate", (Slot("", "policy"), _LOG, *_JUDGING)),
     Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice --replicates 20"),
     Command("report", (_LOG, Slot("--test", "log"), *_JUDGING, Slot("--out", "output")), "--task choice"),
-    Command("check", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--tuned-on", "log")), status=2),
+    Command("check", (Slot("", "policy"), _LOG, *_JUDGING), status=2),
     Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output")), "--anyway"),
     Command("sweep", (Slot("", "sweep"),)),
     Command(

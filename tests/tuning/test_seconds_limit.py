@@ -76,10 +76,8 @@ def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
 def test_what_is_out_of_reach_is_said_with_what_the_fastest_takes(log):
     with pytest.raises(InfeasibleError, match=r"^no policy takes at most 0.2 seconds for 95 % of the queries with one") as caught:  # fmt: skip # noqa: E501
         rcjax.tune(log, max_seconds="p95=0.2", max_error=0.3, **SURE)
-    fastest = np.asarray(log.seconds)[:, 0]
-    tail = np.quantile(fastest, 0.95, method="inverted_cdf")
-    said = f"the fastest, small alone, takes {fastest.mean():.3g} seconds on average, {tail:.3g} or less for 95 %"
-    assert str(caught.value).endswith(said)
+    beyond = 100 * (np.asarray(log.seconds)[:, 0] > 0.2).mean()
+    assert str(caught.value).endswith(f"the fastest, small alone, takes longer for {beyond:.1f} % of the queries")
     assert caught.value.tuned.frontier.seconds is not None
     with pytest.raises(InfeasibleError, match=r"the best errs .* \(among the policies that take at most 1 second"):
         rcjax.tune(log, max_seconds=1.0, max_error=0.01, **SURE)

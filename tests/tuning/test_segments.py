@@ -36,7 +36,7 @@ def log(float64):
 
 @pytest.fixture(scope="module")
 def tuned(log):
-    return rcjax.tune(log, budget=1.1e-4, segment="kind")
+    return rcjax.tune(log, budget=1.1e-4, segment="kind", intervals=False)
 
 
 def test_money_goes_where_it_saves_errors(log, tuned):
@@ -45,7 +45,6 @@ def test_money_goes_where_it_saves_errors(log, tuned):
     assert [ladder.choose("q", segment=kind).models for kind in ("easy", "hard")] == [("small",), ("large",)]
     whole = rcjax.tune(log, budget=1.1e-4, intervals=False).policy
     assert ladder.expected["error"] < 0.7 * whole.expected["error"]
-    assert ladder.expected["error_low"] < ladder.expected["error"] < ladder.expected["error_high"]
     assert any("the other 44 queries go by the cascades for all" in note for note in tuned.notes)
     costs, errors = np.array([(rung.expected["cost"], rung.expected["error"]) for rung in ladder.rungs]).T
     slopes = np.diff(errors) / np.diff(costs)
