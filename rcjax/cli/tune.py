@@ -74,7 +74,7 @@ def tune(
     require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(log))
     start_jax()  # before JAX is imported
     from rcjax.frontier.hull import InfeasibleError
-    from rcjax.tuning.searches import searched_by
+    from rcjax.tuning.searches import as_specified
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)
@@ -88,7 +88,7 @@ def tune(
         warn(f"what was answered is not used: {what}: leave out --cascade")
     infeasible = None
     try:
-        tuned = tune_in_stages(data, None, spec, steps, searched_by(spec.search))
+        tuned = tune_in_stages(data, None, spec, steps, as_specified(spec))
     except InfeasibleError as problem:
         if problem.tuned is None:  # the budget is below every model's price: nothing was fitted
             raise

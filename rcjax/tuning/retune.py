@@ -22,7 +22,7 @@ from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.resampling import FOLDS
-from rcjax.tuning.searches import searched_by
+from rcjax.tuning.searches import as_specified, searched_by
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
 _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
@@ -65,7 +65,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
-    tuned = tune_in_stages(chosen, None, spec, by=searched_by(spec.search))
+    tuned = tune_in_stages(chosen, None, spec, by=as_specified(spec))
     assert tuned.policy is not None  # as there is a target
     return dataclasses.replace(tuned, notes=(*remarks, *tell_beside(tuned.policy, tuned.log)))
 

@@ -18,7 +18,7 @@ from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import Calibrator
 from rcjax.policy.spec import Spec
 from rcjax.tuning.bootstrapping import Again, draw_bands, drawn
-from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter
+from rcjax.tuning.select import BY_LABELS, Deployed, SearchedBy, SecondsFilter
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
@@ -27,6 +27,36 @@ _PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is 
 def searched_by(search: Any) -> SearchedBy:
     """The way to search that `Spec.search` or `Frontier.search` names."""
     return BY_LABELS if search == "selected" else SearchedBy(_fit, _solve, again_by_model)
+
+
+def as_specified(spec: Spec) -> SearchedBy:
+    """The way to search and to come by a policy that a spec names: with a guarantee or segments, as it asks."""
+    way = searched_by(spec.search)
+    if spec.confidence is not None:
+        return way._replace(hold_out=_hold_out, deploy=_certified)
+    return way if spec.segment is None else way._replace(deploy=_by_segments)
+
+
+def _hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log | None]:
+    from rcjax.tuning.certify import hold_out
+
+    return hold_out(log, held_out, spec.confidence, spec.judged)
+
+
+def _certified(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+    from rcjax.tuning.certify import certify
+
+    assert held_out is not None  # as there is a confidence
+    limits: Any = {"max_error": spec.max_error, "confidence": spec.confidence, "judged": spec.judged}
+    certificate = certify(frontier, held_out, **limits, tuned_on=log if spec.judged else None)
+    return Deployed(certificate.policy, certificate)
+
+
+def _by_segments(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+    from rcjax.tuning.segments import by_segments
+
+    policy, cut = by_segments(frontier, log, spec)
+    return Deployed(policy, notes=(cut,))
 
 
 def _fit(log: Log, spec: Spec) -> Fitted:
@@ -90,7 +120,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     for what in oddities(log):
         warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
-    return tune_in_stages(log, held_out, spec, by=searched_by(spec.search))
+    return tune_in_stages(log, held_out, spec, by=as_specified(spec))
 
 
 def bootstrap(

@@ -26,6 +26,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import SecondsLimit, Spec, Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import Again, again_by_labels
@@ -202,6 +203,15 @@ def select_frontier(
     return Selection(_assemble(model, best, prices, abstain_price, log.compare), comparison, target)
 
 
+class Deployed(NamedTuple):
+    """A policy for a target, and what there is to say of how it was come by."""
+
+    policy: AnyPolicy
+    certificate: Any = None
+    """What is guaranteed of it, a `Certificate`; None: nothing."""
+    notes: tuple[str, ...] = ()
+
+
 class SearchedBy(NamedTuple):
     """A way to search for a frontier."""
 
@@ -211,6 +221,12 @@ class SearchedBy(NamedTuple):
     """The frontier of what was learnt, with what its policies were compared with, where they were."""
     again: Callable[[Frontier, Log, Any], Again]
     """How some points (G,) of a frontier are tuned again on a draw; by the labels, its ladder where none are given."""
+    hold_out: Callable[[Log, Log | None, Spec], tuple[Log, Log | None]] = lambda log, held_out, spec: (log, held_out)
+    """(the queries to tune on, those that a guarantee is tested on)."""
+    deploy: Callable[[Frontier, Log, Log | None, Spec], Deployed] = lambda frontier, log, held_out, spec: Deployed(
+        frontier.policy(**spec.target)
+    )
+    """The policy of a frontier for the target of a spec, by these two logs."""
 
 
 def _find(log: Log, model: Fitted, spec: Spec, limit: SecondsFilter | None) -> tuple[Frontier, Selection]:

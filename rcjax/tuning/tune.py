@@ -27,10 +27,8 @@ from rcjax.policy.spec import Spec
 from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
-from rcjax.tuning.certify import Certificate, certify, hold_out
 from rcjax.tuning.comparison import tell_corrections
 from rcjax.tuning.resampling import held_out_confidence
-from rcjax.tuning.segments import by_segments
 from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter, Selection
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
@@ -137,8 +135,8 @@ class Tuned:
     """The target by its name, as provenance keeps it; empty without one."""
     policy: AnyPolicy | None = None
     """The policy for the target; None without one."""
-    certificate: Certificate | None = None
-    """What is guaranteed of the policy."""
+    certificate: Any = None
+    """What is guaranteed of the policy, a `Certificate`; None: nothing."""
     verdict: str | None = None
     """Why the policy has so many models, for the default search."""
     notes: tuple[str, ...] = ()
@@ -201,11 +199,11 @@ def tune_in_stages(
         held_out: queries for the test of a guarantee; None where they are to be split off.
         spec: how to tune.
         stage: entered for each part of the work, with what it is in words.
-        by: the way to search that the spec names (`rcjax.tuning.searches.searched_by`).
+        by: the way to search that the spec names (`rcjax.tuning.searches.as_specified`).
     """
     tuned = _search(log, held_out, spec, stage, by)
     try:
-        return _with_policy(tuned, spec)
+        return _with_policy(tuned, spec, by)
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
@@ -220,7 +218,7 @@ def _search(
     log = count_waiting(log, spec.second_cost)
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"])
-    log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
+    log, held_out = by.hold_out(log, held_out, spec)
     with stage("fitting the model"):
         model = by.fit(log, spec)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
@@ -254,26 +252,18 @@ def _require_affordable(log: Log, budget: float) -> None:
         raise InfeasibleError(too_dear(budget, high))
 
 
-def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
+def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
-    target, notes, certificate, selection = tuned.target, [], None, tuned.selection
+    target, selection = tuned.target, tuned.selection
     if not target:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
-    if spec.confidence is None or tuned.held_out is None:
-        policy = frontier.policy(**target)
-    else:
-        known = tuned.log if spec.judged else None
-        limits = {"max_error": target["max_error"], "confidence": spec.confidence}
-        certificate = certify(frontier, tuned.held_out, **limits, tuned_on=known, judged=spec.judged)
-        policy = certificate.policy
-    main, rungs = _main_point(frontier, policy), policy.policies
+    policy, certificate, said = by.deploy(frontier, tuned.log, tuned.held_out, spec)
+    whole = frontier.policy(**target) if spec.segment is not None else policy
+    main, rungs = _main_point(frontier, whole), whole.policies
     alone = [rung.first for rung in rungs] if all(len(rung.models) == 1 for rung in rungs) else []
-    if spec.segment is not None:
-        policy, cut = by_segments(frontier, tuned.log, spec)
-        notes.append(cut)
     policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
-    notes += [*tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
+    notes = [*said, *tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
     if selection is not None:
         labelled = tuned.log.hand is None
         notes.append(tell_corrections(selection.frontier, selection.comparison, selection.target, labelled))
@@ -292,7 +282,7 @@ def _main_point(frontier: Frontier, policy: AnyPolicy) -> int:
     return int(np.argmin(np.abs(np.asarray(frontier.cost, float) - float(rung.expected["cost"] or 0.0))))
 
 
-def _promise(certificate: Certificate, noun: str) -> str:
+def _promise(certificate: Any, noun: str) -> str:
     """What is guaranteed, and by which queries, in words."""
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
     share = percent(certificate.errors / certificate.n)

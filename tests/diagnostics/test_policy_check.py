@@ -114,7 +114,7 @@ def test_the_standard_error_of_the_cost_counts_that_mean_costs_are_estimates(pol
 
 
 def test_a_policy_that_carries_nothing_says_what_to_do(policy, logs):
-    with pytest.raises(ValueError, match="carries no queries .* made by hand: tune one"):
+    with pytest.raises(ValueError, match=r"carries no queries .* made by hand: tune one"):
         check(dataclasses.replace(policy, provenance={}), logs[1])
 
 
