@@ -156,13 +156,15 @@ def show_diagnosis(document: Mapping[str, Any], *, every: bool = False, plots: P
     from rcjax.diagnostics.verdicts import MODELLED, describe_gaps  # which imports JAX
 
     screen, noun, whole = Screen(), document["counted"], document["checks"]
-    checks = [check for check in whole if every or check["affects"] != MODELLED]
+    promise = document.get("promise")
+    every_policy = every or (promise is not None and promise["search"] != "selected")
+    checks = [check for check in whole if every_policy or check["affects"] != MODELLED]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
-    if document.get("promise") is not None:
+    if promise is not None:
         where = "these queries" if document["held_out"] else "queries left out"
-        screen.print(f"On {where}, the {noun} was {describe_gaps(document['promise'])}, on average.", style="bold")
+        screen.print(f"On {where}, the {noun} was {describe_gaps(promise)}, on average.", style="bold")
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
         screen.print("What to do", style="bold")

@@ -81,29 +81,23 @@ class Diagnosis:
     @property
     def checks(self) -> tuple[Check, ...]:
         """Every check, judged."""
-        on_calibration = tuple(verdicts.judge_calibration(self.calibration, self.counted))
-        harder = any(check.name == "accuracy" and check.verdict != "fine" for check in on_calibration)
-        checks = (
+        return (
             *verdicts.judge_size(self.n),
-            *on_calibration,
+            *verdicts.judge_calibration(self.calibration, self.counted),
             *verdicts.judge_marginals(self.marginals),
             *verdicts.judge_copulas(self.copulas),
             *verdicts.judge_markov(self.markov),
-            *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder, self.counted)),
+            *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, self.counted)),
         )
-        return tuple(dataclasses.replace(check, affects=verdicts.affects(check, self.by_model)) for check in checks)
-
-    @property
-    def by_model(self) -> bool:
-        """Whether the search that is judged rests on the model alone."""
-        return self.promise is not None and self.promise["search"] != "selected"
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is worth knowing though nothing is wrong."""
-        on_promise = verdicts.remarks_on_promise(self.promise, self.held_out)
         on_labels = () if self.labels is None else _remarks_on_labels(self.labels, self.counted.noun)
-        return (*on_labels, *on_promise)
+        if self.held_out or self.promise is None:
+            return on_labels
+        what = "folds of one log are as hard as the rest of it"
+        return (*on_labels, f"{what}: that queries to come are harder, only fresh ones can show (--test)")
 
     @property
     def verdict(self) -> verdicts.Verdict:

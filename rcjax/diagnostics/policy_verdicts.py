@@ -161,19 +161,15 @@ def tell_followed(
         alarm: the level of the test that costs have changed.
         counted: what is counted.
     """
-    money, error = choose_unit([followed["budget"]]), f"{percent(followed['error'])} {counted.noun}"
+    money, change = choose_unit([followed["budget"]]), _relative(cost["seen"], cost["expected"])
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
-    change = _relative(cost["seen"], cost["expected"])
+    error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
+    bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
+    rung = f"by rung {now} on average ({low} to {high}; tuned: {tuned}, with {before})"
+    told = f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} {rung}"
     if abs(change) > DRIFT_LIMITS["cost"].doubtful and min(cost["p_value"], cost["p_below"]) < alarm:
-        return (
-            f"to keep to {money.full(followed['budget'])} it now answers by rung {now} in place of {tuned}: {error} in "
-            f"place of {percent(followed['error_tuned'])}, as queries cost {percent(abs(change))} "
-            f"{'more' if change > 0 else 'less'} than tuned"
-        )
-    return (
-        f"following its bill, in the order of these queries, it costs {money.full(followed['bill'])} (budget "
-        f"${money.show(followed['budget'])}), with {error}, by rung {now} ({low} to {high}) on average; tuned: {tuned}"
-    )
+        told += f": queries cost {percent(abs(change))} {'more' if change > 0 else 'less'} than tuned"
+    return told
 
 
 def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:

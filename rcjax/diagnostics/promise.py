@@ -145,37 +145,24 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     counts as an error at its price. What is seen of a cost is the bill where that was promised, as by
     `select_frontier`, and else at the models' mean costs.
     """
-    pooled = _means([_replayed_and_predicted(frontier, log) for frontier, log in judged])
+    rows, errors = [], []
+    for frontier, log in judged:
+        replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
+        seen = {
+            "error": np.asarray(replayed.error) + price * np.asarray(replayed.abstention),
+            "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
+        }
+        promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
+        rows.append({"lam": frontier.lam} | promised | seen)
+        # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
+        errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
     n = sum(int(log.complete.sum()) for _, log in judged)
-    widen = 1.645 * np.sqrt(1 + (n / trained_on if trained_on else 0.0))
-    bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
-    return pooled | bands
-
-
-def _replayed_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
-    replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
-    # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
-    figures = {
-        "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
-        "error_se": replayed.error_se,
-        "cost_se": replayed.spent_se,
-    }
-    predicted = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
-    error = np.asarray(replayed.error) + price * np.asarray(replayed.abstention)
-    return {"lam": frontier.lam, **predicted, "error": error, **figures}
+    widen = 1.645 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)  # of a mean of independent parts
+    means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
+    bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
+    return means | bands
 
 
 def lambdas(model: Fitted) -> np.ndarray:
     """The sixteen λ (16,) at which promises are tried: an answer of the dearest model is worth 0.001 to 1 errors."""
     return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
-
-
-def _means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means over the parts; of standard errors ("…_se"), that of a mean of parts that are independent."""
-    columns = {name: [part[name] for part in parts] for name in parts[0]}
-    return {
-        name: np.sqrt((np.nan_to_num(values) ** 2).sum(0)) / len(parts)
-        if name.endswith("_se")
-        else np.mean(values, axis=0)
-        for name, values in columns.items()
-    }

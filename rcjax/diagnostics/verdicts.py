@@ -124,7 +124,8 @@ def _check(
     """A check, whose advice is dropped if all is fine."""
     verdict = verdict or judge(name, figure, p_value, by_chance=by_chance)
     unit = "number" if name in ("queries", "marginal", "Markov property") else "share"
-    return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, "" if verdict == "fine" else advice)
+    advice = "" if verdict == "fine" else advice
+    return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, advice, AFFECTS[name])
 
 
 def judge_size(n: int) -> Iterator[Check]:
@@ -190,11 +191,8 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """Are the confidences distributed as the mixtures say?"""
     for row in rows:
         name, figure = row["model"], row["trained"]
-        why = "its confidences have moved since the training log: fit again on recent queries"
-        if row["refitted"] >= LIMITS["marginal"].doubtful:
-            why = "two betas do not fit; where confidences are rounded to a few values that is harmless"
-        elif figure == row["refitted"]:
-            why = "two betas do not fit them"
+        moved = figure != row["refitted"] < LIMITS["marginal"].doubtful
+        why = "they have moved since the training log: fit again on recent queries" if moved else "two betas do not fit"
         advice = f"the confidences of {name} stray from their fitted distribution by {figure:.3f}: {why}"
         if np.isnan(figure):
             advice = f"no distribution can be fitted to the confidences of {name}: they hardly vary"
@@ -225,27 +223,22 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         yield _check("Markov property", f"{first} | {middle} | {last}", abs(row["tau"]), advice, p_value=row["p_value"])
 
 
-def judge_promise(
-    promise: Mapping[str, Any], n: int, harder: bool = False, counted: Counted = ERRORS
-) -> Iterator[Check]:
+def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS) -> Iterator[Check]:
     """Do policies err and cost as was promised when they were tuned?
 
     Args:
         promise: what was promised, and what was seen.
         n: on how many queries.
-        harder: whether accuracies differ.
         counted: what is counted.
     """
-    for name in ("error", "cost"):
+    for name, noun in (("error", counted.noun), ("cost", "cost")):
         gap = _gap(promise, name)
-        what = f"the {counted.noun if name == 'error' else 'cost'} of policies tuned in this way is"
         off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
+        why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
         if gap.by_chance:
-            why = f": chance alone can make that with {n:,} queries; label more before you rely on the promise"
-        else:
-            why = ": the models do worse here than on the log tuned on" if harder else ""
-            why += ": go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
-        advice = f"on queries not seen, {what} {off} {gap.way} than promised, mean over the curve{why}"
+            why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
+        what = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.way} than promised"
+        advice = f"{what}, mean over the curve: {why}"
         yield _check(f"predicted {name}", "", gap.figure, advice, by_chance=gap.by_chance)
 
 
@@ -277,21 +270,3 @@ def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
     scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0
     figure = float(np.abs(gap).mean()) / scale
     return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
-
-
-def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Iterator[str]:
-    """What the check of the promise leaves open."""
-    if promise is None:
-        yield "the promise of the policies was not judged, which takes the log that they were tuned on (training=)"
-    elif not held_out:
-        yield (
-            "folds of one log are as hard as the rest of it: that queries to come are harder, only fresh ones can show "
-            "(--test)"
-        )
-
-
-def affects(check: Check, by_model: bool) -> str:
-    """Which policies a check says something of, in words. `by_model`: all of them were found by the model alone."""
-    if AFFECTS[check.name] == MODELLED and by_model:
-        return "policies that ask these models" if check.subject else "every policy"
-    return AFFECTS[check.name]
