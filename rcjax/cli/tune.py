@@ -144,13 +144,11 @@ def show_tuning(
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             screen.hang("note", f"{what}: no threshold parts them")
-    from rcjax.frontier.hull import best_as_printed, spread
+    from rcjax.frontier.hull import rows_to_show
 
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
-    refusing = any(point.get("abstention") for point in points)  # a third figure, by which another may be best
-    best = [*range(len(points))] if refusing else best_as_printed(costs, errors)
-    most = _MORE_POINTS if chosen is None else _POINTS
-    shown = [best[i] for i in spread([costs[i] for i in best], [errors[i] for i in best], most)]
+    refusing = any(point.get("abstention") for point in points)
+    shown = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing)
     figures = [*zip(costs, errors, strict=True)]
     target = None if chosen is None else (chosen["cost"], chosen["error"])
     mine = figures.index(target) if target in figures else None  # None, too, where the policy is between two

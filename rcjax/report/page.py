@@ -36,7 +36,7 @@ from rcjax._base.wording import (
 from rcjax._core.batching import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
 from rcjax.diagnostics.verdicts import AFFECTS, MODELLED
-from rcjax.frontier.hull import best_as_printed, spread
+from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
@@ -155,6 +155,8 @@ def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dic
 
 _VERDICTS = ("bad", "doubtful", "fine")
 
+_MOST_ROWS = 15
+
 _LEAST_SHARE = 5e-4  # of the queries, below which a rung is not worth a line
 
 
@@ -183,7 +185,6 @@ def context(report: Findings) -> dict[str, Any]:
         _point(report, target, policy.expected) | {"x": x, "y": y, "policy": document}
         for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
-    best = np.array(best_as_printed(cost, error))
     folder = resources.files("rcjax.report")
     checks = sorted(report.diagnosis.checks, key=lambda check: _VERDICTS.index(check.verdict))
     return {
@@ -197,7 +198,7 @@ def context(report: Findings) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in best[spread(cost[best], error[best])]],
+        "rows": [points[i] for i in rows_to_show(cost, error, _MOST_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
         "checks": checks,
         "trust": next(check.verdict for check in checks if AFFECTS[check.name] != MODELLED),

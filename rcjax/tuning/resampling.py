@@ -6,7 +6,6 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import fill_up
-from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import calibrate_rows
@@ -82,12 +81,3 @@ def sample_queries(log: Log, seed: int) -> Log:
         return log
     chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
     return log.take(np.sort(chosen))
-
-
-def require_queries(log: Log, folds: int) -> None:
-    """Refuse less than two folds, and a log with fewer queries than folds."""
-    if folds < 2:
-        raise ValueError(f"folds is {folds}: give at least 2")
-    if log.n_queries < folds:
-        needs = f"to choose cascades in {folds} folds takes {folds} at the least, and some hundred to be worth it"
-        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")

@@ -35,7 +35,7 @@ from rcjax.tuning.comparison import Comparison, tell_choice
 from rcjax.tuning.contest import cross_validate
 from rcjax.tuning.judging import charges, judge_all, judging_of
 from rcjax.tuning.pairs import Judging
-from rcjax.tuning.resampling import require_queries, sample_queries
+from rcjax.tuning.resampling import FOLDS, sample_queries
 
 _SHARE = 0.05  # of the queries may wait longer than a limit on the tail
 
@@ -148,7 +148,6 @@ def select_frontier(
     *,
     model: Fitted | None = None,
     lam: Any = None,
-    folds: int = 5,
     seed: int = 0,
     abstain_price: float | None = None,
     admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
@@ -168,7 +167,6 @@ def select_frontier(
         log: the log to learn from.
         model: what was learnt from it, as `fit` or `calibrated` do, which is the default.
         lam: (L,) the frontier holds the best policy for each of these λ, in error probability per unit of money.
-        folds: of the comparison; 2 or more.
         seed: of the folds.
         abstain_price: the last model of a cascade may refuse to answer, at a price in errors, as in `solve_frontier`:
             what is minimised, and compared on the folds, is error + abstain_price·abstention + λ·cost.
@@ -176,7 +174,7 @@ def select_frontier(
         target: the kind of target that policies are to be chosen for, whose luck errors are raised by; a price where
             `lam` is given.
 
-    Raises ValueError for `folds` below 2, for an empty or negative `lam`, a negative price or a target that is none;
+    Raises ValueError for an empty or negative `lam`, a negative price or a target that is none;
     LogError where there are fewer queries than folds, or no query has the answers of all models.
 
     >>> import rcjax
@@ -184,7 +182,9 @@ def select_frontier(
     >>> selection.frontier.models == rcjax.demo_model().models, int(selection.frontier.members.sum(1).max())
     (True, 2)
     """
-    require_queries(log, folds)
+    if log.n_queries < FOLDS:
+        needs = f"to choose cascades in {FOLDS} folds takes {FOLDS} at the least, and some hundred to be worth it"
+        raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     prices = None if lam is None else check_lam(lam)
     Target(target, 1.0)  # refuses a name that is none
     target, abstain_price = target if lam is None else "lam", check_abstain_price(abstain_price)
@@ -194,7 +194,7 @@ def select_frontier(
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     sample = sample_queries(log, seed)
     judging = judging_of(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
-    comparison = cross_validate(sample, model, judging, folds, seed)
+    comparison = cross_validate(sample, model, judging, seed=seed)
     may_be = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, judging, comparison, may_be)
     table = raised_by_luck(table, comparison, target)

@@ -53,7 +53,7 @@ def compared(monkeypatch, log):
         lucks, targets = np.array([[0.0, luck], [0.0, 2 * luck]]), Targets(lam, np.ones(3), np.ones(3))
         gains = Gains(nothing, nothing, nothing)
         shown = Comparison(targets, gains, None, nothing, nothing, np.ones(3), np.ones(2), lucks)
-        monkeypatch.setattr(select, "cross_validate", lambda *_: shown)
+        monkeypatch.setattr(select, "cross_validate", lambda *_, **how: shown)
 
     return decide
 
@@ -172,8 +172,6 @@ def test_single_precision_is_close_to_double(log, model, compared, float32):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"folds": 1}, "folds is 1: give at least 2"),
-        ({"folds": N + 1}, f"too few queries, {N}: .* takes {N + 1} at"),
         *(({"lam": lam}, "lam must hold at least one finite number") for lam in ([], [-1.0], [np.nan], [1.0, np.inf])),
         ({"target": "bill"}, "target 'bill' is unknown: give one of budget, max_error"),
     ],
@@ -188,6 +186,8 @@ def test_a_log_without_a_complete_query_is_refused(model):
     turn = np.arange(N)[:, None] % 3 != np.arange(3)
     with pytest.raises(ValueError, match="no query"):
         select_frontier(make_log(N, K, seed=7, answered=turn))
+    with pytest.raises(ValueError, match="too few queries, 4: .* takes 5 at the least"):
+        select_frontier(make_log(4, K, seed=7))
 
 
 # -- luck
