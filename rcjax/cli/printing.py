@@ -105,7 +105,7 @@ def standard_output() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as problem:
-        if isinstance(problem, BrokenPipeError) or problem.filename is not None:
+        if isinstance(problem, BrokenPipeError) or problem.filename is not None or problem.errno is None:
             raise
         silence()
         raise OSError(problem.errno, problem.strerror, "standard output") from problem
