@@ -72,6 +72,14 @@ def _command_of(pid):
         return b""
 
 
+def until(condition, seconds=30.0):
+    """Wait for what no event tells."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
 @dataclass
 class Reply:
     """What a gateway sends to a request."""
@@ -134,10 +142,7 @@ class Service:
 
     def settle(self):
         """Wait until no request is worked on: a second question may come after the end of a stream."""
-        gateway, end = self.app.state.gateway, time.monotonic() + 30
-        while gateway.busy:
-            assert time.monotonic() < end
-            time.sleep(1e-3)
+        until(lambda: not self.app.state.gateway.busy)
 
     def workers(self):
         """The processes that serve, where it runs in processes of its own."""

@@ -3,11 +3,10 @@
 import json
 import socket
 import threading
-import time
 
 import pytest
 from chat_server import KEY, Response, completion, events_of, sure
-from gateway_service import SURE, UNSURE, gateway, make_policy
+from gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
 from rcjax.serving.gateway.chat import Conversation
@@ -98,13 +97,6 @@ def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
 
 
 # Clients
-
-
-def until(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}"

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 from chat_server import Response, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy, until
 from policy_samples import make_ladder
-from test_faults import until
 
 from rcjax.policy import Policy, Rule
 

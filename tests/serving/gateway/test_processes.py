@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from chat_server import Response, sure
-from gateway_service import SURE, gateway_process
-from test_faults import until
+from gateway_service import SURE, gateway_process, until
 from test_hostile_requests import QUESTION
 from test_reloading import alone
 

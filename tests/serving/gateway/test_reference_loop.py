@@ -5,8 +5,7 @@ import json
 import pytest
 from chat_server import Response, sure
 from command_line import run
-from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy
-from test_faults import until
+from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
 from rcjax.policy import Calibration, Rule
 

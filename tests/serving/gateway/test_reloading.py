@@ -6,8 +6,7 @@ import threading
 
 import pytest
 from chat_server import Response, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy
-from test_faults import until
+from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
 from rcjax.policy import Rule
 from rcjax.serving.gateway import service as gateway_module

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 import pytest
 from chat_server import Response, completion, events_of, sure
-from gateway_service import SURE, UNSURE, gateway
+from gateway_service import SURE, UNSURE
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
@@ -79,44 +79,24 @@ def without(body, *names):
     return {name: value for name, value in body.items() if name not in {*OWN, *names}}
 
 
-class Behaviour:
-    """What the upstream does, by model; a test says what."""
-
-    def __init__(self):
-        self.by_model = {}
-
-    def __call__(self, request, headers):
-        return Response(self.by_model[request["model"].removeprefix("org/")])
-
-    def events(self, model, events):
-        self.by_model[model] = events
-
-
-@pytest.fixture(scope="module")
-def running():
-    with gateway(behave=Behaviour()) as service:
-        yield service
-
-
 @pytest.fixture
-def service(running):
-    running.server.behave.by_model = {"small": WHOLE, "middle": sure("B", UNSURE), "large": WHOLE}
-    return running
+def service(service):
+    """Before models that say what is in `by_model`."""
+    service.by_model = {"small": WHOLE, "middle": sure("B", UNSURE), "large": WHOLE}
+    service.server.behave = lambda request, _: Response(service.by_model[request["model"].removeprefix("org/")])
+    return service
 
 
-@pytest.mark.parametrize(
-    ("fields", "model", "status"),
-    [
+def test_every_field_of_a_completion(service):
+    for fields, model, status in (
         ({}, "small", "answered"),
         ({"model": "large"}, "large", "passed on"),
         ({"tools": [TOOL]}, "large", "not judged"),
-    ],
-)
-def test_every_field_of_a_completion(service, fields, model, status):
-    reply = service.ask(**ASKED, **fields)
-    assert reply.json["rcjax"]["status"] == status
-    assert without(reply.json) == without(WHOLE)
-    assert (reply.json["object"], reply.json["model"]) == ("chat.completion", model)
+    ):
+        reply = service.ask(**ASKED, **fields)
+        assert reply.json["rcjax"]["status"] == status
+        assert without(reply.json) == without(WHOLE)
+        assert (reply.json["object"], reply.json["model"]) == ("chat.completion", model)
 
 
 def test_every_field_of_a_completion_that_is_streamed_at_once(service):
@@ -127,9 +107,7 @@ def test_every_field_of_a_completion_that_is_streamed_at_once(service):
     assert without(said, "choices", "usage") == without(WHOLE, "choices", "usage")
     for event in (said, end, usage):
         assert (event["object"], event["model"]) == ("chat.completion.chunk", "small")
-        assert {event[name] == WHOLE[name] for name in ("id", "created", "system_fingerprint", "service_tier")} == {
-            True
-        }
+        assert all(event[name] == WHOLE[name] for name in ("id", "created", "system_fingerprint", "service_tier"))
     calls = [{"index": place, **call} for place, call in enumerate(choice["message"]["tool_calls"])]
     delta = {**choice["message"], "tool_calls": calls}
     assert said["choices"] == [{"index": 0, "delta": delta, "logprobs": choice["logprobs"], "finish_reason": None}]
@@ -145,7 +123,7 @@ def test_every_field_of_a_completion_that_is_streamed_at_once(service):
 def test_every_field_of_the_chunks_of_an_answer_that_is_kept(service, by, counted):
     """The last model's of a policy, one that was named, and one for what is not judged."""
     told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
-    service.server.behave.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, told]), DONE]}
+    service.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, told]), DONE]}
     fields = {"policy": {}, "large": {"model": "large"}, "tools": {"tools": [TOOL]}}[by]
     options = {"stream_options": {"include_usage": True}} if counted else {}
     reply = service.ask(**ASKED, **fields, stream=True, **options)
@@ -156,20 +134,13 @@ def test_every_field_of_the_chunks_of_an_answer_that_is_kept(service, by, counte
     shared = ("id", "created", "usage")
     sent = [without(event, *shared) for event in events[: len(CHUNKS)]]
     assert sent == [without(chunk, *shared) for chunk in CHUNKS]
-    last = events[-1] if counted else None
-    assert [event.get("usage", "none") for event in events if event is not last] == (
-        [None if counted else "none"] * (len(CHUNKS) + 1)
-    )
+    others = events[:-1] if counted else events
+    assert [event.get("usage", "none") for event in others] == [None if counted else "none"] * (len(CHUNKS) + 1)
     if counted:
-        assert last["choices"] == []
         before = 2 if by == "policy" else 0
-        assert last["usage"]["prompt_tokens"] == USAGE["prompt_tokens"] + 100 * before
-        assert last["usage"]["total_tokens"] == USAGE["total_tokens"] + 101 * before
-        standard = ("prompt_tokens", "completion_tokens", "total_tokens")
-        others = [
-            {name: value for name, value in one.items() if name not in standard} for one in (last["usage"], USAGE)
-        ]
-        assert others[0] == others[1]
+        sums = {"prompt_tokens": 100 * before, "completion_tokens": before, "total_tokens": 101 * before}
+        assert events[-1]["choices"] == []
+        assert events[-1]["usage"] == USAGE | {name: USAGE[name] + more for name, more in sums.items()}
 
 
 DONE = b"data: [DONE]\n\n"
@@ -184,7 +155,7 @@ def test_tokens_of_all_that_were_asked_are_summed(service):
         return {"usage": {"prompt_tokens": read, "completion_tokens": written, **more}}
 
     details = {"prompt_tokens_details": {"cached_tokens": 7, "audio_tokens": None}, "cost": 0.25, "tier": "a"}
-    service.server.behave.by_model |= {
+    service.by_model |= {
         "small": sure("A", UNSURE) | used(100, 2, **details),
         "middle": sure("A", UNSURE) | {"usage": None},
         "large": sure("B", SURE) | used(200, 3, total_tokens=250, **details | {"tier": "b"}),
@@ -205,45 +176,44 @@ def test_halves_of_a_character_pass_in_two_pieces(service):
     halves = [
         b'{"choices": [{"index": 0, "delta": {"content": "' + half + b'"}}]}' for half in (b"\\ud83d", b"\\ude42")
     ]
-    service.server.behave.by_model |= {"large": [head, *(b"data: " + half + b"\n\n" for half in halves), end, done]}
+    service.by_model |= {"large": [head, *(b"data: " + half + b"\n\n" for half in halves), end, done]}
     reply = service.ask(model="large", stream=True)
     assert json.loads(json.dumps(reply.text)) == "🙂"
 
 
-@pytest.mark.parametrize("text", ["one\u2028two\u2029three\x85four\x0bfive\x1csix", "é 人 🙂"])
 @pytest.mark.parametrize("size", [1, 7, 10**6])
-def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, text, size):
+def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, size):
     """Not escaped, as most servers send it: what Python takes for the end of a line is none, for us and for clients."""
+    text = "one\u2028two\u2029three\x85four\x0bfive\x1csix é 人 🙂"
     *events, done = events_of(completion(text))
     sent = b"".join(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n" for event in events) + done
-    service.server.behave.by_model |= {"large": [sent[i : i + size] for i in range(0, len(sent), size)]}
+    service.by_model |= {"large": [sent[i : i + size] for i in range(0, len(sent), size)]}
     reply = service.ask(model="large", stream=True)
     assert reply.text == text
     assert len(reply.body.decode().splitlines()) == reply.body.count(b"\n")
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda data: b": a comment\n\ndata: " + data + b"\n\n",
-        lambda data: b"data:" + data + b"\n\n",
-        lambda data: b"data: " + data + b"\r\n\r\n",
-        lambda data: b"event: message\nid: 3\ndata: " + data + b"\n\n",
-        lambda data: b"data: " + data + b"\n",
-    ],
-    ids=["comments", "no space", "CRLF", "names of events", "one line end"],
-)
-def test_events_as_other_servers_write_them(service, write):
+WAYS = [
+    b": a comment\n\ndata: %s\n\n",
+    b"data:%s\n\n",
+    b"data: %s\r\n\r\n",
+    b"event: x\nid: 3\ndata: %s\n\n",
+    b"data: %s\n",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_events_as_other_servers_write_them(service, way):
     *events, _ = events_of(completion("So it is B."))
-    sent = [write(json.dumps(event).encode()) for event in events]
-    for end in ([write(b"[DONE]")], []):
-        service.server.behave.by_model |= {"large": [*sent, *end]}
+    sent = [way % json.dumps(event).encode() for event in events]
+    for end in ([way % b"[DONE]"], []):
+        service.by_model |= {"large": [*sent, *end]}
         reply = service.ask(model="large", stream=True)
         assert (reply.text, reply.events[-1]) == ("So it is B.", "[DONE]")
 
 
-@pytest.mark.parametrize("choices", [[], [1], [None, {}], {}, None])
-def test_a_completion_without_choices_is_none(service, choices):
-    service.server.behave.by_model |= {"large": completion("B", choices=choices)}
-    reply = service.ask(model="large")
-    assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")
+def test_a_completion_without_choices_is_none(service):
+    for choices in ([], [1], [None, {}], {}, None):
+        service.by_model |= {"large": completion("B", choices=choices)}
+        reply = service.ask(model="large")
+        assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from chat_server import Response, completion, sure
 from command_line import run
-from gateway_service import PRICES, gateway_process
-from test_faults import until
+from gateway_service import PRICES, gateway_process, until
 
 import rcjax
 from rcjax.policy import Defer, Policy
