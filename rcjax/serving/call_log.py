@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import Any
 
-from rcjax._base.checks import instance
 from rcjax._base.files import LineFile
 from rcjax._base.wording import count
 
@@ -121,9 +120,8 @@ class CallLog:
 
     Where another program renames or removes the file, such as logrotate, the next line goes to a new one.
 
-    Raises OSError where the file cannot be opened, and from `write` where it cannot be written;
-    TypeError for arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither
-    writes anything.
+    Raises OSError where the file cannot be opened, and from `write` where it cannot be written, and ValueError from
+    `write` for a number that JSON cannot hold, which writes nothing.
 
     Example:
         >>> import tempfile
@@ -137,9 +135,6 @@ class CallLog:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, answers: bool = True, prompts: bool = False) -> None:
-        instance(path, (str, os.PathLike), "path")
-        instance(answers, bool, "answers")
-        instance(prompts, bool, "prompts")
         self.path = os.fspath(path)
         self.answers = answers
         self.prompts = prompts
@@ -151,7 +146,6 @@ class CallLog:
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> bool:
         """Append a call, and what was asked if the log is to hold that; whether a text was too long for a line."""
-        instance(call, Call, "call")
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
         is_cut = len(json.dumps(row, allow_nan=False)) > LONGEST
         if is_cut:

@@ -292,14 +292,7 @@ class Assembly:
     said: int = 0
     """Bytes of all choices."""
     arrived: bool = False
-    """Something came back: a chunk, or what could not be read in its place. What never arrived costs nothing."""
-
-    async def watch(self, lines: AsyncIterable[str]) -> AsyncGenerator[str, None]:
-        """The lines of its event stream as they are, noting whether any arrives; comments are no answer."""
-        async for line in lines:
-            self.arrived = self.arrived or line.startswith("data:")
-            yield line
-        self.arrived = True  # to its end, if there is nothing in it
+    """Something came back: a chunk, or what could not be read in its place."""
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk."""

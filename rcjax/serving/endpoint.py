@@ -240,42 +240,12 @@ async def complete(
     except Exception as error:  # whatever a client can meet with must not end a batch
         before = usage.attempts
         problem = _problem(error, usage)
-        if str(problem) == TIMED_OUT:  # each time; a server that says no, or hangs up, has not worked on it
+        if problem.failure.charged:  # each time; a server that says no has not worked on it
             usage.waiting += sent * (usage.attempts - before)
     usage.waiting -= sent
     if problem is not None:  # raised here, so that the client's error, which holds the request, is no part of it
         raise problem
     return read_completion(content, usage, sent)
-
-
-async def stream_lines(
-    client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: Usage
-) -> AsyncGenerator[str, None]:
-    """The lines of a completion that is streamed, as they come; its tokens are for the caller to count.
-
-    Args:
-        client: of the endpoint.
-        model: its name there.
-        messages: the conversation.
-        options: of the request.
-        usage: its attempts are added to it.
-
-    Raises CallError where it cannot be begun, or breaks off.
-    """
-    problem = None
-    streaming = client.chat.completions.with_streaming_response
-    try:
-        async with streaming.create(model=model, messages=messages, stream=True, **options) as raw:
-            usage.attempts += raw.retries_taken + 1
-            async with aclosing(_lines(raw.iter_bytes())) as lines:
-                async for line in lines:
-                    yield line
-    except CallError as error:
-        problem = error
-    except Exception as error:
-        problem = _problem(error, usage, connected=usage.attempts > 0)
-    if problem is not None:
-        raise problem
 
 
 async def stream(
@@ -294,28 +264,29 @@ async def stream(
         messages: the conversation.
         options: of the request.
         usage: what is used is added to it.
-        hand_on: takes each chunk.
+        hand_on: takes each chunk, and raises nothing.
     """
-    sent, before = request_bytes(messages, options), usage.attempts
+    problem, sent, before = None, request_bytes(messages, options), usage.attempts
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    whole, timed_out = Assembly(), True
+    streaming, whole = client.chat.completions.with_streaming_response, Assembly()
     usage.waiting += sent
     try:
-        async with (
-            aclosing(stream_lines(client, model, messages, options, usage)) as lines,
-            aclosing(whole.watch(lines)) as watched,
-            aclosing(read_chunks(watched)) as chunks,
-        ):
-            async for chunk in chunks:
-                whole.add(chunk)
-                await hand_on(chunk)
-    except CallError as problem:
-        timed_out = str(problem) == TIMED_OUT
-        raise
+        async with streaming.create(model=model, messages=messages, stream=True, **options) as raw:  # pyright: ignore
+            usage.attempts += raw.retries_taken + 1
+            async with aclosing(_lines(raw.iter_bytes())) as lines, aclosing(read_chunks(lines)) as chunks:
+                async for chunk in chunks:
+                    whole.add(chunk)
+                    await hand_on(chunk)
+    except CallError as error:  # something came, though not what was asked for
+        problem, whole.arrived = error, True
+    except Exception as error:
+        problem = _problem(error, usage, connected=usage.attempts > before)
     finally:
-        tries = max(usage.attempts - before, 1)
-        usage.waiting += sent * (tries - 1) if timed_out and not whole.arrived else -sent
+        lost = not whole.arrived and (problem is None or problem.failure.charged)
+        usage.waiting += sent * (max(usage.attempts - before, 1) - 1) if lost else -sent
         completion = whole.completion(usage, sent)
+    if problem is not None:
+        raise problem
     return completion
 
 

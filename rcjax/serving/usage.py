@@ -61,7 +61,7 @@ class Usage:
     uncounted_written: int = 0
     """Bytes of the texts of those."""
     waiting: int = 0
-    """Bytes of what was sent and may be charged though no reply came: what is under way, or timed out."""
+    """Bytes of what was sent and may be charged though no reply came: what is under way, timed out, or lost."""
     reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
     """What each reply told: its tokens, and all by the names of OpenAI."""
 

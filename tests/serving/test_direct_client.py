@@ -14,7 +14,7 @@ from openai._models import FinalRequestOptions
 
 from rcjax.serving import endpoint
 from rcjax.serving.completions import CallError, Failure
-from rcjax.serving.endpoint import complete, stream_lines
+from rcjax.serving.endpoint import complete, stream
 from rcjax.serving.usage import Usage
 
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]
@@ -155,16 +155,18 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
 @every_client
 @pytest.mark.parametrize(("ends", "words"), [(True, "no connection"), (False, "timed out")])
 def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, monkeypatch):
-    lines, usage = [], Usage()
+    chunks, usage = [], Usage()
+
+    async def hand_on(chunk):
+        chunks.append(chunk)
 
     async def main():
         async with serving(kind, Way(BEGUN, ends=ends), monkeypatch) as (_, client):
-            async for line in stream_lines(client, "m", MESSAGES, {}, usage):
-                lines.append(line)
+            await stream(client, "m", MESSAGES, {}, usage, hand_on)
 
     with pytest.raises(CallError) as problem:
         asyncio.run(main())
-    assert lines[:1] == [CHUNK.decode().strip()]
+    assert chunks == [json.loads(CHUNK.decode().strip().removeprefix("data: "))]
     assert (str(problem.value), problem.value.failure, usage.attempts) == (words, Failure(charged=True), 1)
 
 
@@ -177,12 +179,13 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
         begun = asyncio.Event()
         async with serving(kind, way, monkeypatch, timeout=60.0) as (server, client):
 
+            async def hand_on(chunk):
+                begun.set()
+
             async def ask():
                 if not streamed:
                     await complete(client, "m", MESSAGES, {}, Usage())
-                async with contextlib.aclosing(stream_lines(client, "m", MESSAGES, {}, Usage())) as source:
-                    async for _ in source:
-                        begun.set()
+                await stream(client, "m", MESSAGES, {}, Usage(), hand_on)
 
             task = asyncio.create_task(ask())
             while not (begun.is_set() if streamed else server.requests):

@@ -27,6 +27,10 @@ FREE = {
     "refused": broken(400),
     "too many requests": broken(429),
     "its own fault": broken(500),
+}
+#: What comes to nothing, though somebody may have worked on it.
+LOST = {
+    "late": Response(completion("A"), delay=30),
     "reset at once": Response([], hang=True),
     "reset after comments": Response([b": wait\n\n", b": wait\n\n"], hang=True),
 }
@@ -64,12 +68,12 @@ def test_what_failed_for_free_costs_nothing_streamed_or_not():
     assert {case: cost for case, cost in costs.items() if cost != (0.0, (False,))} == {}
 
 
-def test_what_timed_out_costs_what_was_sent_as_an_estimate():
+@pytest.mark.parametrize("name", LOST)
+def test_what_was_lost_costs_what_was_sent_as_an_estimate(name):
     """A quarter of the bytes as tokens, of each attempt: a server may have worked on it all the same."""
-    late = Response(completion("A"), delay=30)
-    patience = {}, {"timeout": 1.0, "deadline": 20.0}
-    costs = {booked(late, streamed=way, **more) for way in (False, True) for more in patience}
-    assert sorted({round(1e6 * cost, 6) for cost, _ in costs}) == [2 * 3, 2 * 2 * 3]
+    patience = ({}, {"timeout": 1.0, "deadline": 20.0}) if name == "late" else ({},)
+    costs = {booked(LOST[name], streamed=way, **more) for way in (False, True) for more in patience}
+    assert {round(1e6 * cost, 6) for cost, _ in costs} <= {2 * 3, 2 * 2 * 3}
     assert all(estimated == (True,) for _, estimated in costs)
 
 
@@ -102,7 +106,7 @@ UNTOLD = {
     "refused": (broken(400), None, None),
     "no usage": (Response(SAID | {"usage": None}), 17, 17),
     "zeros": (Response(SAID | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}), 17, 17),
-    "breaks off": (Response(events_of(SAID)[:2], hang=True), None, 9),
+    "breaks off": (Response(events_of(SAID)[:2], hang=True), 0, 9),
     "an error in the stream": (Response([*events_of(SAID)[:3], ERROR]), 0, 17),
     "the client leaves": (Response([*events_of(SAID)[:3], *[b": wait\n\n"] * 600], pause=0.02), 0, 17),
 }
