@@ -28,16 +28,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.checks import read_table, shown
+from rcjax._base.checks import read_table, require
+from rcjax._base.codec import Between, Record, read
 from rcjax._base.tokens import PRICES, Price
 from rcjax.signals.records import record_signal, require_signal_name
 
 _OPENAI_KEY = "OPENAI_API_KEY"
-
-_DEAREST = Decimal("1e18")
 
 #: Of a model, to a question: as many as can vote.
 MOST_SAMPLES = 1000
@@ -130,59 +129,65 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
 SETTINGS = ("model", "base_url", "key_env", *PRICES, "options", "signal", "samples")
 
 
-def _settings(name: str, entry: Any, where: str) -> ModelSettings:
-    try:
-        return _read_settings(name, entry)
-    except ValueError as problem:
-        raise ValueError(f"{where}: {problem}") from None
+def _address(url: str, where: str) -> str:
+    parts = urlsplit(url)
+    right = parts.scheme in ("http", "https") and parts.netloc
+    require(bool(right), where, "must begin with http:// or https://, such as http://localhost:8000/v1", url)
+    return url
 
 
-def _read_settings(name: str, entry: Any) -> ModelSettings:
-    if not isinstance(entry, Mapping):
-        raise ValueError("give a table with input and output, its price")
-    for key in ("input", "output"):
-        if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
+def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    headers = options.get("extra_headers", {})
+    for header, value in headers.items() if isinstance(headers, Mapping) else [("", headers)]:
+        if not (isinstance(value, str) and sendable(header) and sendable(value)):
+            advice = "give one line of ASCII signs, in quotes"
+            raise ValueError(f"{where}.extra_headers: the header {header!r} cannot be sent: {advice}")
+    return dict(options)
+
+
+def _signal(name: str, where: str) -> str:
+    require_signal_name(name)
+    return name
+
+
+_Money = Annotated[float, Between(0.0, 1e18)]
+
+
+@dataclass(frozen=True)
+class _Entry(Record):
+    """A model's table, as the file has it."""
+
+    input: _Money
+    output: _Money
+    cached_input: _Money | None = None
+    cache_write: _Money | None = None
+    model: str | None = None
+    base_url: Annotated[str, _address] | None = None
+    key_env: str | None = None
+    options: Annotated[Mapping[str, object], _options] = field(default_factory=dict)
+    signal: Annotated[str, _signal] | None = None
+    samples: Annotated[int, Between(1, MOST_SAMPLES)] | None = None
+
+
+def _settings(name: str, table: Any, where: str) -> ModelSettings:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where}: give a table with input and output, its price")
+    for key in PRICES[:2]:
+        if key not in table:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
             advice = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
-            raise ValueError(f"no {key} price: {advice}")
-    for key in entry:
+            raise ValueError(f"{where}: no {key} price: {advice}")
+    for key in table:
         if key not in SETTINGS:
             close = difflib.get_close_matches(key, SETTINGS, n=1)
             meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
-            raise ValueError(f"{key} is no setting of a model: {meant}")
-    base_url, signal, samples = _text(entry, "base_url"), _text(entry, "signal"), entry.get("samples")
-    if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
-        raise ValueError("base_url must begin with http:// or https://, such as http://localhost:8000/v1")
-    options = entry.get("options", {})
-    if not isinstance(options, Mapping):
-        raise ValueError("options must be a table, such as { max_tokens = 1 }")
-    headers = options.get("extra_headers", {})
-    for header, value in headers.items() if isinstance(headers, Mapping) else [("extra_headers", headers)]:
-        if not (isinstance(value, str) and sendable(header) and sendable(value)):
-            advice = "give one line of ASCII signs, in quotes"
-            raise ValueError(f"options: extra_headers: the header {header!r} cannot be sent: {advice}")
-    if signal is not None:
-        require_signal_name(signal)
-    if samples is not None and not (type(samples) is int and 1 <= samples <= MOST_SAMPLES):
-        raise ValueError(f"samples must be a whole number from 1 to {MOST_SAMPLES:,}, not {shown(samples)}")
-    price = Price(**{name: _price(entry[name], name) for name in PRICES if name in entry})
-    reached = base_url, _text(entry, "key_env"), samples
-    return ModelSettings(name, _text(entry, "model") or name, price, dict(options), signal, *reached)
-
-
-def _text(entry: Mapping[str, Any], key: str) -> str | None:
-    value = entry.get(key)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise ValueError(f"{key} must be a text that is not empty")
-    return value
-
-
-def _price(value: Any, name: str) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, money per million tokens, not {shown(value)}")
-    price = Decimal(str(value))
-    if not price.is_finite() or not 0 <= price <= _DEAREST:
-        raise ValueError(f"{name} must be money per million tokens, from 0 to {_DEAREST:g}")
-    return price
+            raise ValueError(f"{where}: {key} is no setting of a model: {meant}")
+    entry: _Entry = read(_Entry, table, where)
+    prices = (getattr(entry, one) for one in PRICES)
+    price = Price(*(None if one is None else Decimal(str(one)) for one in prices))
+    options = dict(entry.options)
+    return ModelSettings(
+        name, entry.model or name, price, options, entry.signal, entry.base_url, entry.key_env, entry.samples
+    )
 
 
 #: Options that say how an answer is drawn, of OpenAI's interface and of the servers that speak it.
@@ -222,28 +227,22 @@ _LONGEST_STOP, _LARGEST = 32, 10**15
 _LONGEST = 8192  # characters of all that is kept: more says not how an answer is drawn
 
 
-def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a model that a log and a policy keep: how an answer is drawn, no headers, no content, no secret.
+def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """(the options of a model that a log and a policy keep, sixteen hexadecimal digits for the others or None).
 
-    >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "documents": ["…"], "extra_body": {"top_k": 2}})
-    {'max_tokens': 1, 'extra_body': {'top_k': 2}}
-    """
-    kept, _ = _split(options)
-    return {} if len(str(kept)) > _LONGEST else kept
+    Kept is how an answer is drawn: no headers, no content, no secret. What is of an endpoint, and what is a secret by
+    its name, counts for nothing: a new key is no other way of asking.
 
-
-def digest_of_others(options: Mapping[str, Any]) -> str | None:
-    """Sixteen hexadecimal digits for the options that are not kept, or None.
-
-    What is of an endpoint, and what is a secret by its name, counts for nothing: a new key is no other way of asking.
-
-    >>> digest_of_others({"max_tokens": 1, "extra_body": {"api_key": "k"}}), digest_of_others({"documents": ["…"]})
-    (None, '92bfece5a8f34ae4')
+    >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"top_k": 2, "api_key": "k"}})
+    ({'max_tokens': 1, 'extra_body': {'top_k': 2}}, None)
+    >>> recorded_options({"documents": ["…"]})
+    ({}, '92bfece5a8f34ae4')
     """
     kept, others = _split(options)
-    others |= {"kept": kept} if len(str(kept)) > _LONGEST else {}
+    if len(str(kept)) > _LONGEST:
+        kept, others = {}, others | {"kept": kept}
     text = json.dumps(others, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if others else None
+    return kept, hashlib.sha256(text.encode()).hexdigest()[:16] if others else None
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -307,10 +306,10 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
     """
     # An entry with more than a log keeps is left out: in part it would be that of another signal.
     entries = record_signal(signal).items()
-    entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v) == v}
-    plain = _plain(options)
-    more = {"others": digest_of_others(plain), "prices": None if price is None else price.record()}
-    record = {**_plain(entries), "options": recorded_options(plain)}
+    entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
+    kept, others = recorded_options(_plain(options))
+    more = {"others": others, "prices": None if price is None else price.record()}
+    record = {**_plain(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 
 

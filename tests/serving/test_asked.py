@@ -17,7 +17,7 @@ from rcjax import signals
 from rcjax._base.tokens import Price
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.models_file import ServedModel, digest_of_others, record_asked, recorded_options
+from rcjax.serving.models_file import ServedModel, record_asked, recorded_options
 from rcjax.signals.records import LetterOf, contradiction, signal_from_record
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))
@@ -180,16 +180,15 @@ def test_what_is_not_in_the_list_is_a_digest():
         record = json.loads(text)
         assert (len(record["others"]), record["options"]["max_tokens"]) == (16, 1), name
         assert signal_from_record(record) == signals.Choice()
-        assert recorded_options(record["options"]) == record["options"]
+        assert recorded_options(record["options"]) == (record["options"], None)
 
 
 def test_how_an_answer_is_drawn_is_kept():
-    assert [recorded_options(options) for options in KEPT] == KEPT
-    assert {digest_of_others(options) for options in KEPT} == {None}
+    assert [recorded_options(options) for options in KEPT] == [(options, None) for options in KEPT]
 
 
 def test_other_ways_of_asking_have_other_digests_and_another_key_is_no_other_way():
     one, other = ({"documents": [text], "extra_headers": {"a": text}} for text in "ab")
-    assert digest_of_others(one) != digest_of_others(other)
-    assert digest_of_others(one) == digest_of_others({"documents": ["a"]})
-    assert digest_of_others({"extra_body": {"api_key": "k"}}) is None
+    assert recorded_options(one) != recorded_options(other)
+    assert recorded_options(one) == recorded_options({"documents": ["a"]})
+    assert recorded_options({"extra_body": {"api_key": "k"}}) == ({}, None)

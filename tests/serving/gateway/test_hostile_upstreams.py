@@ -69,7 +69,7 @@ def test_neither_cookies_are_kept_nor_a_query_lost_nor_openai_s_own_headers_told
 @pytest.mark.parametrize("value", ['"é"', '"one\\ntwo"', "3"])
 def test_a_header_that_cannot_be_sent_is_told_at_the_start(value):
     tables = dict.fromkeys(MODELS, f'options = {{ extra_headers = {{ "X-Own" = {value} }} }}')
-    says = "model small: options: extra_headers: the header 'X-Own' cannot be sent"
+    says = "model small.options.extra_headers: the header 'X-Own' cannot be sent"
     with pytest.raises(ValueError, match=says), gateway(tables=tables):
         pass
 
