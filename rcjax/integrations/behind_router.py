@@ -219,9 +219,7 @@ class Desk:
                 what = f"which {'is a policy itself' if entries else 'is not there'} in the model_list of {_CONFIG}"
                 raise ValueError(f"{path.name} asks {model}, {what}: give a model that has this model_name")
         prices = known_prices(policy)
-        models = {
-            name: ServedModel(name, name, read_price(prices.get(name), name), signal=signal) for name in policy.models
-        }
+        models = {name: ServedModel(name, name, read_price(prices.get(name)), signal=signal) for name in policy.models}
         settings = Settings({name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
         maker = CatalogMaker(settings, lambda model: self._client, observe=_observe)
         return settings, maker.make({name: policy}, models)

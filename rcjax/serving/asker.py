@@ -223,31 +223,23 @@ def _first_text(completion: Mapping[str, Any]) -> str | None:
     return choice_text(choices[0]) or None
 
 
+_NAMES = """
+    logprobs metadata moderation prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier
+    service_tier store stream_options top_logprobs user
+"""
+
 #: Options of a request that change no answer; some of them say who asks.
-NEUTRAL = frozenset(
-    {
-        "logprobs",
-        "metadata",
-        "moderation",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "store",
-        "stream_options",
-        "top_logprobs",
-        "user",
-    }
-)
+NEUTRAL = frozenset(_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any] | None = None) -> str | None:
-    """The same of an endpoint of a cascade, and of a question's own options; None if nothing is judged."""
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any]) -> str | None:
+    """What a log keeps of how a model is asked, by a question that has these options of its own, as JSON.
+
+    None if nothing is judged.
+    """
     if endpoint.signal is None:
         return None
-    relevant = {name: value for name, value in (overrides or {}).items() if name not in NEUTRAL}
-    options, needed = endpoint.options_for(relevant), endpoint.signal.options
+    options, needed = endpoint.options_for(overrides), endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
     return record_asked(endpoint.signal, more, endpoint.price)
 
@@ -377,13 +369,10 @@ class Caller:
 
     def _how_asked(self, model: str, overrides: Mapping[str, Any]) -> str | None:
         """`record_endpoint` of a model, made once for questions that have the same options of their own."""
-        key = model, repr(overrides)
-        if key in self._asked:
-            return self._asked[key]
-        if len(self._asked) >= _MOST_KEPT:
-            self._asked.clear()
-        record = record_endpoint(self.endpoints[model], overrides)
-        if len(key[1]) <= _LONGEST_KEPT:
+        relevant = {name: value for name, value in overrides.items() if name not in NEUTRAL}
+        key = model, repr(relevant)
+        record = self._asked.get(key) or record_endpoint(self.endpoints[model], relevant)
+        if len(self._asked) < _MOST_KEPT and len(key[1]) <= _LONGEST_KEPT:
             self._asked[key] = record
         return record
 
