@@ -35,7 +35,7 @@ from rcjax.serving.gateway.chat import chunks_of, encoded, sent_choice, sent_cho
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
-from rcjax.serving.models_file import digest_of_others, recorded_options
+from rcjax.serving.models_file import recorded_options
 from rcjax.serving.usage import Usage, sum_usages, text_bytes
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated
 
@@ -119,7 +119,7 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
     for judged in (False, True):
         options = read.options(judged=judged)
         json.dumps({"messages": read.messages, **options}, allow_nan=False).encode()
-        json.dumps([recorded_options(options), digest_of_others(options)], allow_nan=False)
+        json.dumps(recorded_options(options), allow_nan=False)
     text_bytes(read.messages)
     sent_choices(read, "no", _result(_WHOLE, "A"), judged=True)
 
