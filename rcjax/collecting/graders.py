@@ -7,6 +7,7 @@ says its kind. What runs code or costs money must be named by the command: a fil
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,16 +35,6 @@ _LONG = 300  # characters of what went wrong
 _FORMS = ("exact", "choice", "number", "contains", "regex:…", "python:module:function", "command:…", "judge:MODEL")
 
 
-@dataclass(slots=True)
-class _Failures:
-    """The answers that a grader has failed on."""
-
-    number: int = 0
-    in_a_row: int = 0
-    first: str = ""
-    """Where, and why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Graders:
     """The graders of a run: the common one, and those by kind of question."""
@@ -54,7 +45,9 @@ class Graders:
     """Every grader by what it was called."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """By kind of question, what its grader is called."""
-    _failures: dict[str, _Failures] = field(default_factory=dict)
+    _failures: dict[str, list[str]] = field(default_factory=dict)
+    """By grader, the answers that it has failed on, and why."""
+    _in_a_row: Counter[str] = field(default_factory=Counter)
 
     def named(self, question: Question) -> str | None:
         """What the grader of a question is called; None if nothing can grade it."""
@@ -74,20 +67,17 @@ class Graders:
             where: the answer, in words.
             error: what went wrong.
         """
-        failures = self._failures.setdefault(name, _Failures())
-        failures.number += 1
-        failures.in_a_row += 1
         why = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
         line = f"{where}: {' '.join(why.split())[:_LONG]}"
-        failures.first = failures.first or line
-        if failures.in_a_row < _FAILURES:
+        self._failures.setdefault(name, []).append(line)
+        self._in_a_row[name] += 1
+        if self._in_a_row[name] < _FAILURES:
             return None
         return GraderError(f"{_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
 
     def note_success(self, name: str) -> None:
         """Note that a grader has worked on an answer."""
-        if name in self._failures:
-            self._failures[name].in_a_row = 0
+        self._in_a_row[name] = 0
 
     def require(self, questions: Iterable[Question]) -> None:
         """Raise GraderError for a kind of question that no grader is named for, and for a library that is missing."""
@@ -108,8 +98,8 @@ class Graders:
             if isinstance(one, Judge) and one.unread
         ]
         failures = [
-            f"no verdict on {count(one.number, 'answer')}, as {name} failed; the first one is {one.first}"
-            for name, one in self._failures.items()
+            f"no verdict on {count(len(lines), 'answer')}, as {name} failed; the first one is {lines[0]}"
+            for name, lines in self._failures.items()
         ]
         return unread + failures
 

@@ -1,6 +1,7 @@
 """Logs of evaluations that other programs wrote, one module per format.
 
-Takes their files; gives answers of one kind (`answers.Answer`), and of these the table that `read_log` takes."""
+Takes their files; gives a line of a call log for each answer (`lines.Line`), and of these the table that `read_log`
+takes."""
 
 from rcjax._base.extras import exports
 

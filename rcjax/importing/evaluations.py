@@ -295,8 +295,8 @@ def as_frame(
 
     Raises LogError where a model has no price, or there is nothing to tell tokens by.
     """
-    notes = _tell_money(rows) if rates is None else []
-    priced = rates is not None or all(row.get("cost") is not None for row in rows)
+    notes, names = list[str](), list(dict.fromkeys(row["model"] for row in rows))
+    priced = rates is not None or {row["model"] for row in rows if row.get("cost") is not None} == {*names}
     needed = rates is not None or not priced
     estimated = sum(_estimate(row, how.tokens) for row in rows) if needed else 0
     if estimated:
@@ -307,20 +307,13 @@ def as_frame(
         what = "tokens are not in the files" if rates is not None else "neither money nor tokens are in the files"
         ways = "nor texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)"
         raise LogError(f"{what}, {ways}")
-    for row in rows if rates is not None else ():
-        used = Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED)))
-        row["cost"] = price_for(rates or {}, row["model"]).money(used)
     if rates is not None:
-        names = [*dict.fromkeys(row["model"] for row in rows)]
-        spent = {name: math.fsum(row["cost"] for row in rows if row["model"] == name) for name in names}
-        require_counted("the files", spent, rates)
-        inputs = [(names.index(row["model"]), row["input_tokens"], row.get("cached_tokens") or 0) for row in rows]
-        columns = {"model": pl.Int64, "read": pl.Float64, "cached": pl.Float64}
-        caches = describe_caches(pl.DataFrame(inputs, schema=columns, orient="row", strict=False), names, rates)
-        notes += [] if caches is None else [caches]
-    if priced:  # a reader of the log mends those that are lost
-        lost = tell_lost(mend_all([row["model"] for row in rows], [row["cost"] for row in rows])[1])
-        notes += [] if lost is None else [lost]
+        notes += _price(rows, names, rates)
+    if priced:  # also what a cache gave, of which the money is not known
+        costs, lost = mend_all([row["model"] for row in rows], [row.get("cost") or 0.0 for row in rows])
+        for row, cost in zip(rows, costs.tolist(), strict=True):
+            row["cost"] = cost
+        notes += filter(None, [tell_lost(lost)])
     else:
         notes.append("no money in the table: tune it with --prices, or import it with them")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
@@ -352,17 +345,18 @@ def _answers(rows: list[Line]) -> list[str]:
     return [*["answer"] * both, "answer_key"]
 
 
-def _tell_money(rows: list[Line]) -> list[str]:
-    """Give answers whose money is unknown, as a cache gave them, the mean of the others of their model; a note."""
-    told: dict[str, list[float]] = {}
-    for row in rows:
-        told.setdefault(row["model"], []).extend([] if row.get("cost") is None else [row["cost"]])
-    unknown = [row for row in rows if row.get("cost") is None]
-    if not unknown or not all(told.values()):
-        return []
-    for row in unknown:
-        row["cost"] = math.fsum(told[row["model"]]) / len(told[row["model"]])
-    return [f"money of {count(len(unknown), 'answer')} is not told: it is the mean of the other answers of the model"]
+def _price(rows: list[Line], names: list[str], rates: Mapping[str, Price]) -> list[str]:
+    """Give rows what their tokens cost; what there is to say of caches. Raises LogError for a model without a price."""
+    used = [Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED))) for row in rows]
+    for row, tokens in zip(rows, used, strict=True):
+        row["cost"] = price_for(rates, row["model"]).money(tokens)
+    model = [names.index(row["model"]) for row in rows]
+    columns = {"model": model, "cost": [row["cost"] for row in rows]}
+    columns |= {"read": [tokens.read for tokens in used], "cached": [tokens.cached for tokens in used]}
+    frame = pl.DataFrame(columns, strict=False)
+    spent = frame.group_by("model").agg(pl.col("cost").sum()).rows()
+    require_counted("the files", {names[number]: money for number, money in spent}, rates)
+    return [*filter(None, [describe_caches(frame, names, rates)])]
 
 
 def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:

@@ -58,7 +58,7 @@ def _recognises(path: Path, head: bytes) -> bool:
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
     """The lines of a log, one per sample and epoch."""
-    head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
+    head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
     evaluation = None
     for sample in samples:
         if isinstance(sample, DamageError):
@@ -67,11 +67,6 @@ def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
         yield from pieces(where, "Inspect", lambda one=sample, of=evaluation, where=where: [_line(one, of, how, where)])
-
-
-def _is_zip(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(2) == b"PK"
 
 
 def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
@@ -140,7 +135,7 @@ def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, wh
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
         usage |= tokens_of(None, None, line["prompt"] or None, [reply])
-    return line | usage | _confidence(content, _said(output, first), offered, answer)
+    return line | usage | _confidence(content, reply or choice_text(first), offered, answer)
 
 
 def _score(value: Any, most: float) -> Any:
@@ -166,11 +161,6 @@ def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, wh
         return next(iter(scores))
     require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
     return scorer
-
-
-def _said(output: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """The text of a reply, without its reasoning."""
-    return output.get("completion") or choice_text(first)
 
 
 def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> Line:

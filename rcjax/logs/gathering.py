@@ -305,11 +305,11 @@ def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
     one = frame.row(int(again.arg_max() or 0), named=True)
     earlier = frame.filter(*(pl.col(name) == one[name] for name in names))["row"][0]
     first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(one["row"])
-    what = f"query {answers.queries[one['query']]} was answered already in {first}: {_ONE_ROW}"
+    what = f"query {brief(answers.queries[one['query']])} was answered already in {first}: {_ONE_ROW}"
     if SAMPLE in names:
         sample = answers.samples[one[SAMPLE]]
-        what = f"sample {sample} of the query is there already in {first}: number the samples"
-    raise LogError(f"{reader.rows.name}, {here}, model {answers.models[one['model']]}: {what}")
+        what = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
+    raise LogError(f"{reader.rows.name}, {here}, model {brief(answers.models[one['model']])}: {what}")
 
 
 def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dict[str, dict[str, Any]], dict[str, int]]:

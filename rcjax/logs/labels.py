@@ -20,7 +20,7 @@ from rcjax._base.wording import count
 from rcjax.logs.answers import UNKNOWN, comparison, hash_answers
 from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
-from rcjax.logs.errors import LogError, listed, unlike
+from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
 from rcjax.policy.decisions import Comparison
 from rcjax.signals import normalise_answer
@@ -86,7 +86,7 @@ def _labelled(rows: Rows) -> pl.DataFrame:
         query, model = unclear.select("query", "model").row(0)
         several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
         how = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
-        raise LogError(f"{rows.name}: query {query}, model {model} is labelled {how}: give one label")
+        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {how}: give one label")
     return labelled
 
 
@@ -160,7 +160,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     answered = rows.drop_nulls()
     if answered.height >= _FEWEST and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, _ = answered.row(0)
-        what = f"no label equals any answer (query {query}: label {right.filter(query=query)['words'].min()}, "
+        what = f"no label equals any answer (query {brief(query)}: label {right.filter(query=query)['words'].min()}, "
         raise LogError(f"{labels.name}: {what}answer {answer}): write labels and answers alike")
     several = right.filter(pl.len().over("query") > 1).join(answered, on="query", how="semi")
     given = several.join(answered, on=key, how="semi")

@@ -130,28 +130,23 @@ def _shortly(price: Price) -> str:
 
 
 def _price(entry: Any, where: str) -> Price:
-    if isinstance(entry, Mapping):
-        for key in ("input", "output"):
-            if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
-                advice = "give input and output, and in TOML put a model's name with a dot in quotes"
-                raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
-        for key in entry:
-            if key not in SETTINGS:  # a `models.toml` is a file of prices, too
-                what = f"{brief(key)} is no price{near(key, PRICES)}"
-                raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
-        entry = tuple(entry.get(key) for key in PRICES)
-    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) not in (2, len(PRICES)):
+    if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
+        entry = dict(zip(PRICES, entry, strict=False))
+    if not isinstance(entry, Mapping):
         raise LogError(f"{where}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
-    for key, price in zip(PRICES, entry, strict=False):
-        if price is None and key not in PRICES[:2]:
-            continue
+    for key in PRICES[:2]:
+        if entry.get(key) is None:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
+            advice = "give input and output, and in TOML put a model's name with a dot in quotes"
+            raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
+    for key, price in entry.items():
+        if key not in SETTINGS:  # a `models.toml` is a file of prices, too
+            what = f"{brief(key)} is no price{near(key, PRICES)}"
+            raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
-        if price is None or not number or not (price == 0 or _LEAST <= price <= MOST):
-            limits = f"0, or from {_LEAST:g} to {MOST:g}"
-            raise LogError(
-                f"{where}: {key} price {brief(reprlib.repr(price))}: give money per million tokens, {limits}"
-            )
-    return Price(*(None if price is None else float(price) for price in entry))
+        if key in PRICES and price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
+            shown, limits = brief(reprlib.repr(price)), f"0, or from {_LEAST:g} to {MOST:g}"
+            raise LogError(f"{where}: {key} price {shown}: give money per million tokens, {limits}")
+    return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
 
 
 #: Of LiteLLM's list: what models do whose calls cost by tokens alone. An entry may leave it out.

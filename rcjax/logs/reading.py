@@ -206,7 +206,7 @@ def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str)
     if unused:
         raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {UNUSABLE}")
     if wanted is None and len(names) < 2:
-        raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
+        raise LogError(f"{where}: only one model, {listed(names)}: a cascade needs at least two")
     return names
 
 
@@ -235,7 +235,7 @@ def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tup
         what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
         raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
     if not named and len(names) < 2:
-        what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
+        what = f"only one model has labels, {listed(names)}: a cascade needs at least two"
         raise LogError(f"{where}: {what}: {TO_LABEL}")
     return names
 
@@ -251,7 +251,7 @@ def _require_answers(answers: Answers, where: str) -> None:
     numbers, read = answers.answered.sum(0), (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
     for model, number, any_confidence in zip(answers.models, numbers.tolist(), read.tolist(), strict=True):
         if number < 2:
-            raise LogError(f"{where}, model {model}: only 1 answer, 2 are needed: leave it out of the models")
+            raise LogError(f"{where}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")
         if not any_confidence:
             what = f"none of its {count(int(number), 'answer')} has a confidence"
             raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")

@@ -10,7 +10,6 @@ import pytest
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.logs.errors import LogError
-from rcjax.logs.oddities import summarise
 
 ROWS = {
     "id": [1, 2, 1, 2],
@@ -196,14 +195,6 @@ def test_what_cannot_be_chosen(how, message, write):
     with pytest.raises(LogError) as problem:
         read(write(), **how)
     assert message in str(problem.value)
-
-
-def test_a_summary_counts_what_all_answered(write):
-    summary = summarise(read(write(id=[1, 2, 1, 3])))
-    assert (summary["queries"], summary["answered_by_all"]) == (3, 1)
-    small, large = summary["models"]
-    assert small == {"model": "small", "answers": 2, "accuracy": 0.5, "separation": 1.0, "cost": None}
-    assert large["separation"] == 1.0
 
 
 ANSWERS = {"answer": ["Paris", "Lyon", " paris. ", None]}

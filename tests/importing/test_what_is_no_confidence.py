@@ -88,16 +88,6 @@ def lm_eval_samples(folder, *likelihoods, metrics=("acc",), continuations=(" A",
     return write(folder / "samples_t_2026-11-24T00-47-14.7.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def a_table(folder, *logprobs, column="logprob"):
-    """A table with a row for each log-probability, the good one last."""
-    rows = [
-        {"query": number, "model": "small", "correct": 1, column: value, "input_tokens": 9, "output_tokens": 1}
-        for number, value in enumerate(logprobs)
-    ]
-    pl.DataFrame(rows, strict=False).write_parquet(folder / "mine.parquet")
-    return folder / "mine.parquet"
-
-
 def results_of_promptfoo(folder, *contents):
     rows = [
         {
@@ -175,18 +165,6 @@ def test_what_is_no_log_probability_is_no_confidence(tmp_path):
         if rounded.frame.height != 2 or rounded.left_out or rounded.frame["logprob"].max() > 0:
             missed[name] = rounded
     assert missed == {}
-
-
-def test_probabilities_of_a_table(tmp_path):
-    frame = imported(a_table(tmp_path, 1.0000009, 1.0, 0.5, 0.0, column="confidence")).frame
-    assert frame["logprob"].to_list() == [0.0, 0.0, math.log(0.5), -math.inf]
-    for column in ("confidence", "logprob"):
-        evaluations = imported(a_table(tmp_path, math.nan, 0.0, column=column))
-        assert unknown(evaluations) == (["0"], said(1, "the files have none"))
-    with pytest.raises(LogError, match=r"row 1, model small: confidence 1\.00001 > 1"):
-        imported(a_table(tmp_path, 1.00001, column="confidence"))
-    with pytest.raises(LogError, match=r"row 1, model small: logprob 0\.9 > 0.* name the column confidence"):
-        imported(a_table(tmp_path, 0.9, column="logprob"))
 
 
 def test_tokens_of_something_else_are_no_confidence(tmp_path):

@@ -51,23 +51,6 @@ def test_no_cell_is_a_formula_and_all_come_back_however_they_are_saved(tmp_path)
         assert {*back["model"]} == {"=m"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("query,model\nq1,small\n", "sheet.csv: rename or add missing columns correct"),
-        ("", "sheet.csv: the file is empty"),
-        ("query,model,correct\nq1,small,1,2,3\n", "sheet.csv"),
-        (b"\xff\xfe\x00", "sheet.csv: begins as UTF-16, but is not: save the file as UTF-8"),
-    ],
-)
-def test_what_is_no_such_table(content, message, tmp_path):
-    path = tmp_path / "sheet.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(LogError) as caught:
-        read_sheet(path)
-    assert message in str(caught.value)
-
-
 def test_texts_of_a_log_in_any_form(tmp_path):
     rows = [
         {"query": 1, "model": "small", "Prompt": "Why?", "text": "So.", "answer": "so", "reference": "so"},

@@ -14,9 +14,7 @@ from rcjax.logs import LogError, NoConfidenceWarning
 from rcjax.logs.kept_sample import describe_reference, read_reference
 from rcjax.model.calibrated import calibrated
 from rcjax.model.calibration import calibrate_rows
-from rcjax.policy import load_policy
 from rcjax.policy.decisions import NO_CONFIDENCE
-from rcjax.policy.policy import Answer, Defer
 
 N = 384
 
@@ -102,32 +100,6 @@ def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype
     slopes = np.asarray(model.calibrators.coefficients)
     assert np.isfinite(slopes).all()
     assert (slopes[:, 1] > 0).all()
-
-
-@pytest.mark.thorough
-def test_a_policy_steps_as_it_is_replayed_and_passes_them_on(log, tmp_path):
-    policy = rcjax.tune(log, budget=1e-4).policy
-    policy.save(tmp_path / "policy.json")
-    assert load_policy(tmp_path / "policy.json") == policy
-    for rung in policy.rungs:
-        cost = error = 0.0
-        for q in range(N):
-            model = rung.first
-            while True:
-                j = log.models.index(model)
-                raw = float(log.logprob[q, j])
-                decision = rung.step(model, logprob=None if raw == NO_CONFIDENCE else raw)
-                cost += float(log.query_cost[q, j])
-                if isinstance(decision, Answer):
-                    error += not bool(log.correct[q, j])
-                    break
-                assert isinstance(decision, Defer)
-                model = decision.next_model
-        replayed = rcjax.replay(rung, log)
-        assert (error / N, cost / N) == pytest.approx((float(replayed.error), float(replayed.cost)), rel=1e-4)
-        both = {"small", "large"} == {*rung.models}
-        assert isinstance(rung.step("small", confidence=None), Defer) == both or len(rung.models) == 1
-    assert any(len(rung.models) == 2 for rung in policy.rungs)
 
 
 @pytest.mark.thorough

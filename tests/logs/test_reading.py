@@ -96,12 +96,6 @@ def test_string_path_and_confidence_and_true_false(tmp_path):
     assert np.asarray(log.correct).tolist() == [[True, False], [True, False]]
 
 
-@pytest.mark.parametrize("spelling", ["-inf", "-Infinity", "-INF", " -inf "])
-def test_minus_infinity_as_text(spelling, tmp_path):
-    path = write(tmp_path, HEADER, ROWS[0], f"7,small,{spelling},0,0.001", *ROWS[2:])
-    assert np.asarray(read_log(path).logprob)[0, 0] == -np.inf
-
-
 def test_equal_costs_keep_the_order_of_appearance():
     assert read_log(costed().with_columns(cost=0.1)).models == ("large", "small")
 
@@ -161,12 +155,6 @@ def test_tokens_without_prices_have_an_error_of_their_own():
     with pytest.raises(LogError) as other:
         read_log(table().drop("input_tokens", "output_tokens"))
     assert not isinstance(other.value, MissingPricesError)
-
-
-def test_prices_go_before_a_column_of_costs():
-    by_tokens = read_log(costed(), prices=PRICES)
-    assert_same(by_tokens, read_log(table(), prices=PRICES))
-    assert np.asarray(read_log(costed()).query_cost)[0].tolist() == [np.float32(0.001), np.float32(0.003)]
 
 
 # --- incomplete logs ---

@@ -158,10 +158,8 @@ def test_tokens_that_cannot_be_are_refused_with_their_row(tokens, why):
 
 def test_one_model_or_one_answer_is_too_little():
     assert "only one model, small: a cascade needs at least two" in refusal(costed().filter(model="small"))
-    rare = pl.concat([costed(), costed()[:1].with_columns(model=pl.lit("rare"))])
-    message = refusal(rare)
-    assert "model rare: only 1 answer" in message
-    assert "leave it out" in message
+    rare = pl.concat([costed(), costed()[:1].with_columns(model=pl.lit("ra\nre"))])
+    assert "model ra re: only 1 answer, 2 are needed: leave it out of the models" in refusal(rare)
 
 
 # --- prices ---
