@@ -96,12 +96,14 @@ def _above(middle: _Point, left: _Point, right: _Point) -> bool:
 def rows_to_show(cost: ArrayLike, error: ArrayLike, most: int, refusing: bool = False) -> list[int]:
     """Places of the points of a table, cheapest first: at most so many corners of the hull that stand for all of it.
 
+    The hull is of figures as they are printed, with three digits: of points that are printed alike, one is a corner.
     Where models may refuse, another point may be the best by that: then points are spread evenly.
 
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
     """
-    costs, errors = (np.ravel(np.asarray(figures, float)) for figures in (cost, error))
+    costs = np.array([float(f"{figure:.3g}") for figure in np.ravel(cost)])
+    errors = np.round(np.ravel(np.asarray(error, float)), 3)
     if refusing:
         order = np.argsort(costs, kind="stable")
         return order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))].tolist()

@@ -36,7 +36,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
     monkeypatch.setenv("COLUMNS", width)
-    points = [point(2e-5 * (i + 1), 0.5 - 0.1 * i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
+    points = [point(2e-5 * (i + 1), 0.5 * 0.7**i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
     tune.show_tuning("A log.", ROWS, points, noun=noun)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(width)
