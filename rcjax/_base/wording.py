@@ -21,6 +21,16 @@ class Money:
         """Return an amount per query as a number in this unit, without the unit."""
         return figure(amount * self.scale)
 
+    def measured(self, amount: float, error: float) -> str:
+        """Return an amount per query and its standard error in this unit, to the same digit.
+
+        >>> Money(1e6, "million").measured(1.0312e-4, 2.79e-6), Money(1e6, "million").measured(2e-6, 9e-7)
+        ('$103 ± 3', '$2.00 ± 0.90')
+        """
+        larger = self.show(max(amount, error))
+        digits = 0 if "e" in larger else len(larger.partition(".")[2])
+        return f"${amount * self.scale:,.{digits}f} ± {error * self.scale:,.{digits}f}"
+
     def full(self, amount: float) -> str:
         """Return an amount per query with its unit."""
         return f"${self.show(amount)} per {self.name} queries"

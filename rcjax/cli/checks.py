@@ -10,26 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from rcjax._base.wording import check_figure, check_meaning, check_name, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
-from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair, require_libraries, require_outputs
+from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair
 from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, Reading, Share
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
-from rcjax.cli.printing import attempt, command, conclude, shown
+from rcjax.cli.printing import command, conclude, shown
 
 if TYPE_CHECKING:
-    from rcjax.diagnostics import Diagnosis
-    from rcjax.logs.log import Log
-    from rcjax.model.cascade_model import CascadeModel
+    pass
 
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
 _SAMPLE = ("lacking answers", "labels")  # checks of whether the log is a fair sample
-
-_GRADES = ("fine", "doubtful", "bad")
 
 _FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
 
@@ -84,7 +79,6 @@ def diagnose(
     copula: CopulaFamily = None,
     cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
     replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 1000,
-    plots: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -94,7 +88,7 @@ def diagnose(
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
     doubtful or bad, says what to do, and which policies it affects.
 
-    Example: `rcjax diagnose log.csv --plots figures`
+    Example: `rcjax diagnose log.csv --test fresh_log.csv`
 
     Args:
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
@@ -102,21 +96,13 @@ def diagnose(
             [default: gumbel]
         cascade: Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]
         replicates: Bootstrap replicates behind each p-value.
-        plots: Write figures (PNG) into this folder; needs matplotlib.
         all_: Show every check, not only those to act on.
     """
     how = reading.options()
-    if plots:
-        require_libraries("--plots", "plots", "matplotlib")
-        if plots.exists() and not plots.is_dir():
-            raise OSError(f"cannot write figures into {plots}: it is a file: give a folder")
-        figures = sorted(plots.glob("*.png")) or [plots / "figure.png" if plots.is_dir() else plots]
-        for figure in figures:
-            require_outputs({"--plots": figure}, reading.inputs(log) | {"--test": test})
     start_jax()
     import rcjax
 
-    steps = staged(4 if plots else 3)
+    steps = staged(3)
     with steps("reading"):
         how |= {"models": models_to_read(reading.models, cascade)}
         training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **how)
@@ -126,32 +112,16 @@ def diagnose(
     with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
         diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, frontier=frontier)
-    written, problem = [], None
-    if plots:
-        with steps("drawing"):
-            problem = attempt(lambda: _save_plots(diagnosis, model, judged, plots, written))
     document = diagnosis.to_json()
-    show = partial(show_diagnosis, document, every=all_, plots=None if problem else plots)
-    document |= {"plots": [str(path) for path in written]} if plots else {}
-    conclude(document, show, as_json=json_, problem=problem)
-
-
-def _save_plots(diagnosis: Diagnosis, model: CascadeModel, log: Log, folder: Path, written: list[Path]) -> None:
-    """Draw every figure of a diagnosis into a folder, made if need be, and add each file to those `written`."""
-    from rcjax.plots import diagnosis_figures, save_figure
-
-    folder.mkdir(exist_ok=True)
-    for name, figure in diagnosis_figures(diagnosis, model, log).items():
-        path = folder / f"{name}.png"
-        save_figure(figure, path)
-        written.append(path)
+    conclude(document, partial(show_diagnosis, document, every=all_), as_json=json_)
 
 
 @shown
-def show_diagnosis(document: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
+def show_diagnosis(document: Mapping[str, Any], *, every: bool = False) -> None:
     """Print a diagnosis (its JSON form): whether the promise holds, what to do, then the checks.
 
-    Checks that say nothing of the policies at hand are left out, unless `every` check is wanted.
+    Checks that say nothing of the policies at hand are left out, and of several of a kind all but the worst, unless
+    `every` check is wanted.
     """
     from rcjax.diagnostics.verdicts import MODELLED, describe_gaps  # which imports JAX
 
@@ -172,33 +142,18 @@ def show_diagnosis(document: Mapping[str, Any], *, every: bool = False, plots: P
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
         likewise = f"; likewise {', '.join(others)}" if others else ""
-        screen.hang(f"{verdict:<9}", f"{first['advice']}{likewise} (affects {first['affects']})")
-    screen.print(_checks_table(checks, noun) if every else _summary_table(checks, noun))
-    if every:
-        _explain(screen, checks, noun)
+        screen.hang(verdict, f"{first['advice']}{likewise} (affects {first['affects']})")
+    if not every:
+        kinds = dict.fromkeys(check["name"] for check in checks)
+        checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
+        screen.print("The worst of each kind of check:")
+    _print_checks(screen, checks, noun, explain=every)
     remarks = list(document["remarks"])
-    if document["tested"] < document["n"] and len(checks) == len(whole):
+    if document["tested"] < document["n"] and every:
         remarks.append(f"p-values of the fit are from {document['tested']:,} of the queries, at random")
     screen.hang("note", *remarks)
-    if plots:
-        screen.print(f"figures: {plots}")
     more = "" if every else f"--all shows all {len(whole)} checks, and says what their figures are; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
-
-
-def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], noun: str, chance: str = "") -> None:
-    """What the figure of each check is, where its name does not say it, what p is, and what verdicts are."""
-    table = Table.grid(padding=(0, 1))
-    for name in dict.fromkeys(check["name"] for check in checks):
-        if check_meaning(name):
-            table.add_row(f"  {check_name(name, noun)}", check_meaning(name, noun))
-    table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
-    if any(_by_chance(check) for check in checks):
-        table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
-    if chance and any(check["verdict"] == "doubtful" for check in checks):
-        table.add_row("  unclear", "so far beyond its limit that more data must tell whether chance explains it")
-    screen.print(table)
-    screen.print()
 
 
 @shown
@@ -212,21 +167,18 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
     of = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
     compared = f"{count(facts['n'], 'query')} against {of}{facts['tuned_on']:,} tuned on, answers"
     screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
-    alarms = sum(check["verdict"] == "bad" for check in checks)
     screen.print(_summary(checks, facts), style="bold")
     for verdict in ("bad", "doubtful"):
         for check in checks:
             if check["verdict"] == verdict:
-                screen.hang(f"{_word(check):<9}", check["advice"])
-    screen.print(_checks_table(checks, noun, _word))
-    if explain:
-        level = f"{100 * facts['alarm']:.4g} %"
-        chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
-        _explain(screen, checks, noun, chance)
-    else:
+                screen.hang(_word(check), check["advice"])
+    level = f"{100 * facts['alarm']:.4g} %"
+    chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
+    _print_checks(screen, checks, noun, _word, explain=explain, chance=chance)
+    if not explain:
         screen.print("(--explain says what the figures are)")
     screen.hang("note", *facts["remarks"])
-    if alarms:
+    if any(check["verdict"] == "bad" for check in checks):
         screen.next_step("tune again, where what is said above does not mend it", retune)
     elif any(check["verdict"] == "doubtful" for check in checks):
         unlabelled = facts.get("unlabelled", 0)
@@ -243,35 +195,24 @@ def _word(check: Mapping[str, Any]) -> str:
 
 def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
     """What is known of a policy, in a line: what has drifted, else what is unclear."""
-    number = {verdict: sum(check["verdict"] == verdict for check in checks) for verdict in _GRADES}
-    every, unclear = count(len(checks), "check"), number["doubtful"]
-    verb = "is" if unclear == 1 else "are"
-    open_ = f"{unclear} {verb} unclear"
+    bad, unclear = ([check for check in checks if check["verdict"] == verdict] for verdict in ("bad", "doubtful"))
+    every, verb = count(len(checks), "check"), "is" if len(unclear) == 1 else "are"
     if any(_word(check) == "biased" for check in checks):
         return f"no fair sample: nothing of it is certain, whatever the other {len(checks) - 1} checks say"
-    if number["bad"]:
-        return f"{number['bad']} of {every}: DRIFTED{f'; {open_}' if unclear else ''}"
+    if bad:
+        return f"{len(bad)} of {every}: DRIFTED" + (f"; {len(unclear)} {verb} unclear" if unclear else "")
     if not unclear:
         return f"fine: none of {every} has drifted"
-    names = [check_name(check["name"], facts["counted"]) for check in checks if check["verdict"] == "doubtful"]
-    which = ", ".join(dict.fromkeys(names))
-    if _FEW * unclear < len(checks):
-        return f"none of {every} has drifted, but {open_} ({which})"
+    which = ", ".join(dict.fromkeys(check_name(check["name"], facts["counted"]) for check in unclear))
+    if _FEW * len(unclear) < len(checks):
+        return f"none of {every} has drifted, but {len(unclear)} {verb} unclear ({which})"
     few = "labels" if facts.get("unlabelled") else "queries"
-    return f"too few {few} to tell: {unclear} of {every} {verb} unclear ({which})"
+    return f"too few {few} to tell: {len(unclear)} of {every} {verb} unclear ({which})"
 
 
-def _summary_table(checks: Sequence[Mapping[str, Any]], noun: str) -> Table:
-    """A row for each kind of check: how many are fine, and the worst figure beside the limit that it is held to."""
-    table = make_table("check", "fine", "doubtful", "bad", "worst", "limit", whole=True)
-    for name in dict.fromkeys(check["name"] for check in checks):
-        group = [check for check in checks if check["name"] == name]
-        counts = [sum(check["verdict"] == verdict for check in group) for verdict in _GRADES]
-        worst = max(group, key=lambda check: (_GRADES.index(check["verdict"]), _beyond(check)))
-        cells = (str(count or "") for count in counts)
-        figure = f"{check_figure(worst['figure'], worst['unit'])}{' by chance' * _by_chance(worst)}"
-        table.add_row(check_name(name, noun), *cells, figure, _check_limit(worst))
-    return table
+def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
+    """By which the worst of several checks is found."""
+    return ("fine", "doubtful", "bad").index(check["verdict"]), _beyond(check)
 
 
 def _beyond(check: Mapping[str, Any]) -> float:
@@ -280,25 +221,43 @@ def _beyond(check: Mapping[str, Any]) -> float:
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
-def _checks_table(
-    checks: Sequence[Mapping[str, Any]], noun: str, word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict")
-) -> Table:
-    """A row for each check, with its verdict in a word."""
-    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3)
-    for check in checks:
-        p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        verdict = "by chance" if _by_chance(check) else word(check)
-        figure = check_figure(check["figure"], check["unit"])
-        table.add_row(verdict, check_name(check["name"], noun), check["subject"], figure, p, _check_limit(check))
-    return table
-
-
 def _by_chance(check: Mapping[str, Any]) -> bool:
     """Whether a figure is beyond its limit and fine all the same, as chance explains it."""
     return 0 < _beyond(check) < math.inf and check["verdict"] == "fine"
 
 
-def _check_limit(check: Mapping[str, Any]) -> str:
-    """Up to where a figure does not matter."""
-    limit, worse = check["limits"]
-    return f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
+def _print_checks(
+    screen: Screen,
+    checks: Sequence[Mapping[str, Any]],
+    noun: str,
+    word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
+    *,
+    explain: bool = False,
+    chance: str = "",
+) -> None:
+    """Print a row for each check, with its verdict in a word.
+
+    `explain` adds what the figures are, where their names do not say it; `chance` is what more there is to know of p.
+    """
+    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, whole=True)
+    table.columns[2].no_wrap = False  # names are folded, and no figure is cut
+    for check in checks:
+        p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
+        limit, worse = check["limits"]
+        held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
+        verdict = "by chance" if _by_chance(check) else word(check)
+        figure = check_figure(check["figure"], check["unit"])
+        table.add_row(verdict, check_name(check["name"], noun), check["subject"], figure, p, held_to)
+    screen.print(table)
+    if not explain:
+        return
+    meanings = {check_name(name, noun): check_meaning(name, noun) for name in (check["name"] for check in checks)}
+    meanings["p"] = f"how likely chance alone makes such a figure{chance}"
+    if any(_by_chance(check) for check in checks):
+        meanings["by chance"] = "beyond its limit, and fine all the same, as chance explains it"
+    if chance and any(check["verdict"] == "doubtful" for check in checks):
+        meanings["unclear"] = "so far beyond its limit that more data must tell whether chance explains it"
+    for name, meaning in meanings.items():
+        if meaning:
+            screen.hang(name, meaning, width=19)
+    screen.print()

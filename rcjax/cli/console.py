@@ -35,11 +35,11 @@ class Screen(Console):
         """Print a line with the name of a file or a command, which is never broken."""
         self.print(text, soft_wrap=True)
 
-    def hang(self, label: str, *texts: str) -> None:
-        """Print paragraphs, each with its label, of up to nine characters, in the margin."""
+    def hang(self, label: str, *texts: str, width: int = 9) -> None:
+        """Print paragraphs, each with its label in the margin, which is so many columns wide."""
         for text in texts:
             table = Table.grid(padding=(0, 1))
-            table.add_column(min_width=11, no_wrap=True)
+            table.add_column(min_width=width + 2, no_wrap=True)
             table.add_column(overflow="fold")  # a path of a command to type is never cut
             table.add_row(f"  {label}", text)
             self.print(table)
@@ -144,7 +144,11 @@ def duration(seconds: float) -> str:
 
 
 def make_table(
-    *heads: str, rows: Iterable[Iterable[str]] = (), words: int = 1, whole: bool = False, lines: bool = True
+    *heads: str,
+    rows: Iterable[Iterable[str]] = (),
+    words: int = 1,
+    whole: bool = False,
+    lines: bool = True,
 ) -> Table:
     """A table with these heads and rows.
 
@@ -168,6 +172,12 @@ def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[li
     rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
     labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
     return labels, [[row.get(label, "") for label in labels] for row in rows]
+
+
+def facts_rows(head: str, subjects: Mapping[str, Iterable[Fact]], money: Money) -> Table:
+    """A row for each subject, a column for each fact."""
+    heads, cells = facts_grid(subjects, money)
+    return make_table(head, *heads, rows=([name, *row] for name, row in zip(subjects, cells, strict=True)))
 
 
 def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str = "") -> Table:

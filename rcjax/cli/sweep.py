@@ -16,7 +16,7 @@ from rcjax._base.wording import count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import HowFar, Screen, busy
 from rcjax.cli.inputs import require_distinct, require_libraries, require_plausible_prices
-from rcjax.cli.options import AsJson, Count, Really
+from rcjax.cli.options import AsJson, Really
 from rcjax.cli.printing import conclude, shown, warn
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _MOST_TOLD = 5  # logs that were left out
 def sweep(
     config: Annotated[Path, typer.Argument(metavar="CONFIG")],
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FOLDER")] = None,
-    cpu_devices: Count = None,
     float32: bool = False,
     ray: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None,
     really: Really = False,
@@ -44,15 +43,14 @@ def sweep(
     Args:
         config: TOML: logs, and what to sweep over.
         out: Write the results here. [default: CONFIG without .toml]
-        cpu_devices: Devices that JAX makes of a CPU. [default: one for each core]
         float32: Solve in float32, which is quicker on consumer GPUs.
         ray: Solve on a Ray cluster, a batch on each core or GPU: its head, or `auto` for RAY_ADDRESS or the one here.
     """
     from rcjax._core.batching import cores
 
-    start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
+    start_jax(cpu_devices=cores(), float64=not float32, long=True)
     if ray is not None:
-        _leave_to_ray(cpu_devices)
+        _leave_to_ray()
     import rcjax
     from rcjax.sweeps.sweeping import read_sweep
 
@@ -83,10 +81,8 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
     require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
 
 
-def _leave_to_ray(cpu_devices: int | None) -> None:
-    """This process only reads and writes; ValueError without Ray, a usage error with devices of this machine."""
-    if cpu_devices is not None:
-        raise typer.BadParameter("--ray has devices of its own: leave --cpu-devices out", param_hint="--cpu-devices")
+def _leave_to_ray() -> None:
+    """This process only reads and writes. ValueError without Ray."""
     require_libraries("--ray", "ray", "ray")
     import jax
 

@@ -16,7 +16,17 @@ from rich.table import Table
 
 from rcjax._base.wording import Money, budget_between, choose_unit, describe_cascade, figure, is_chain, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import LEVEL, TERMINAL, Screen, cascade_lines, facts_grid, facts_table, make_table, staged
+from rcjax.cli.console import (
+    LEVEL,
+    TERMINAL,
+    Screen,
+    cascade_lines,
+    facts_grid,
+    facts_rows,
+    facts_table,
+    make_table,
+    staged,
+)
 from rcjax.cli.inputs import (
     echoed,
     read_log,
@@ -102,7 +112,6 @@ def tune(
 def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     """Print the tables, the policy last; `done` says that nothing is wrong, and the policy is written."""
     document = tuned.to_json()
-    target = Target.of(**tuned.target) if tuned.target else None
     heading = tuned.log.describe()
     if tuned.log.second_cost:
         heading += f" Costs count ${tuned.log.second_cost:.4g} for each second of waiting, beside the money."
@@ -110,11 +119,11 @@ def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
     show_tuning(heading, rows, document["frontier"], chosen=chosen, noun=tuned.log.counted.noun)
-    if tuned.policy and target is not None:
+    if tuned.policy:
         notes = tuned.remarks[1:] if tuned.verdict else tuned.remarks
-        _show_policy(document["policy"], target, rows, tuned.verdict, notes, tuned.log.counted)
+        _show_policy(document["policy"], Target.of(**tuned.target), rows, tuned.verdict, notes, tuned.log.counted)
     if done:  # else what is wrong comes last
-        _show_next(out, budget_between([row["cost"] for row in rows]) if target is None else None)
+        _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
 
 @shown
@@ -136,10 +145,7 @@ def show_tuning(
     screen.print(heading, style="bold")
     money = choose_unit([row["cost"] for row in rows])
     alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
-    heads, cells = facts_grid(alone, money)
-    screen.print(
-        make_table("each model alone", *heads, rows=([name, *row] for name, row in zip(alone, cells, strict=True)))
-    )
+    screen.print(facts_rows("each model alone", alone, money))
     for row in rows[:-1]:  # no threshold decides about the last
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
@@ -148,19 +154,18 @@ def show_tuning(
 
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     refusing = any(point.get("abstention") for point in points)
-    shown = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing)
-    figures = [*zip(costs, errors, strict=True)]
+    some = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing)
     target = None if chosen is None else (chosen["cost"], chosen["error"])
-    mine = figures.index(target) if target in figures else None  # None, too, where the policy is between two
-    if mine is not None and mine not in shown:  # in place of the point that is nearest to it
-        nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
-        shown = [mine if i == nearest else i for i in shown]
-    words = [f"{len(shown)} of {len(points)}"] * (len(shown) < len(points))
+    marked = next((i for i, figures in enumerate(zip(costs, errors, strict=True)) if figures == target), None)
+    if marked is not None and marked not in some:  # in place of the point that is nearest to it
+        nearest = min(some, key=lambda i: abs(costs[i] - costs[marked]))
+        some = [marked if i == nearest else i for i in some]
+    words = [f"{len(some)} of {len(points)}"] * (len(some) < len(points))
     words += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
-    words += ["* is that for your target"] * (mine is not None)
+    words += ["* is that for your target"] * (marked is not None)
     more = f" ({'; '.join(words)})" if words else ""
     screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
-    screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown], noun))
+    screen.print(_frontier_table([points[i] for i in some], money, screen.width, [i == marked for i in some], noun))
 
 
 @shown
@@ -177,18 +182,16 @@ def _show_policy(
     if verdict:
         screen.print("What to do", style="bold")
         screen.print(Padding(verdict, (0, 2)))
-    expected = policy["expected"]
-    rival = _best_alone(rows, target)
-    if rival is not None and expected.get("abstention") is None:  # models alone answer everything
-        figures = f"{percent(1 - rival['accuracy'])} {counted.noun} at ${money.show(rival['cost'])}"
-        screen.hang("alone", f"{rival['model']}: {figures}, the best single model for your target")
     screen.hang("note", *notes)
     period = None if policy.get("period") is None else Period(**policy["period"])
     aim = target.describe(counted) if period is None else f"at most {period}"
     screen.print(f"\nPolicy for your target ({aim}):", style="bold")
-    for line in cascade_lines(policy):
+    lines = cascade_lines(policy)
+    for line in lines:
         screen.print(line)
-    screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
+    if any(sign in line for line in lines for sign in ">≤"):
+        screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
+    expected = policy["expected"]
     level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
     screen.print(facts_table({"expected": figures}, money, head))
@@ -216,26 +219,13 @@ def _show_next(policy: Path | None, budget: str | None) -> None:
         screen.next_step("the same command with --out policy.json writes this policy")
 
 
-def _best_alone(rows: Sequence[Mapping[str, Any]], target: Target) -> Mapping[str, Any] | None:
-    """The best single model for a target; None where none is within it."""
-    if target.name == "budget":
-        within = [row for row in rows if row["cost"] <= target.value]
-        return max(within, key=lambda row: (row["accuracy"], -row["cost"]), default=None)
-    if target.name == "max_error":
-        within = [row for row in rows if 1 - row["accuracy"] <= target.value]
-        return min(within, key=lambda row: (row["cost"], -row["accuracy"]), default=None)
-    return min(rows, key=lambda row: row["cost"] + (target.error_cost or 0.0) * (1 - row["accuracy"]))
-
-
 def _frontier_table(
     points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool], noun: str
 ) -> Table:
     """A row for each point: what it costs, its other figures, and its cascade in the room that is left."""
-    subjects = {}
-    for i, point in enumerate(points):
-        brief = facts({**point, "cost_interval": None, "seconds_p95": None}, money, noun)
-        subjects[str(i)] = sorted(brief, key=lambda fact: fact.unit != "money")
-    labels, cells = facts_grid(subjects, money)
+    figures = [facts({**point, "cost_interval": None, "seconds_p95": None}, money, noun) for point in points]
+    cost_first = {str(i): sorted(row, key=lambda fact: fact.unit != "money") for i, row in enumerate(figures)}
+    labels, cells = facts_grid(cost_first, money)
     heads = [label.replace(", ", ",\n").replace("per ", "per\n") for label in labels]
     cells = [[f"{'* ' * star}{row[0]}", *row[1:]] for row, star in zip(cells, starred, strict=True)]
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]

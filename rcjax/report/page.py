@@ -256,8 +256,7 @@ def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dic
         cascades.append(f"{share}: {cascade}" if len(rungs) > 1 else cascade)
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
-    parts = [report.frontier.point(point) for point in rungs]
-    alone = [part.first for part in parts] if all(len(part.models) == 1 for part in parts) else []
+    ladder = [" → ".join(report.frontier.point(point).models) for point in rungs]
     return {
         "cascade": ", ".join(cascades),
         "cost": f"${money.show(expected['cost'])}",
@@ -267,7 +266,7 @@ def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dic
         "seconds": "" if seconds is None else figure(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(target, report.spec.period if target == report.target else None),
-        "verdict": report.selection.verdict(int(np.argmax(weights)), target.to_json(), alone),
+        "verdict": report.selection.verdict(int(np.argmax(weights)), target.to_json(), ladder),
         "tried": _tried_itself(report, weights),
         "rows": rows,
     }

@@ -142,7 +142,7 @@ def _row(compares: bool, rows: int) -> int:
 
 
 def tell_choice(
-    frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float], alone: Sequence[str] = ()
+    frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float], rungs: Sequence[str] = ()
 ) -> str:
     """What to do for a target, and why.
 
@@ -151,13 +151,13 @@ def tell_choice(
         comparison: what the contest has shown.
         point: the place of the policy.
         target: by its name; empty where the point was asked for by itself, at its λ.
-        alone: single models between which a ladder divides the queries.
+        rungs: what the queries go by, in words, where a ladder divides them.
     """
     names, policy = frontier.models, frontier.policies.on_host().take(point)
     members = [names[j] for j in np.flatnonzero(policy.members)]
     if len(members) == 1:
-        divided = len(set(alone)) > 1
-        which = f"{alone[0]} for some queries and {alone[1]} for the others" if divided else f"{members[0]} alone"
+        divided = len(set(rungs)) > 1
+        which = f"{rungs[0]} for some queries and {rungs[1]} for the others" if divided else f"{members[0]} alone"
         return f"use {which}: no cascade is shown to be better"
     what, agreements = f"use {' → '.join(members)}", policy.agreements
     compares = agreements is not None and bool(agreements.compares.any())
@@ -192,10 +192,11 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
 
 def _at_budget(frontier: Frontier, comparison: Comparison, compares: bool, budget: float) -> str:
     """Why a cascade is the best for a budget: how many errors it saves."""
-    column = comparison.at_budget(budget, frontier.model.cost)
-    saved = comparison.saved.at((_row(compares, len(comparison.saved.mean)), column))
+    costs = np.asarray(frontier.model.cost, float)
+    saved = comparison.saved.at((_row(compares, len(comparison.saved.mean)), comparison.at_budget(budget, costs)))
     less = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {_way(saved.mean)} {frontier.counted.noun}"
-    return _beside(saved, "the best single model for the same money", less)
+    rival = frontier.models[int(np.where(costs <= max(budget, costs.min()), comparison.alone, np.inf).argmin())]
+    return _beside(saved, f"{rival} alone, the best single model for the same money", less)
 
 
 def _at_error(frontier: Frontier, comparison: Comparison, compares: bool, limit: float) -> str:
@@ -210,7 +211,7 @@ def _at_error(frontier: Frontier, comparison: Comparison, compares: bool, limit:
     row, column = _row(compares, len(comparison.spared.mean)), comparison.at_limit(limit)
     saved, bill = comparison.spared.at((row, column)), float(comparison.bill[column])
     share = f" ({percent(abs(saved.mean) / bill, 0)})" if bill > 0 else ""
-    figures = f"${money.show(abs(float(saved.mean)))} ± {money.show(float(saved.se))}"
+    figures = money.measured(abs(float(saved.mean)), float(saved.se))
     less = f"{figures} per {money.name} queries{share} {_way(saved.mean)}"
     return _beside(saved, f"{names[rival]} alone ({which})", less)
 
@@ -221,11 +222,13 @@ def _for_price(
     """Why a cascade is the best at a price of an error: how much less errors and money come to."""
     of_point = float(np.asarray(frontier.lam)[point])
     lam = target.get("lam") or (1 / target["error_cost"] if "error_cost" in target else of_point)
-    of, rival = (comparison.agreement, "the best pair") if compares else (comparison.pairs, "the best single model")
+    best = frontier.models[int((comparison.alone + lam * np.asarray(frontier.model.cost, float)).argmin())]
+    single = f"{best} alone, the best single model"
+    of, rival = (comparison.agreement, "the best pair") if compares else (comparison.pairs, single)
     assert of is not None
     gain = of.at_prices.at(int(comparison.at_price(of_point)))
     money = choose_unit(np.asarray(frontier.model.cost, float).tolist())
-    figures = f"${money.show(abs(gain.mean) / lam)} ± {money.show(gain.se / lam)}"
+    figures = money.measured(abs(gain.mean) / lam, gain.se / lam)
     less = f"{figures} per {money.name} queries {_way(gain.mean)}"
     return _beside(gain, f"{rival} where {frontier.counted.one} counts as ${1 / lam:.3g}", less)
 

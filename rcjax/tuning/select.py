@@ -133,14 +133,14 @@ class Selection:
     target: TargetName = "budget"
     """The kind of target that errors of cascades are corrected for."""
 
-    def verdict(self, point: int, target: Mapping[str, float] | None = None, alone: Sequence[str] = ()) -> str:
+    def verdict(self, point: int, target: Mapping[str, float] | None = None, rungs: Sequence[str] = ()) -> str:
         """What to do, and why, in words: `point` is a place of the frontier.
 
         Differences are on queries left out, with one standard error: in percentage points of errors where `target` is a
-        budget, by its name; in money where it is a limit on the error; else in money with what errors cost. `alone`
-        are single models between which a ladder divides the queries.
+        budget, by its name; in money where it is a limit on the error; else in money with what errors cost. `rungs`
+        are what the queries go by, in words, where a ladder divides them.
         """
-        return tell_choice(self.frontier, self.comparison, point, target or {}, alone)
+        return tell_choice(self.frontier, self.comparison, point, target or {}, rungs)
 
 
 def select_frontier(

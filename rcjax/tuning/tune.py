@@ -260,8 +260,7 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
     frontier, correction = by_bill(tuned.frontier, tuned.log)
     policy, certificate, said = by.deploy(frontier, tuned.log, tuned.held_out, spec)
     whole = frontier.policy(**target) if spec.segment is not None else policy
-    main, rungs = _main_point(frontier, whole), whole.policies
-    alone = [rung.first for rung in rungs] if all(len(rung.models) == 1 for rung in rungs) else []
+    main, rungs = _main_point(frontier, whole), [" → ".join(rung.models) for rung in whole.policies]
     policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
     notes = [*said, *tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
     if selection is not None:
@@ -271,7 +270,7 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=selection and selection.verdict(main, target, alone),
+        verdict=selection and selection.verdict(main, target, rungs),
         notes=tuple(notes),
     )
 

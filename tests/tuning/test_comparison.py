@@ -63,15 +63,15 @@ SENTENCES = [
     ("single", {"budget": 10.0}, {}, "use middle alone: no cascade is shown to be better"),
     ("pair", {"max_error": 0.1}, {"saved": -0.01, "saved_se": 0.009},
      "use small → large, as good as large alone (of the least error) as far as queries left out tell: "
-     "$1.00 ± 0.900 per million queries (1 %) more"),
+     "$1.00 ± 0.90 per million queries (1 %) more"),
     ("pair", {"max_error": 0.05}, {},
      "use small → large: no single model keeps to this limit: large errs on 8.0 %, at $177 per million queries"),
     ("answers", {"max_error": 0.1}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
      "use small → middle → large, asking large where small and middle differ: "
      "$6.00 ± 1.00 per million queries (6 %) less than large alone (of the least error), on queries left out"),
     ("pair", {"error_cost": 0.1}, {"gain": 0.0312, "gain_se": 0.0123},
-     "use small → large: $3,120 ± 1,230 per million queries less than the best single model where one error counts as "
-     "$0.1, on queries left out"),
+     "use small → large: $3,120 ± 1,230 per million queries less than large alone, the best single model where one "
+     "error counts as $0.1, on queries left out"),
     ("answers", {"lam": 10.0}, {"rival": 0.03},
      "use small → middle → large, asking large where small and middle differ: "
      "$3,000 ± 1,000 per million queries less than the best pair where one error counts as $0.1, on queries left out"),
