@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from rcjax._base.wording import visible
 
 #: The prices of a model, by the names that files have for them; the first two must be there.
 PRICES = ("input", "output", "cached_input", "cache_write")
@@ -67,3 +70,22 @@ class Price(NamedTuple):
         if other is None or tuple(self[:2]) != tuple(other[:2]):
             return self
         return Price(*(theirs if own is None else own for own, theirs in zip(self, other, strict=True)))
+
+
+#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
+_LEAST_LIKELY, _PER_TOKEN = 5e-3, 2e-5
+
+
+def too_small(prices: Mapping[str, Price]) -> str | None:
+    """The first price that is hardly meant per million tokens, and what it may be, in words; None if there is none.
+
+    >>> too_small({"small": Price(1e-7, 4e-7)}).rpartition(": ")[2]
+    'if it is meant per token, write 0.1'
+    """
+    for model, price in prices.items():
+        for side, money in zip(PRICES, map(float, price[:2]), strict=False):
+            if 0 < money < _LEAST_LIKELY:
+                what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
+                unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
+                return f"model {visible(model)}: {what}: if it is meant per {unit}, write {money * scale:.6g}"
+    return None

@@ -111,8 +111,8 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
     """The same of a `models.toml`. Raises ValueError where it cannot be read, too."""
     if path is None or really:
         return
+    from rcjax._base.tokens import too_small
     from rcjax.logs.errors import LogError
-    from rcjax.logs.prices import too_small
     from rcjax.serving.models_file import read_models
 
     small = too_small({name: model.price for name, model in read_models(path).items()})

@@ -68,7 +68,7 @@ def evaluate(
         notes.append(f"{which}, where it looks better than it is: evaluate it on others")
     # The reference is the policy's own.
     check = command("check", policy_or_frontier, log, **reading.as_options() | {"reference": None, "same": None})
-    then, rungs = ("serve it (rcjax serve --help), or is a difference more than chance?", check), []
+    then, rungs = ("is a difference more than chance? If not, serve it (rcjax serve --help)", check), []
     if not isinstance(tuned, AnyPolicy):
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
@@ -244,7 +244,7 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, *, done
     screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
-        screen.next_step("rcjax serve takes it within seconds where it serves this file; else deploy it")
+        screen.next_step("deploy it; rcjax serve takes up the new file by itself")
     elif done:
         screen.next_step("the same command with --out writes the new policy")
 

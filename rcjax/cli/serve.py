@@ -95,11 +95,8 @@ def serve(
     from rcjax.serving.gateway.processes import serve as run
 
     named = {"POLICY" if path is policy else f"--policy {name}": path for name, path in files.items() if path}
-    _require_file(models, _TABLES)
     require_outputs({"--log": log}, named | {"--models": models})
     require_plausible_models(models, really)
-    for path in named.values() if pass_ is None else ():
-        _require_file(path, _WHENCE)
     settings = Settings(
         policies=files,
         models=models,
@@ -117,17 +114,6 @@ def serve(
     )
     settings.keys()
     run(settings, host, port, workers, partial(_announce, settings, json_))
-
-
-_WHENCE = "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today's model"
-
-_TABLES = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
-
-
-def _require_file(path: Path, advice: str) -> None:
-    """Refuse a file that is not there, and say how one comes to have it."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
 def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> None:
@@ -191,9 +177,6 @@ def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...]
     return tuple(names) if names or (is_local(host) and not has_key) else None
 
 
-_NAME = r"[\w.:/@+-]+"
-
-
 def _policies(single: Path | None, named: Sequence[str], passing: str | None) -> dict[str, Path | None]:
     """The files of policies by name."""
     files: dict[str, Path | None] = {} if single is None else {"policy": single}
@@ -202,13 +185,12 @@ def _policies(single: Path | None, named: Sequence[str], passing: str | None) ->
         if not equals or not path:
             advice = "give support=support.json"
             raise typer.BadParameter(f"{text!r} is not a name and a file: {advice}", param_hint="--policy")
-        if not re.fullmatch(_NAME, name):
+        if not re.fullmatch(r"[\w.:/@+-]+", name):
             advice = "give one of letters, digits and . _ - : / @ +"
             raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
         if name in files:
-            raise typer.BadParameter(
-                f"{name} is given twice: give each policy a name of its own", param_hint="--policy"
-            )
+            what = f"{name} is given twice: give each policy a name of its own"
+            raise typer.BadParameter(what, param_hint="--policy")
         files[name] = Path(path)
     if not files and passing is None:
         advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"

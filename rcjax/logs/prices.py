@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.checks import read_table
-from rcjax._base.tokens import PRICES, Price, Tokens
+from rcjax._base.tokens import PRICES, Price, Tokens, too_small
 from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
@@ -67,25 +67,6 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     if (small := too_small(read)) is not None:
         warnings.warn(f"{name}, {small}", PricesWarning, stacklevel=2)
     return read
-
-
-#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
-_LEAST_LIKELY, _PER_TOKEN = 5e-3, 2e-5
-
-
-def too_small(prices: Mapping[str, Price]) -> str | None:
-    """The first price that is hardly meant per million tokens, and what it may be, in words; None if there is none.
-
-    >>> too_small({"small": Price(1e-7, 4e-7)}).rpartition(": ")[2]
-    'if it is meant per token, write 0.1'
-    """
-    for model, price in prices.items():
-        for side, money in zip(PRICES, map(float, price[:2]), strict=False):
-            if 0 < money < _LEAST_LIKELY:
-                what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
-                unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
-                return f"model {brief(model)}: {what}: if it is meant per {unit}, write {money * scale:.6g}"
-    return None
 
 
 def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: Iterable[str] = ()) -> Price:

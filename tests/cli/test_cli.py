@@ -1,6 +1,5 @@
 """The command line: exit codes, one JSON document, files, messages."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -279,32 +278,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     assert "no folder" in message
     assert "nowhere" in message
     assert "is a folder" in fail("tune", tmp_path / "none.csv", "--error-cost", "1", "--out", tmp_path)
-
-
-@pytest.mark.thorough
-def test_models_may_refuse_to_answer(folder, tmp_path):
-    out = tmp_path / "policy.json"
-    asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands", "--json"]
-    options = ["--error-cost", "0.001", "--abstain-price", "0.3", "--out", out]
-    document = json.loads(succeed(*asked, *options))
-    expected = document["policy"]["expected"]
-    assert expected["abstain_price"] == pytest.approx(0.3)
-    assert expected["abstention"] > 0
-    for point in document["frontier"]:
-        assert list(point["rules"]) == point["models"]
-        assert 0 <= point["abstention"] <= 1
-    log = rcjax.read_log(folder / "train.csv", task="choice")
-    tuned = rcjax.tune(log, error_cost=0.001, abstain_price=0.3, cascade="all", intervals=False)
-    # A policy is chosen by bills; the frontier of a search by the model has mean costs.
-    seen = rcjax.replay(tuned.frontier, log)
-    bills = dataclasses.replace(tuned.frontier, cost=tuned.frontier.cost * seen.spent / seen.cost)
-    assert bills.policy(error_cost=0.001).rules == rcjax.load_policy(out).rules
-
-    seen = json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))
-    assert seen["predicted"]["abstention"] == expected["abstention"]
-    assert abs(seen["abstention"] - expected["abstention"]) < 0.1
-    assert sum(seen["share"]) + seen["abstention"] == pytest.approx(1)
-    assert seen["error_answered"] == pytest.approx(seen["error"] / (1 - seen["abstention"]))
 
 
 # -- demo

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agreement_logs import MODELS, make_log
-from command_line import fail, run, succeed
+from command_line import fail, succeed
 
 import rcjax
 from rcjax.logs.kept_sample import read_reference
@@ -64,19 +64,3 @@ def test_evaluate(folder):
     assert both[0] == both[1]
     assert abs(both[0]["error"] - both[0]["predicted"]["error"]) < 0.12
     assert "the policy compares models' answers, and the log has none" in fail(*line)
-
-
-@pytest.mark.thorough
-def test_check_and_retune(folder):
-    line = ("check", folder / "policy.json")
-    check = json.loads(succeed(*line, folder / "fresh_both.csv", "--json", "--no-retuning"))
-    assert not check["drifted"]
-    again = json.loads(succeed(*line, folder / "fresh.csv", "--answers", folder / "fresh_answers.csv", "--json"))
-    assert again["retuning"] is not None
-    assert again["error"] == check["error"]
-    mute = run(*line, folder / "fresh.csv")
-    assert mute.exit_code == 2
-    assert "the log has none" in mute.stderr
-    new = json.loads(succeed("retune", folder / "policy.json", folder / "fresh_both.csv", "--no-bands", "--json"))
-    assert {model for rung in new["policy"]["rungs"] for model in rung.get("agreements", {})} == {"medium"}
-    assert new["gain"] is not None

@@ -81,8 +81,8 @@ USAGE = {
     f"{GOOD} --policy b=stated.json --log stated.json": "--log: stated.json must not be the file of --policy b",
 }
 FILES = {
-    "absent.json --models models.toml": "absent.json: there is no such file: rcjax tune writes a policy",
-    "policy.json --models absent.toml": "absent.toml: there is no such file: give a table",
+    "absent.json --models models.toml": "absent.json: No such file or directory",
+    "policy.json --models absent.toml": "absent.toml: No such file or directory",
     "folder --models models.toml": "folder: Is a directory",
     f"{GOOD} --log folder": "cannot write folder: it is a folder",
     f"{GOOD} --log absent/calls.jsonl": "cannot write absent/calls.jsonl: there is no folder absent: create it first",

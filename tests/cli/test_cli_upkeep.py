@@ -93,20 +93,6 @@ def test_json_is_one_document(folder):
     assert all(len(each["limits"]) == 2 for each in found["checks"])
 
 
-@pytest.mark.thorough
-def test_a_ladder_is_checked_and_tuned_again(folder, tmp_path):
-    said = run("check", folder / "ladder.json", folder / "fresh.csv", "--no-retuning").stdout
-    assert "fine: none of 8 checks has drifted" in said
-    assert "following its bill, in the order of these queries, it costs" in " ".join(said.split())
-    out = tmp_path / "new.json"
-    line = "retune", folder / "ladder.json", folder / "fresh.csv", "--no-bands", "--out", out
-    assert "lose what 1.0 ± 1.2 points of error are worth" in refused_after_all(*line)
-    result = run(*line, "--anyway")
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    assert "before, " in result.stdout
-    assert isinstance(rcjax.load_policy(out), rcjax.Ladder)
-
-
 def test_bad_input_has_status_2(folder):
     assert run("check", folder / "policy.json", folder / "fresh.csv", "--alarm", "100%").exit_code == 2
     assert "absent.json" in refused("check", folder / "absent.json", folder / "fresh.csv")
