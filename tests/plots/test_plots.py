@@ -211,13 +211,3 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
     low, high = drawn.collections[0].get_paths()[0].get_extents().get_points()[:, 1]
     assert low == pytest.approx(float(bands.error.min()))
     assert high == pytest.approx(float(bands.error.max()))
-
-
-def test_corners_of_the_default_frontier_have_dots(ax):
-    log = rcjax.sample_log(N, seed=0)
-    frontier = rcjax.tuning.select_frontier(log.select(log.models[:2])).frontier
-    plots.plot_frontier(ax, frontier)
-    assert legend(ax) == ["estimated from the log", "best at some price"]
-    (dots,) = ax.collections
-    expected = np.stack([1e6 * np.asarray(frontier.cost), np.asarray(frontier.error)], 1)
-    np.testing.assert_allclose(dots.get_offsets(), expected[np.argsort(expected[:, 0])])

@@ -42,16 +42,6 @@ def test_the_headline_tells_of_the_target_with_its_interval(report):
 
 
 @pytest.mark.thorough
-def test_what_statisticians_look_at_is_folded_away(page):
-    shown = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
-    names = ("marginals", "copulas")
-    assert all(f"Figure: {name}" in page and f"Figure: {name}" not in shown for name in names)
-    assert "Figure: reliability" in shown
-    words = re.sub(r"<(script|style|svg).*?</\1>|<[^>]*>", " ", shown, flags=re.DOTALL)
-    assert not re.findall(r"separation|[Cc]opula|Markov|τ|Brier|marginal", words)
-
-
-@pytest.mark.thorough
 def test_the_code_to_deploy_is_python(page):
     code = re.search(r"<code>(from rcjax\.policy.*?)</code>", page, re.DOTALL)
     assert code is not None

@@ -144,16 +144,6 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
 
 
-def test_labels_alone_are_counted_exactly():
-    """With all the weight on the labels, the estimate is the error of the walk."""
-    confidence, crossed, correct, _, answer = random_log(6)
-    log = confidence, crossed, correct, np.ones((N, K), bool), answer
-    trial = jax.tree.map(np.asarray, judged(log, calibrated=0.0, crossed=0.0))
-    places = np.flatnonzero(np.isfinite(trial.error))
-    walked = outcomes(confidence, correct, jnp.array(COST), trial.take(places).policies(), answer)
-    np.testing.assert_allclose(np.asarray(walked.wrong).mean(1), trial.error[places], atol=1e-12)
-
-
 # -- the best of all, and what is expected of it
 
 

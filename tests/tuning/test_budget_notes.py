@@ -29,9 +29,6 @@ def model(log):
     return rcjax.fit(log)
 
 
-# -- bills
-
-
 @pytest.mark.thorough
 def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
@@ -46,6 +43,3 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     np.testing.assert_allclose(billed.bands.cost, np.asarray(frontier.bands.cost) * ratio[:, None], rtol=1e-9)
     assert ratio.max() > 1.05
     assert f"up to {100 * np.abs(ratio - 1).max():.0f} % other" in told[0]
-
-
-# -- what is left

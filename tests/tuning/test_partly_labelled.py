@@ -8,7 +8,7 @@ import pytest
 from judged_logs import MODELS, judged_log, partly
 
 import rcjax
-from rcjax.model.label_outcomes import corrected_log, labelled_by_hand
+from rcjax.model.label_outcomes import labelled_by_hand
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -42,18 +42,6 @@ def test_what_is_promised_is_what_comes(kind):
     assert np.abs(np.mean(gaps, 0)).max() < 0.035
     if kind == "useless":
         assert np.abs(np.mean(word, 0)).max() > 0.1
-
-
-@pytest.mark.thorough
-def test_replays_count_the_corrected_outcomes():
-    log = judged_log(300, 80)
-    policy = rcjax.solve_frontier(rcjax.fit(log)).policy(error_cost=0.002)
-    replayed = rcjax.replay(policy, log)
-    told = corrected_log(log.select(policy.models))
-    again = rcjax.replay(policy, told)
-    assert float(replayed.error) == pytest.approx(float(again.error), abs=1e-12)
-    few = rcjax.replay(policy, labelled_by_hand(log))
-    assert 0 < float(replayed.error_se) < float(few.error_se)
 
 
 def test_queries_with_labels_alone_are_a_log_of_their_own():

@@ -1,13 +1,11 @@
 """Scores from tuning to promises: the same where they are right and wrong, score equations, bets in place of counts."""
 
-import jax
 import numpy as np
 import polars as pl
 import pytest
 from scored_logs import scored_frame
 
 import rcjax
-from rcjax.goodness_of_fit.reliability import calibration_test, separation
 from rcjax.model.calibration import transform_confidence
 from rcjax.tuning.betting import upper_limit
 from rcjax.tuning.certify import HeldOut
@@ -73,19 +71,6 @@ def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
     assert certificate.errors / 192 < certificate.error_bound <= 0.45
     with pytest.raises(rcjax.InfeasibleError, match=r"had \d+\.?\d* % score lost, which guarantees at most"):
         rcjax.certify(frontier, held_out, max_error=0.05)
-
-
-@pytest.mark.thorough
-def test_diagnostics_take_a_fraction_for_that_much_of_a_right_answer():
-    rng = np.random.default_rng(0)
-    confidence = rng.random(60).round(1)
-    score = rng.integers(0, 5, 60) / 4
-    right = (np.arange(4) < 4 * score[:, None]).ravel()
-    assert separation(confidence, score) == pytest.approx(separation(np.repeat(confidence, 4), right))
-    sure = np.clip(rng.random(400), 0.05, 0.95)
-    near = np.clip(sure + rng.normal(0, 0.05, 400), 0, 1)
-    test = calibration_test(sure, near, jax.random.key(0), replicates=200)
-    assert float(test.by_chance) < 0.02
 
 
 @pytest.mark.thorough

@@ -122,18 +122,6 @@ def test_a_second_selection_compiles_nothing(log, model, found, compilations):
     assert not compiled
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("cost", [np.zeros(3), np.array([0.0, 1.0, 2.0])], ids=["all are free", "the best is free"])
-def test_a_frontier_of_one_free_model_can_be_used(cost, compared, log):
-    compared()
-    correct = np.arange(N)[:, None] < np.array([110, 60, 70])
-    one = make_log(N, K, seed=3, correct=correct, query_cost=cost, logprob=np.full(3, -0.5))
-    frontier = select_frontier(one).frontier
-    assert np.asarray(frontier.members).tolist() == [[True, False, False]]
-    assert np.isfinite(frontier.lam).all()
-    assert frontier.policy(budget=1.0).expected["error"] == pytest.approx(10 / N)
-
-
 @pytest.mark.parametrize(
     "changes",
     [

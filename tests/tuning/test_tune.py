@@ -97,23 +97,6 @@ def test_a_ladder_meets_a_budget_exactly(log):
     assert "more money buys no less error" in dearest.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"budget": 1.0, "lam": 1.0}, "give one target, not budget and lam"),
-        ({"lam": 1.0, "confidence": 0.9}, "confidence needs max_error: a budget is kept"),
-        ({"max_error": 0.5, "confidence": 1.5}, "confidence must be above 0 and below 1"),
-        ({"judged": True}, "judged needs confidence"),
-        ({"cascade": "most"}, "cascades is 'most'"),
-    ],
-)
-def test_options_that_do_not_go_together(log, options, message):
-    with pytest.raises(ValueError, match=message):
-        rcjax.tune(log, intervals=False, **options)
-    with pytest.raises(ValueError, match="held_out needs confidence"):
-        rcjax.tune(log, held_out=log)
-
-
 def test_what_the_models_do_on_their_own(log):
     rows = describe_models(log, rcjax.fit(log))
     correct = np.asarray(log.correct)
