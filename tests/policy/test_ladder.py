@@ -1,7 +1,6 @@
 """Ladders: rungs, positions, expected figures, files; from frontiers, in replays and on the command line."""
 
 import dataclasses
-import json
 import math
 from hashlib import sha256
 
@@ -13,9 +12,8 @@ from tiers import examples
 
 import rcjax
 from rcjax.frontier.hull import lower_hull, thinned
-from rcjax.policy import AnyPolicy, Ladder, Policy, Rule, load_policy
+from rcjax.policy import Ladder, Policy, Rule, load_policy
 from rcjax.policy.any_policy import draw_lot
-from rcjax.policy.ladder import KINDS, policy_from_json
 from rcjax.policy.record import with_spec
 from rcjax.policy.spec import Spec
 
@@ -88,21 +86,6 @@ def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
 
 ONE, OTHER = make_policy(), make_policy(rules={**make_policy().rules, "small": [Rule(1, "answer")]})
 SAMPLES = {"policy": ONE, "ladder": make_ladder((ONE, OTHER), 0.75)}
-
-
-@pytest.mark.parametrize("name", [*SAMPLES])
-def test_it_is_read_written_and_described_alike(name):
-    policy = SAMPLES[name]
-    assert isinstance(policy, AnyPolicy)
-    assert KINDS[policy.FORMAT] is type(policy)
-    data = policy.to_json()
-    assert list(data)[:2] == ["format", "schema_version"]
-    assert policy_from_json(json.loads(json.dumps(data))) == policy
-
-
-def test_who_answers():
-    assert ONE.choose("q1") is ONE
-    assert {SAMPLES["ladder"].choose(query).rules == ONE.rules for query in range(20)} == {True, False}
 
 
 @pytest.mark.parametrize("name", [*SAMPLES])

@@ -102,11 +102,6 @@ def test_broken_files(tmp_path, text, message):
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"absent\.json"):
-        load_policy(tmp_path / "absent.json")
-
-
 VALID = json.dumps(make_policy().to_json(), indent=2).encode()
 
 

@@ -92,17 +92,6 @@ def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_pat
         inputs.load_tuned(tmp_path / "policy.json")
 
 
-@pytest.mark.parametrize("value", [None, {"prices": {"a": {"input": 1}}}])
-def test_a_service_does_not_start_on_a_broken_record(value):
-    openai = pytest.importorskip("openai")
-    from rcjax import signals
-
-    client = openai.AsyncOpenAI(api_key="none", base_url="http://localhost:9")
-    policy = policy_from_json(edited(TUNING, value, SAMPLES["policy"]))
-    with pytest.raises(ValueError, match=r"^provenance\.tuning"):
-        rcjax.Cascade(policy, client, signal=signals.Choice())
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [

@@ -18,7 +18,7 @@ from rcjax._base.tokens import Price
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, record_asked, recorded_options
-from rcjax.signals.records import LetterOf, contradiction, signal_from_record
+from rcjax.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))
 SIGNALS = [
@@ -27,7 +27,7 @@ SIGNALS = [
     signals.Votes(samples=3),
     signals.Votes(normalise=LetterOf(("A", "B"))),
     signals.Stated(question=None),
-    signals.MeanLogprob(),
+    *(signal_by_name(name, choices) for name in NAMES for choices in ((), ("A", "B"))),
 ]
 
 
@@ -126,7 +126,7 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
     assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in told.values())
     with CallLog(path) as log:
         log.write(again(row, query="another", asked=json.dumps({"signal": "mean"})))
-    with pytest.raises(rcjax.LogError, match="was asked for its confidence in two ways, choice and mean"):
+    with pytest.raises(rcjax.LogError, match="was asked for its confidence in several ways, choice, mean"):
         rcjax.read_log(path, labels=labels, task="choice")
 
 

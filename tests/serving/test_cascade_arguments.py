@@ -31,9 +31,6 @@ TINY = ServedModel("tiny", "tiny")
         ({"options": {"stream": True}}, "stream cannot be used"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"shadow": 1.5}, "shadow: must be between 0 and 1"),
-        ({"shadow": "half"}, "shadow: must be a number, but it is 'half'"),
-        ({"options": {"model": "x"}}, r"model cannot be set for every question: name a model by models="),
-        ({"retries": -1}, "retries must be at least 0, not -1"),
         ({"timeout": 0}, "timeout must be above 0 seconds"),
         (
             {"signal": None},
@@ -64,7 +61,6 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
     ("messages", "query", "says"),
     [
         (b"What?", "q", "messages must be a text, or a list of messages .*, not a bytes"),
-        ([], "q", "messages must be a text, or a list"),
         ([None], "q", "messages must be a text, or a list"),
         ("What?", 1.5, "query must be .*, not a float"),
         ("What?", True, "query must be .*, not a bool"),

@@ -95,18 +95,6 @@ def test_an_absurd_value_anywhere_in_a_reply_ends_no_batch(tmp_path):
     check_batch([json.dumps(reply).encode() for reply in replies], tmp_path / "calls.jsonl")
 
 
-@pytest.mark.parametrize("logprob", [0.9, math.nan, "-0.1", None])
-def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob):
-    place = ("choices", 0, "logprobs", "content", 0)
-    token, alternative = (
-        check_batch([json.dumps(put(BODY, path, logprob)).encode()], tmp_path / "calls.jsonl")[0][0].calls[0]
-        for path in ((*place, "logprob"), (*place, "top_logprobs", 0, "logprob"))
-    )
-    assert token.logprob is None
-    assert token.error.startswith("the reply has no log-probabilities")
-    assert (alternative.answer, alternative.logprob, alternative.error) == ("A", SURE, None)  # the token's own
-
-
 def test_a_reply_nested_deeply_is_a_failed_call(tmp_path):
     deep = b'{"choices": [{"finish_reason": ' + b"[" * 900 + b"]" * 900 + b"}]}"
     replies = [deep, b"[" * 10**5, b'{"usage": {"prompt_tokens": 1' + b"0" * 5000 + b"}}"]

