@@ -147,22 +147,8 @@ def test_the_page_names_them():
     assert {column for row in ROWS.values() for column in COLUMNS if column not in row.holds} == {"second slopes"}
 
 
-DEAR = (
-    "`outcome`",
-    "`error_and_cost`",  # tests/solving/test_objective.py has its values, slopes and corners
-    "`CascadeModel.log_prob`",  # tests/model/test_chain.py has its slopes, and its figures in float32
-    "`CascadeModel.sample`",
-    "`CascadeModel.sample_conditional`",
-    "`solve`",
-    '`fit_copula(method="likelihood")`',
-    "`model.weighted.reweigh`",
-)
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough) if name in DEAR else name for name in ROWS]
-)
+@pytest.mark.parametrize("name", ROWS)
 def test_what_the_table_says_holds(name):
     row = ROWS[name]
     function, at = row.make(lambda tree: tree), jnp.asarray(row.at)

@@ -36,9 +36,6 @@ from rcjax.solving.outcome_search import (
 )
 from rcjax.solving.paths import candidate_paths, make_plan
 
-#: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
-WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-
 _PRICES = 64  # λ of additive objectives
 
 _LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
@@ -149,16 +146,20 @@ def _search(
     value = np.asarray(weigh(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
     proposed = jax.device_get(proposed)
-    rows = _starting_rows(value, proposed.path, starts)  # (L, N, S)
+    rows = _starting_rows(value, starts)  # (L, N, S)
     price = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
     start = Start(proposed.ranks[rows], proposed.path[rows], lam[price], scale[price])
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
-    reached, _ = _descend(objective, problem, start, together, settling=False)
+
+    def descend(start: Start, settling: bool) -> tuple[Candidate, np.ndarray]:
+        return in_pieces(lambda some: improve(objective, problem, some, np.asarray(settling)), start, together)
+
+    reached, _ = descend(start, settling=False)
     everything = jax.tree.map(lambda *leaves: np.concatenate(leaves), proposed, reached)
     # What a descent at one λ comes to is a candidate at every other.
     best = part(everything, np.asarray(weigh(objective, everything.outcome, lam)).argmin(1))
-    settled, slope = _descend(objective, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
+    settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
     before, after = (np.diagonal(np.asarray(weigh(objective, some.outcome, lam), float)) for some in (best, settled))
     better = after < before
     chosen = part(
@@ -178,25 +179,12 @@ def _scale(value: np.ndarray) -> np.ndarray:
     return np.where(finite & (size > 0), size, 1.0)
 
 
-def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarray:
-    """(L, N, S) for each λ and cascade the best of the candidates (L, C) in each of S stretches of their prices."""
-    count = int(path[-1]) + 1
-    by_price = value.reshape(len(value), count, _PRICES, -1)
-    rows = np.arange(value.shape[1]).reshape(count, _PRICES, -1)
-    best = []
-    for stretch in np.array_split(np.arange(_PRICES), starts):
-        inside = by_price[:, :, stretch].reshape(len(value), count, -1)
-        candidates = rows[:, stretch].reshape(count, -1)
-        best.append(candidates[np.arange(count), inside.argmin(-1)])
-    return np.stack(best, axis=-1)
-
-
-def _descend(
-    objective: Objective, problem: OutcomeProblem, start: Start, together: int, settling: bool
-) -> tuple[Candidate, np.ndarray]:
-    """`improve` of any number of starts, so many together, on the host."""
-    widths = np.asarray(WIDTHS, start.lam.dtype)
-    return in_pieces(lambda some: improve(objective, problem, some, widths, np.asarray(settling)), start, together)
+def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
+    """(L, N, S) for each λ and cascade the best of the candidates (L, N·P) in each of S stretches of their prices."""
+    by_price = value.reshape(len(value), -1, _PRICES)
+    stretches = np.array_split(np.arange(_PRICES), starts)
+    best = [stretch[0] + by_price[:, :, stretch].argmin(-1) for stretch in stretches]
+    return np.stack(best, axis=-1) + _PRICES * np.arange(by_price.shape[1])[:, None]
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -30,6 +30,9 @@ from rcjax.solving.paths import CascadePlan
 _ROUNDS = 2
 
 
+#: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
+_WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
 Loss = Callable[[jax.Array], jax.Array]
 
 _TRIALS = 120  # evaluations of a loss at most
@@ -298,7 +301,7 @@ def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
 
 @partial(compiled, static_argnames="objective", runs="long")
 def improve(
-    objective: Objective, problem: OutcomeProblem, start: Start, widths: jax.Array, settling: jax.Array
+    objective: Objective, problem: OutcomeProblem, start: Start, settling: jax.Array
 ) -> tuple[Candidate, jax.Array]:
     """(what descents come to (B,), the slopes that they leave (B,)).
 
@@ -306,7 +309,6 @@ def improve(
         objective: what is minimised.
         problem: what every λ shares.
         start: (B,) where descents start.
-        widths: of `Outcome.smoothing`, one after the other.
         settling: () bool. Without it ranks go everywhere between the masses at the ends, and through the others, to
             find the valley. With it they first try all steps, and then keep to the smooth piece that they are in.
     """
@@ -323,8 +325,8 @@ def improve(
         ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
         pieces = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
         bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
-        ranks, _ = lax.scan(go_on, ranks, widths)
-        return on_steps(problem.steps, ranks), slope_left(partial(loss, width=widths[-1]), ranks, bounds)
+        ranks, _ = lax.scan(go_on, ranks, jnp.asarray(_WIDTHS, ranks.dtype))
+        return on_steps(problem.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
     return _evaluated(problem, ranks, start.path), slope

@@ -10,7 +10,6 @@ through its integrals, and a threshold inside a panel weights its nodes by the i
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +20,12 @@ from numpy.polynomial import legendre
 from rcjax._core.numerics import divide
 from rcjax.model.marginals import (
     Marginal,
+    Probes,
     mixture_cdf,
     mixture_mean_below,
     mixture_quantile_and_components,
     probe_mixture,
 )
-
-if TYPE_CHECKING:
-    from rcjax.model.marginals import Probes
 
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
@@ -192,7 +189,7 @@ def _exact_means(
     return (panels + (mean - panels @ _WEIGHTS.astype(ends.dtype))[:, None]).reshape(-1)
 
 
-def _panel_edges(probes: "Probes", panels: int) -> jax.Array:
+def _panel_edges(probes: Probes, panels: int) -> jax.Array:
     """(panels + 1,) edges in the probability z of the mixture, from 0 to 1, evenly spaced on a mean of scales.
 
     Confidence itself, the cdf of either component, and the log-odds of z and of these cdfs: whatever varies fast in

@@ -147,8 +147,7 @@ _solve = compiled(jax.jit(_solution))
 
 def _differentiable(problem: _Problem, start: jax.Array) -> tuple[jax.Array, Outcomes]:
     """(thresholds (k,), what is expected of a query), with their slopes, from thresholds near the optimum."""
-    still = lax.stop_gradient(problem)
-    free = still.curvature(start)[1]
+    found, free = _newton(lax.stop_gradient(problem), start)
 
     def slope(thresholds: jax.Array) -> jax.Array:
         """Of the loss in the thresholds that are free; how far the others are from where they are held."""
@@ -157,22 +156,23 @@ def _differentiable(problem: _Problem, start: jax.Array) -> tuple[jax.Array, Out
     def solved(linear: Any, slope: jax.Array) -> jax.Array:
         return jnp.linalg.solve(jax.jacobian(linear)(slope), slope)
 
-    thresholds = lax.custom_root(slope, start, lambda _, start: _newton(still, start), solved)
+    thresholds = lax.custom_root(slope, start, lambda *_: found, solved)
     return thresholds, problem.expected(thresholds)
 
 
-def _newton(problem: _Problem, start: jax.Array) -> jax.Array:
-    """(k,) the thresholds near `start` where the loss is stationary; of all that Newton's method visits, the best."""
+def _newton(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(thresholds (k,) near `start` where the loss is stationary, of all that Newton's method visits the best; which
+    are free (k,))."""
 
-    def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         slope, free, curvature = problem.curvature(thresholds)
         moved = thresholds - jnp.linalg.solve(curvature, slope)
         inside = (moved > problem.tables.marginals.lowest) & (moved < problem.tables.marginals.highest)
         left = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
-        return jnp.where(free & inside, moved, thresholds), (thresholds, left)
+        return jnp.where(free & inside, moved, thresholds), (thresholds, left, free)
 
-    _, (visited, left) = lax.scan(step, start, length=_STEPS)
-    return visited[jnp.argmin(left)]
+    _, (visited, left, free) = lax.scan(step, start, length=_STEPS)
+    return visited[jnp.argmin(left)], free[0]
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:

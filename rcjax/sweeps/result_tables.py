@@ -21,10 +21,7 @@ from rcjax.frontier.points import Outcomes, Points, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibrated import Details, margin_to_json
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.model_file import (
-    calibrators_from_json,
-    marginals_from_json,
-)
+from rcjax.model.model_file import calibrators_from_json, marginals_from_json
 from rcjax.solving.frontiers import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search, SweepSettings

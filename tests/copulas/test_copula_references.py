@@ -1,4 +1,4 @@
-"""Copulas against 400-digit oracles, numerical integrals, and another library."""
+"""Copulas against oracles of 25 to 400 digits."""
 
 # Parameters are annotated as arrays, and a rotation has those of its family, which a type checker cannot see.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import thorough
 
 from rcjax.copulas import (
     Clayton,
@@ -21,7 +20,6 @@ from rcjax.copulas import (
     StudentT,
     SurvivalClayton,
     SurvivalGumbel,
-    SurvivalJoe,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -50,18 +48,12 @@ STUDENT = np.array([
     (-0.8, 12, 0.999, 0.001, 0.00063913028944350401, 0.19184509556482925, 5.0909272518858374),
     (0.99, 6, 0.5, 0.5005, 0.47772234006678971, 0.50385091703933587, 2.0414210398837376),
 ])  # fmt: skip
-INSIDE = np.array([0.02, 0.1, 0.3, 0.5, 0.61, 0.85, 0.97])
-U, V = (z.ravel() for z in np.meshgrid(INSIDE, INSIDE, indexing="ij"))
-POINTS = np.column_stack([U, V])
-
-
-METHODS = ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional")
 
 
 @jax.jit
 def every(copula, u, v):
     """All methods at once: one program for each family."""
-    return [getattr(copula, method)(u, v) for method in METHODS]
+    return copula.cdf(u, v), copula.conditional(u, v), copula.log_density(u, v)
 
 
 def oracles(folder, name):
@@ -84,7 +76,7 @@ def compare(cls, rows, tolerance):
     parameters, u, v, *columns = rows
     copulas = cls(*(jnp.asarray(parameter) for parameter in parameters))
     smallest = np.finfo(jax.tree.leaves(copulas)[0].dtype).tiny
-    cdf, h, _, log_density, _ = (np.asarray(ours, float) for ours in every(copulas, u, v))
+    cdf, h, log_density = (np.asarray(ours, float) for ours in every(copulas, u, v))
     for ours, oracle in zip((cdf, h), columns[:2], strict=True):
         held = oracle > smallest
         assert held.sum() >= len(held) - 1
@@ -112,37 +104,3 @@ def test_oracles(shared_reference, name):
 def test_oracles_in_float32(shared_reference, float32, name):
     family, rows = oracles(shared_reference, name)
     compare(family, in_single_precision(rows), 1e-4)
-
-
-def peer(name, *parameters, rotation=0):
-    pv = pytest.importorskip("pyvinecopulib")
-    family = getattr(pv.BicopFamily, name)
-    return pv.Bicop(family=family, rotation=rotation, parameters=np.array(parameters, float).reshape(-1, 1))
-
-
-VINES = {
-    "gumbel": (Gumbel(2.5), ("gumbel", 2.5), 0),
-    "survival gumbel": (SurvivalGumbel(1.7), ("gumbel", 1.7), 180),
-    "clayton": (Clayton(3.0), ("clayton", 3.0), 0),
-    "survival clayton": (SurvivalClayton(0.6), ("clayton", 0.6), 180),
-    "frank": (Frank(6.0), ("frank", 6.0), 0),
-    "negative frank": (Frank(-20.0), ("frank", -20.0), 0),
-    "joe": (Joe(2.2), ("joe", 2.2), 0),
-    "survival joe": (SurvivalJoe(4.0), ("joe", 4.0), 180),
-    "gaussian": (Gaussian(-0.6), ("gaussian", -0.6), 0),
-    "student": (StudentT(0.4, 5.0), ("student", 0.4, 5.0), 0),
-}
-
-
-@pytest.mark.parametrize("name", thorough(VINES, lambda name: name not in ("survival gumbel", "negative frank")))
-def test_pyvinecopulib(name):
-    ours, arguments, rotation = VINES[name]
-    theirs = peer(*arguments, rotation=rotation)
-    cdf, h, h_on_v, log_density, inverse = every(ours, U, V)
-    np.testing.assert_allclose(cdf, theirs.cdf(POINTS), atol=1e-11)
-    np.testing.assert_allclose(h, theirs.hfunc1(POINTS), atol=1e-11)
-    np.testing.assert_allclose(h_on_v, theirs.hfunc2(POINTS), atol=1e-11)
-    np.testing.assert_allclose(log_density, np.log(theirs.pdf(POINTS)), atol=1e-10)
-    np.testing.assert_allclose(ours.tau(), theirs.tau, atol=1e-10)
-    # Its inverses of Gumbel, Joe and Frank stop at 1e-10 or so in v.
-    np.testing.assert_allclose(inverse, theirs.hinv1(POINTS), atol=1e-9)

@@ -180,19 +180,6 @@ def test_degenerate_marginals_give_no_nan(float64):
 
 
 @pytest.mark.thorough
-def test_float32_is_close_to_float64(float64):
-    models = random_models(41, 4, 8, steep=(0.5, 100.0))
-    cuts = random_thresholds(42, models, 6)
-    error, cost = batched(models, cuts)
-    lower = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), models)
-    with jax.enable_x64(False):
-        found = batched(jax.tree.map(jnp.asarray, lower), np.asarray(cuts, np.float32))
-    assert found[0].dtype == found[1].dtype == np.float32
-    np.testing.assert_allclose(found[0], error, rtol=0, atol=1e-4)
-    np.testing.assert_allclose(found[1], cost, rtol=1e-4)
-
-
-@pytest.mark.thorough
 def test_every_query_ends_with_a_model_of_the_cascade(demo):
     names = "llama3.2-1b", "llama3.1-8b", "llama3.1-70b"
     thresholds = jnp.array([[0.6, 0.7], [0.0, 0.9], [0.8, 0.0]])

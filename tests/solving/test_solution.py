@@ -72,22 +72,6 @@ def test_derivatives_are_those_of_differences(demo, lam):
 
 
 @pytest.mark.thorough
-def test_the_loss_moves_as_the_envelope_theorem_says(three, lam):
-    price = jnp.asarray(lam[1])
-
-    def solved(cost, price):
-        solution = solve(dataclasses.replace(three, cost=cost), price, "full")
-        return solution.loss, solution.cost
-
-    (_, cost), (by_cost, by_price) = jax.jit(jax.value_and_grad(solved, (0, 1), has_aux=True))(three.cost, price)
-    np.testing.assert_allclose(by_price, cost, rtol=1e-9)
-    asked = by_cost / price
-    np.testing.assert_allclose(asked[0], 1.0, rtol=1e-9)  # the first model is asked every query
-    np.testing.assert_allclose(asked @ three.cost, cost, rtol=1e-9)
-    assert (jnp.diff(asked) < 0).all()
-
-
-@pytest.mark.thorough
 def test_it_is_vmapped_over_models_and_compiles_once(three, lam, compilations):
     many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), three)
     many = dataclasses.replace(many, cost=many.cost * jnp.array([[1.0], [1.2]]))
