@@ -107,9 +107,10 @@ def on_calibration(bend: float, keys: jax.Array, replicates: int) -> dict[str, j
         logit = 1.5 * jax.random.normal(key, (N,)) + 1.0
         correct = jax.random.bernoulli(jax.random.fold_in(key, 1), jax.nn.sigmoid(logit))
         confidence = jax.nn.sigmoid(bend * logit)
-        return calibration_test(confidence, correct, jax.random.fold_in(key, 2), replicates).p_value
+        return confidence, correct
 
-    return {"calibration error": jax.lax.map(one, keys)}
+    rng, logs = np.random.default_rng(2), zip(*map(np.asarray, jax.vmap(one)(keys)), strict=True)
+    return {"calibration error": jnp.array([calibration_test(*log, rng, replicates).p_value for log in logs])}
 
 
 def on_chain(draw: Callable[[jax.Array], tuple[jax.Array, ...]], keys: jax.Array, replicates: int) -> dict:

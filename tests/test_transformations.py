@@ -125,11 +125,6 @@ ROWS = {
     "`area_under_curve`": Row(
         lambda cast: lambda x: rcjax.replaying.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR
     ),
-    "`expected_calibration_error`": Row(
-        lambda cast: lambda x: rcjax.model.expected_calibration_error(x, jnp.arange(20) % 3 == 0),
-        np.linspace(0.2, 0.9, 20),
-        COLUMNS[:4] + COLUMNS[5:],  # it is made of straight pieces
-    ),
     "`smooth_quantile`": Row(
         lambda cast: lambda x: rcjax.solving.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
         np.array([0.2, 0.5, 0.9]),

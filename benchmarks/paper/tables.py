@@ -29,7 +29,7 @@ def performance(source: Source, published: Published, replicates: int) -> Rows:
         seen = np.asarray(test.answered)[:, j]
         figures = {
             "accuracy": 100 * float(np.asarray(test.correct)[seen, j].mean()),
-            "ece": 100 * float(expected_calibration_error(confidence[seen, j], test.correct[seen, j])),
+            "ece": 100 * expected_calibration_error(confidence[seen, j], test.correct[seen, j]),
             "certain": 100 * float((np.asarray(test.logprob)[seen, j] == 0).mean()),
         }
         row = source.names | {"model": name}
@@ -46,7 +46,7 @@ def ablation(source: Source, published: Published, replicates: int) -> Rows:
     for j, name in enumerate(test.models):
         seen = np.asarray(test.answered)[:, j]
         errors = {
-            kind: 100 * float(expected_calibration_error(confidence[seen, j], test.correct[seen, j]))
+            kind: 100 * expected_calibration_error(confidence[seen, j], test.correct[seen, j])
             for kind, confidence in confidences.items()
         }
         printed = published.by_model("ece_percent_without_transform", source.benchmark, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from rcjax._core.batching import fill_up, side_by_side
+from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import verdicts
@@ -35,7 +35,6 @@ from rcjax.tuning.resampling import held_out_confidence
 from rcjax.tuning.select import select_frontier
 
 if TYPE_CHECKING:
-    from rcjax.goodness_of_fit.reliability import CalibrationTest
     from rcjax.model.marginals import Marginal
 
 FEWEST_QUERIES = 20
@@ -254,8 +253,11 @@ def _calibration(
     labelled = np.isfinite(correct)
     filled = np.where(labelled, correct, 0)
     outcome = filled if log.scores is not None else filled.astype(bool)
-    rows = fill_up(np.where(labelled, confidence, 0), outcome, labelled)
-    test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    tests = [
+        calibration_test(confidence[mask, j].astype(float), outcome[mask, j], rng, replicates)
+        for j, mask in enumerate(labelled.T)
+    ]
     labels = [(confidence[mask, j], filled[mask, j]) for j, mask in enumerate(labelled.T)]
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
@@ -269,9 +271,9 @@ def _calibration(
             "accuracy": float(outcomes[:, j].mean()),
             "expected_accuracy": float(expected[j]),
             "accuracy_p": accuracy_p_value(float(expected[j]), outcomes[:, j], trained_on),
-            "calibration_error": float(test.error[j]),
-            "by_chance": float(test.by_chance[j]),
-            "p_value": float(test.p_value[j]),
+            "calibration_error": tests[j].error,
+            "by_chance": tests[j].by_chance,
+            "p_value": tests[j].p_value,
             "separation": separation(*labels[j]),
             "slope": float(calibrators.coefficients[j, 1]),
             "slope_p": float(calibrators.p_values[j, 1]),
@@ -280,16 +282,6 @@ def _calibration(
         }
         for j, name in enumerate(model.models)
     ]
-
-
-@partial(compiled, static_argnames="replicates", runs="once")
-def _calibration_tests(
-    confidence: jax.Array, correct: jax.Array, present: jax.Array, key: jax.Array, replicates: int
-) -> "CalibrationTest":
-    def test(confidence: jax.Array, correct: jax.Array, present: jax.Array, key: jax.Array) -> "CalibrationTest":
-        return calibration_test(confidence, correct, key, replicates, present)
-
-    return jax.vmap(test, (1, 1, 1, 0))(confidence, correct, present, jax.random.split(key, confidence.shape[1]))
 
 
 @partial(compiled, runs="once")

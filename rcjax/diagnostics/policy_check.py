@@ -33,7 +33,7 @@ from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_la
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
-from rcjax.model.calibration import calibration_error
+from rcjax.model.calibration import expected_calibration_error
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
@@ -246,8 +246,8 @@ def _compare_model(
         "confidence_tuned": float(confidence[:m].mean()),
         "brier_excess": float(brier_excess(phi, y).mean()),
         "excess_p": comparison.excess_p,
-        "calibration_error": calibration_error(phi, y),
-        "calibration_error_tuned": calibration_error(confidence[:m], right_before),
+        "calibration_error": expected_calibration_error(phi, y),
+        "calibration_error_tuned": expected_calibration_error(confidence[:m], right_before),
         "curve_p": comparison.curve_p,
         "distance": comparison.distance,
         "distance_p": comparison.distance_p,

@@ -1,39 +1,27 @@
 """Calibration on a log: does a confidence of 80 % mean that 80 % are right, and does it tell right from wrong?"""
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from rcjax.goodness_of_fit.bootstrap import p_value
 from rcjax.logs.columns import are_scores
-from rcjax.model.calibration import decile_bins, tenths
+from rcjax.model.calibration import mean_gap, tenths
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class CalibrationTest:
-    """The calibration of one model on a log. A leading axis batches it over models."""
+class CalibrationTest(NamedTuple):
+    """The calibration of one model on a log."""
 
-    error: jax.Array  # () expected calibration error, in [0, 1]
-    by_chance: jax.Array  # () what it would be on average, were every confidence true, with so many queries
-    p_value: jax.Array  # () of the error, were every confidence true
+    error: float  # expected calibration error, in [0, 1]
+    by_chance: float  # what it would be on average, were every confidence true, with so many queries
+    p_value: float  # of the error, were every confidence true
 
 
-@partial(jax.jit, static_argnames="replicates")
 def calibration_test(
-    confidence: jax.Array,
-    correct: jax.Array,
-    key: jax.Array,
-    replicates: int = 1000,
-    present: jax.Array | None = None,
+    confidence: np.ndarray, correct: np.ndarray, rng: np.random.Generator, replicates: int = 1000
 ) -> CalibrationTest:
-    """Is the expected calibration error more than chance makes it? For one model; `vmap` it over models.
+    """Is the expected calibration error of one model more than chance makes it?
 
     Ten bins of n/10 queries have an error even where every confidence is true: about 6 % with 300 queries. Replicates
     draw right and wrong answers by the confidences themselves; of scores, which vary less, they turn the sign of each
@@ -43,29 +31,25 @@ def calibration_test(
     Args:
         confidence: (n,) calibrated.
         correct: (n,) whether the answer is right; floats are scores.
-        key: of JAX, for the replicates.
+        rng: for the replicates.
         replicates: how many.
-        present: (n,) whether the query counts; by default all do.
 
-    >>> draw, key = jax.random.split(jax.random.key(0))
-    >>> confidence = jax.random.uniform(draw, (300,))
-    >>> test = calibration_test(confidence, jax.random.bernoulli(key, confidence), jax.random.key(1))
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.random(300)
+    >>> test = calibration_test(confidence, rng.random(300) < confidence, rng)
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
-    present = jnp.ones(confidence.shape, bool) if present is None else present
-    bins, n = decile_bins(confidence, present), present.sum()
-    # Queries first: what is drawn for one does not depend on how many there are.
-    drawn = jax.random.uniform(key, (*confidence.shape, replicates), confidence.dtype)
-    gap = correct.astype(confidence.dtype) - confidence
-    if jnp.issubdtype(correct.dtype, jnp.floating):
-        gaps = jnp.where(drawn < 0.5, gap[:, None], -gap[:, None])
-    else:
-        gaps = (drawn < confidence[:, None]) - confidence[:, None]
-    chance = jnp.abs(bins @ gaps).sum(0) / n
-    error = jnp.abs(bins @ gap).sum() / n
+    bins, n = tenths(confidence), len(confidence)
+    gap = np.asarray(correct, float) - confidence
+    signs = np.issubdtype(correct.dtype, np.floating)
+    drawn = (rng.random(n) for _ in range(replicates))
+    gaps = (np.where(u < 0.5, gap, -gap) if signs else (u < confidence) - confidence for u in drawn)
+    chance = np.array([mean_gap(bins, one) for one in gaps])
+    error = mean_gap(bins, gap)
     # What equals the error apart from rounding exceeds it.
-    return CalibrationTest(error, chance.mean(), p_value(error * (1 - 8 * jnp.finfo(error.dtype).eps), chance))
+    exceedances = (chance >= error * (1 - 1e-9)).sum()
+    return CalibrationTest(error, float(chance.mean()), float((exceedances + 0.5) / (replicates + 1)))
 
 
 def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:

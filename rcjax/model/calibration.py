@@ -332,49 +332,30 @@ def _inverse(matrix: jax.Array) -> jax.Array:
     return adjugate / _determinant(matrix)
 
 
-def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax.Array:
+def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Expected calibration error, in [0, 1], over ten bins whose edges are the deciles of the confidence.
 
     confidence (n,), correct (n,). The share-weighted mean of |accuracy − mean confidence| over the bins
     [edge, next edge); the last bin is closed. Section 5.1 of the paper.
 
-    >>> float(expected_calibration_error(jnp.array([0.5, 0.5, 0.5, 0.5]), jnp.array([1, 0, 1, 0])))
+    >>> expected_calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
     0.0
     """
-    confidence, correct = jnp.asarray(confidence), jnp.asarray(correct)
-    gap = jnp.abs(decile_bins(confidence) @ (correct.astype(confidence.dtype) - confidence))
-    return gap.sum() / confidence.shape[0]
+    confidence = np.asarray(confidence, float)
+    return mean_gap(tenths(confidence), np.asarray(correct, float) - confidence)
 
 
-def decile_bins(confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
-    """(10, n) which of ten bins each confidence (n,) is in, as 0 and 1: edges on the deciles, [edge, next edge).
-
-    The last bin is closed; where deciles are equal, the bins between them are empty. What is not `present` (n,) is in
-    no bin.
-    """
-    present = jnp.ones(confidence.shape, bool) if present is None else present
-    # Not jnp.percentile, whose rounding can part a decile that is a data point from that point.
-    tenths = np.arange(11) * (present.sum() - 1)
-    low, rest = tenths // 10, tenths % 10
-    ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
-    upper = ordered[low + (rest > 0)]
-    edges = ordered[low] + rest.astype(confidence.dtype) / 10 * (upper - ordered[low])
-    lower, upper = edges[:-1, None], edges[1:, None].at[-1].set(jnp.inf)
-    return ((confidence >= lower) & (confidence < upper) & present).astype(confidence.dtype)
-
-
-def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """`rcjax.model.expected_calibration_error` in numpy, which need not be compiled for every number of answers.
-
-    >>> calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
-    0.0
-    """
-    gaps = np.bincount(tenths(confidence), weights=np.asarray(correct, float) - confidence)
-    return float(np.abs(gaps).sum() / len(confidence))
+def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
+    """Σ |Σ of a bin's gaps| / n of gaps (n,) between outcome and confidence, with the number of each one's bin (n,)."""
+    return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 
 def tenths(confidence: np.ndarray) -> np.ndarray:
-    """(n,) the number of the bin of each confidence (n,), as of `decile_bins`."""
+    """(n,) which of ten bins each confidence (n,) is in: edges on the deciles, [edge, next edge), the last one closed.
+
+    Where deciles are equal, the bins between them are empty.
+    """
+    # Not np.percentile, whose rounding can part a decile that is a data point from that point.
     low, rest = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
     ordered = np.sort(confidence)
     edges = ordered[low] + rest.astype(ordered.dtype) / 10 * (ordered[low + (rest > 0)] - ordered[low])

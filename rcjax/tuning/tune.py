@@ -18,7 +18,7 @@ from rcjax.frontier.hull import InfeasibleError, too_dear
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
-from rcjax.model.calibration import calibration_error
+from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.decisions import tell_need
 from rcjax.policy.policy import AnyPolicy
@@ -302,7 +302,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
             answers=int(rows.sum()),
             accuracy=float(counted[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
-            calibration_error=calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
+            calibration_error=expected_calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
             certain=float((logprob[rows, j] == 0).mean()),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )

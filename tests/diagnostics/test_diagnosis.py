@@ -100,8 +100,8 @@ def test_held_out_figures(found, found_fresh, model, logs):
     alone = describe_models(logs[0], model)
     for each in (found, found_fresh):
         for j, row in enumerate(each.calibration):
-            error = expected_calibration_error(jnp.asarray(each.confidence[:, j]), jnp.asarray(each.correct[:, j]))
-            assert row["calibration_error"] == pytest.approx(float(error), abs=1e-9)
+            error = expected_calibration_error(each.confidence[:, j], each.correct[:, j])
+            assert row["calibration_error"] == pytest.approx(error, abs=1e-9)
             # A logistic regression is right on average on its own log, and the marginal nearly so.
             assert row["expected_accuracy"] == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
     assert [row["calibration_error"] for row in found.calibration] == [

@@ -97,9 +97,7 @@ def test_figures_are_those_of_a_replay_and_of_the_log(policy, logs):
         j = fresh.models.index(row["model"])
         raw, right = np.asarray(fresh.logprob)[:, j], np.asarray(fresh.correct)[:, j]
         phi = np.array([policy.calibrate(row["model"], logprob=value) for value in raw.tolist()])
-        assert row["calibration_error"] == pytest.approx(
-            float(rcjax.model.expected_calibration_error(phi, right)), abs=1e-4
-        )
+        assert row["calibration_error"] == pytest.approx(rcjax.model.expected_calibration_error(phi, right), abs=1e-4)
         assert row["brier_excess"] == pytest.approx(brier_excess(phi, right).mean(), abs=1e-6)
         assert row["median"] == pytest.approx(np.exp(np.median(raw)), rel=1e-6)
 

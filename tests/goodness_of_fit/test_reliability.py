@@ -1,13 +1,12 @@
 """Calibration on a log: against plain NumPy, statsmodels and SciPy, with p-values that hold, and at the corners."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 from statsmodels.stats.proportion import proportion_confint, proportions_ztest
 
 from rcjax.goodness_of_fit.reliability import (
+    CalibrationTest,
     accuracy_above,
     accuracy_p_value,
     calibration_test,
@@ -29,11 +28,12 @@ def confidences(float64):
 @pytest.fixture(scope="module")
 def tests(confidences):
     """A function of probabilities (LOGS, N): the test of each log whose answers are right with these."""
-    batch = jax.jit(jax.vmap(lambda *each: calibration_test(*each, replicates=REPLICATES)))
 
     def judge(probability):
-        correct = np.random.default_rng(1).random((LOGS, N)) < probability
-        return correct, jax.tree.map(np.asarray, batch(confidences, correct, jax.random.split(jax.random.key(0), LOGS)))
+        rng = np.random.default_rng(1)
+        correct = rng.random((LOGS, N)) < probability
+        found = [calibration_test(*each, rng, REPLICATES) for each in zip(confidences, correct, strict=True)]
+        return correct, CalibrationTest(*np.array(found).T)
 
     return judge
 
@@ -117,7 +117,7 @@ def test_accuracy_p_value_is_that_of_two_proportions():
 )
 def test_corners(confidence, correct):
     confidence, correct = np.array(confidence), np.array(correct, bool)
-    found = calibration_test(jnp.asarray(confidence), jnp.asarray(correct), jax.random.key(0), 50)
+    found = calibration_test(confidence, correct, np.random.default_rng(0), 50)
     assert float(found.error) == pytest.approx(plain_error(confidence, correct))
     assert 0 < found.by_chance < 1
     assert 0 < found.p_value < 1
