@@ -32,9 +32,7 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 """
 
 import dataclasses
-import math
-from numbers import Real
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,17 +40,17 @@ import numpy as np
 from jax.scipy import special
 from scipy.interpolate import CubicSpline
 
-from rcjax._base.checks import instance
+from rcjax._base.codec import Between, Positive
 from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
+from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood, ranks
 
-#: Fields that may be any number; all others are scales, counts and a mean, which are above 0.
-_ANY = ("slope_center", "tau_center")
+Tau = Annotated[float, Between(-0.999, 0.999)]
 
 
 @jax.tree_util.register_dataclass
@@ -67,37 +65,22 @@ class Priors:
     0.7
     """
 
-    intercept_scale: float = 2.5  # α ~ N(0, ·²)
+    intercept_scale: Positive = 2.5  # α ~ N(0, ·²)
     slope_center: float = 1.0  # of the models' common slope β̄ ~ N(·, slope_scale²)
-    slope_scale: float = 1.0
-    slope_spread: float = 0.5  # how far models are from it: β ~ N(β̄, ·²)
-    mass_count: float = 0.5  # as many answers at each place: masses ~ Dirichlet(·, …, ·)
-    share_count: float = 2.0  # share of the upper component ~ Beta(·, ·)
-    mean_scale: float = 1.5  # logit of the lower component's mean ~ N(0, ·²)
-    gap_center: float = 1.5  # from there to the upper one's: log ~ N(log ·, gap_scale²)
-    gap_scale: float = 0.5
-    concentration_center: float = 6.0  # a + b of a component: log ~ N(log ·, concentration_scale²)
-    concentration_scale: float = 1.0
-    tau_center: float = 0.3  # Kendall's τ of the pairs' common dependence t ~ N(t₀, dependence_scale²), at t₀
-    dependence_scale: float = 1.0
-    dependence_spread: float = 0.7  # how far pairs are from it: t_ij ~ N(t, ·²)
-
-    def check(self) -> "Priors":
-        """Itself; raise ValueError, or TypeError, for what is no number that can be one of them.
-
-        >>> Priors(slope_spread=0.0).check()
-        Traceback (most recent call last):
-        ValueError: priors: slope_spread is 0; it must be above 0
-        """
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        for name, value in values.items():
-            instance(value, Real, f"priors: {name}")
-            if not math.isfinite(value) or (value <= 0 and name not in _ANY):
-                wanted = "a finite number" if name in _ANY or value > 0 else "above 0"
-                raise ValueError(f"priors: {name} is {value:g}; it must be {wanted}")
-        if not -1 < self.tau_center < 1:
-            raise ValueError(f"priors: tau_center is {self.tau_center:g}; it must lie between -1 and 1")
-        return self
+    slope_scale: Positive = 1.0
+    slope_spread: Positive = 0.5  # how far models are from it: β ~ N(β̄, ·²)
+    mass_count: Positive = 0.5  # as many answers at each place: masses ~ Dirichlet(·, …, ·)
+    share_count: Positive = 2.0  # share of the upper component ~ Beta(·, ·)
+    mean_scale: Positive = 1.5  # logit of the lower component's mean ~ N(0, ·²)
+    gap_center: Positive = 1.5  # from there to the upper one's: log ~ N(log ·, gap_scale²)
+    gap_scale: Positive = 0.5
+    concentration_center: Positive = 6.0  # a + b of a component: log ~ N(log ·, concentration_scale²)
+    concentration_scale: Positive = 1.0
+    tau_center: Annotated[float, Between(-0.999, 0.999)] = (
+        0.3  # Kendall's τ of the pairs' common dependence t ~ N(t₀, dependence_scale²), at t₀
+    )
+    dependence_scale: Positive = 1.0
+    dependence_spread: Positive = 0.7  # how far pairs are from it: t_ij ~ N(t, ·²)
 
 
 #: Those that are meant where nothing else is said.
@@ -132,16 +115,8 @@ class Observations(NamedTuple):
     priors: Priors = PRIORS
 
 
-class Fitted(NamedTuple):
-    """The arrays of a `CascadeModel` that have parameters in them; a model's names and history compile nothing anew."""
-
-    calibrators: Calibrator  # leading axis k
-    marginals: Marginal  # leading axis k
-    copulas: Copula  # leading axis P
-
-
 def gather(
-    fitted: Fitted,
+    fitted: CascadeModel,
     logprob: jax.Array,
     correct: jax.Array,
     answered: jax.Array,
@@ -158,8 +133,7 @@ def gather(
         labelled: (n, k) whether it is known to be right or wrong.
         priors: the constants of the priors.
     """
-    calibrators, marginals, copulas = fitted
-    family, answered = type(copulas), answered.T
+    calibrators, marginals, family, answered = fitted.calibrators, fitted.marginals, type(fitted.copulas), answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
     features = jax.vmap(Calibrator.features)(calibrators, finite)
     total = jnp.maximum(answered.sum(1), 1)
@@ -203,29 +177,13 @@ def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Ar
     As ranks are fixed, all that the log says of a pair is a function of one number. Tabulated, it costs a sampler four
     numbers a step, whatever the family.
     """
-    copulas = knots_of(family, first.u.dtype)
+    copulas = jax.vmap(family.from_tau)(as_tau(jnp.asarray(KNOTS, first.u.dtype), _tau_range(family)))
 
     def curve(first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-        return pair_terms(copulas, first, second, both).sum(-1)
+        terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
+        return jnp.where(both, terms, 0.0).sum(-1)
 
     return jax.vmap(curve)(first, second, both)
-
-
-def knots_of(family: type[Copula], dtype: Any) -> Copula:
-    """The members (T,) of a family at the dependences `KNOTS`."""
-    return jax.vmap(family.from_tau)(as_tau(jnp.asarray(KNOTS, dtype), _tau_range(family)))
-
-
-def pair_terms(copulas: Copula, first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-    """(T, n) what each query says of one pair; 0 where not both answered.
-
-    Args:
-        copulas: (T,) of the pair.
-        first, second: (n,) of its models.
-        both: (n,) whether both answered.
-    """
-    terms = jax.vmap(lambda copula: log_likelihood(copula, first, second))(copulas)
-    return jnp.where(both, terms, 0.0)
 
 
 def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
@@ -245,9 +203,9 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
     return y0 + t * (m0 + t * ((3 * (y1 - y0) - 2 * m0 - m1) + t * (2 * (y0 - y1) + m0 + m1)))
 
 
-def starting_point(fitted: Fitted, evidence: Observations) -> dict[str, jax.Array]:
+def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, held to where the priors leave some probability."""
-    calibrators, marginals, copulas = fitted
+    calibrators, marginals = fitted.calibrators, fitted.marginals
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
@@ -257,7 +215,7 @@ def starting_point(fitted: Fitted, evidence: Observations) -> dict[str, jax.Arra
         jnp.take_along_axis(parameter, order, -1) for parameter in (marginals.a, marginals.b, marginals.proportion)
     )
     logit = jnp.clip(jnp.log(a) - jnp.log(b), -4.0, 4.0)
-    dependence = _as_dependence(jax.vmap(lambda copula: copula.tau())(copulas), evidence.tau_range)
+    dependence = _as_dependence(jax.vmap(lambda copula: copula.tau())(fitted.copulas), evidence.tau_range)
     return {
         "slope_pool": slope.mean(),
         "intercept": intercept,
@@ -374,9 +332,9 @@ def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, ja
     }
 
 
-def assemble(fitted: Fitted, evidence: Observations, draw: dict[str, jax.Array]) -> Fitted:
+def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
     """One draw, `described` and with its `masses`, in the form of what was fitted; `vmap` it over draws."""
-    calibrators, marginals, copulas = fitted
+    calibrators, marginals = fitted.calibrators, fitted.marginals
     slope = draw["slope"] * evidence.steepness
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)
     none = jnp.full_like(coefficients, jnp.inf)
@@ -385,27 +343,26 @@ def assemble(fitted: Fitted, evidence: Observations, draw: dict[str, jax.Array])
         features = jax.vmap(Calibrator.features)(
             calibrators, jnp.where(jnp.isnan(stated.logprob), -1.0, stated.logprob)
         )
-        drawn = special.expit(coefficients[:, :1] + coefficients[:, 1:] * features)
-        stated = dataclasses.replace(stated, confidence=jnp.where(jnp.isnan(stated.logprob), jnp.nan, drawn))
+        own = special.expit(coefficients[:, :1] + coefficients[:, 1:] * features)
+        stated = dataclasses.replace(stated, confidence=jnp.where(jnp.isnan(stated.logprob), jnp.nan, own))
     atoms = marginals.atoms
     if atoms is not None:
         atoms = dataclasses.replace(atoms, mass=draw["masses"][:, 3:])
-    return Fitted(
-        dataclasses.replace(
-            calibrators,
-            coefficients=coefficients,
-            standard_errors=none,
-            p_values=jnp.ones_like(coefficients),
-            stated=stated,
-        ),
-        dataclasses.replace(
-            marginals,
-            mass_lowest=draw["masses"][:, 0],
-            mass_highest=draw["masses"][:, 2],
-            atoms=atoms,
-            proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
-            a=draw["mean"] * draw["concentration"],
-            b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], LEAST_SHAPE),
-        ),
-        jax.vmap(type(copulas).from_tau)(draw["tau"]),
+    drawn = dataclasses.replace(
+        calibrators,
+        coefficients=coefficients,
+        standard_errors=none,
+        p_values=jnp.ones_like(coefficients),
+        stated=stated,
     )
+    marginals = dataclasses.replace(
+        marginals,
+        mass_lowest=draw["masses"][:, 0],
+        mass_highest=draw["masses"][:, 2],
+        atoms=atoms,
+        proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
+        a=draw["mean"] * draw["concentration"],
+        b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], LEAST_SHAPE),
+    )
+    copulas = jax.vmap(type(fitted.copulas).from_tau)(draw["tau"])
+    return dataclasses.replace(fitted, calibrators=drawn, marginals=marginals, copulas=copulas)

@@ -19,17 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jax.scipy import special
 
+from rcjax._base.checks import inside
+from rcjax._base.codec import check_fields
 from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide
 from rcjax.bayes.hierarchy import (
-    KNOTS,
     LEAST_SHAPE,
     PRIORS,
-    Fitted,
     Observations,
     Priors,
     assemble,
@@ -37,10 +35,7 @@ from rcjax.bayes.hierarchy import (
     draw_masses,
     gather,
     hierarchical_model,
-    interpolate,
-    knots_of,
     mixture_terms,
-    pair_terms,
     starting_point,
 )
 from rcjax.copulas import Copula
@@ -50,7 +45,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, SMOOTH
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, SMOOTH, log_likelihood
 
 _NEWTON_STEPS = 60
 
@@ -113,7 +108,7 @@ class Posterior:
         """
         shape = np.shape(self.sites["intercept"])[:2]
         draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in self.sites.items()}
-        terms = query_log_likelihood(type(self.reference.copulas), self.evidence, draws)
+        terms = query_log_likelihood(self.model.copulas, self.evidence, draws)
         return terms.reshape(*shape, -1)
 
     def to_arviz(self, *, log_likelihood: bool = True) -> Any:
@@ -188,11 +183,13 @@ def sample_posterior(
     if log.scores is not None:
         what = "its answers have scores, and this model is one of right and wrong: the default tuning takes scores"
         raise LogError(f"{log.source}: {what}; for a threshold on them, rcjax import --right-from")
-    priors = (priors or PRIORS).check()
+    priors = priors or PRIORS
+    with inside("priors"):
+        check_fields(priors)
     required("numpyro", extra="posterior")
     family = as_family(copula)
     reference = fit(log, copula=family)
-    fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
+    fitted = dataclasses.replace(reference, models=())  # names, which are static, would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
@@ -204,15 +201,14 @@ def sample_posterior(
     sites, drawn = _describe(fitted, evidence, start, mode + z @ scale.T, for_masses)
     if not all(np.isfinite(value).all() for value in jax.device_get(sites).values()):
         raise FloatingPointError(f"{log.source}: some draws of the posterior are not finite")
-    cost = jnp.broadcast_to(reference.cost, (z.shape[0] * z.shape[1], *reference.cost.shape))
-    model = dataclasses.replace(reference, cost=cost, **drawn._asdict())
+    model = dataclasses.replace(drawn, models=reference.models, details=reference.details)
     r_hat, effective = (None, None) if method == "laplace" else _diagnose(sites)
     return Posterior(model, reference, sites, r_hat, effective, divergences, evidence)
 
 
 @compiled
 def _prepare(
-    fitted: Fitted,
+    fitted: CascadeModel,
     logprob: jax.Array,
     correct: jax.Array,
     answered: jax.Array,
@@ -302,9 +298,9 @@ def _run_nuts(
 
 @compiled
 def _describe(
-    fitted: Fitted, evidence: Observations, start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
-) -> tuple[dict[str, jax.Array], Fitted]:
-    """(sites (C, N, …), the same as `Fitted` with leading axis D = C N) of draws (C, N, d)."""
+    fitted: CascadeModel, evidence: Observations, start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
+) -> tuple[dict[str, jax.Array], CascadeModel]:
+    """(sites (C, N, …), the models with leading axis D = C N) of draws (C, N, d)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
     every = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
@@ -329,29 +325,25 @@ def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[s
 _BATCH = 64  # draws at a time, whose terms of all answers are held
 
 
-@partial(compiled, static_argnames="family")
-def query_log_likelihood(family: type[Copula], evidence: Observations, draws: dict[str, jax.Array]) -> jax.Array:
+@compiled
+def query_log_likelihood(copulas: Copula, evidence: Observations, sites: dict[str, jax.Array]) -> jax.Array:
     """(D, n) log-likelihood of each query under each draw, up to a constant of the query.
 
     Args:
-        family: of the copulas.
+        copulas: (D, P) of the draws.
         evidence: what the draws are conditioned on.
-        draws: as `described` has them, with `masses`; leading axis D.
+        sites: as `described` has them, with `masses`; leading axis D.
     """
-    alone = lax.map(lambda draw: _of_answers(evidence, draw), draws, batch_size=_BATCH)
     left, right = np.triu_indices(len(evidence.answered), 1)
-    if not len(left):
-        return alone
-    copulas = knots_of(family, evidence.z.dtype)
-    weights = _spline_weights(draws["tau"], evidence.tau_range)
+    first, second = part(evidence.placed, left), part(evidence.placed, right)
+    both = evidence.answered[left] & evidence.answered[right]
 
-    def add(total: jax.Array, pair: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
-        i, j, weight = pair
-        first, second = (part(evidence.placed, model) for model in (i, j))
-        terms = pair_terms(copulas, first, second, evidence.answered[i] & evidence.answered[j])
-        return total + weight @ terms, None
+    def of_draw(draw: tuple[Copula, dict[str, jax.Array]]) -> jax.Array:
+        copulas, sites = draw
+        terms = jnp.where(both, jax.vmap(log_likelihood)(copulas, first, second), 0.0) if len(left) else 0.0 * both
+        return _of_answers(evidence, sites) + terms.sum(0)
 
-    return lax.scan(add, alone, (jnp.asarray(left), jnp.asarray(right), jnp.moveaxis(weights, 1, 0)))[0]
+    return lax.map(of_draw, (copulas, sites), batch_size=_BATCH)
 
 
 def _of_answers(evidence: Observations, draw: dict[str, jax.Array]) -> jax.Array:
@@ -366,12 +358,3 @@ def _of_answers(evidence: Observations, draw: dict[str, jax.Array]) -> jax.Array
     mass = jnp.take_along_axis(draw["masses"], slot, axis=1)
     masses = jnp.where(evidence.answered, jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)), 0.0)
     return (labels + smooth + masses).sum(0)
-
-
-def _spline_weights(tau: jax.Array, tau_range: jax.Array) -> jax.Array:
-    """(D, P, T) what `interpolate` takes of the values at each of `KNOTS`, for Kendall's τ (D, P)."""
-    ends = special.expit(jnp.asarray(KNOTS[[0, -1]], tau.dtype))
-    dependence = special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), *ends))
-    knots = jnp.eye(len(KNOTS), dtype=tau.dtype)
-    weigh = jnp.vectorize(lambda t: interpolate(knots, jnp.full(len(KNOTS), t)), signature="()->(t)")
-    return weigh(dependence)

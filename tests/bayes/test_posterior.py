@@ -16,7 +16,7 @@ from stated_samples import stated_log
 
 import rcjax
 from rcjax.bayes import posterior, sample_posterior
-from rcjax.bayes.hierarchy import Fitted, gather, hierarchical_model, starting_point
+from rcjax.bayes.hierarchy import gather, hierarchical_model, starting_point
 from rcjax.model.calibrated import pairs
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
 
@@ -43,9 +43,8 @@ def drawn(log):
 @pytest.fixture(scope="module")
 def evidence(log, drawn):
     reference = drawn.reference
-    fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
-    found = jax.jit(gather)(fitted, log.logprob, log.correct, log.answered, log.answered)
-    return found, starting_point(fitted, found)
+    found = jax.jit(gather)(reference, log.logprob, log.correct, log.answered, log.answered)
+    return found, starting_point(reference, found)
 
 
 def finite(tree):

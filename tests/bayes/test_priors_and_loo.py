@@ -8,7 +8,7 @@ from posterior_samples import keep, three
 from scipy import stats
 
 import rcjax
-from rcjax.bayes.hierarchy import Fitted, gather
+from rcjax.bayes.hierarchy import gather
 from rcjax.model.calibrated import pairs
 from rcjax.model.pair_likelihood import SMOOTH, log_likelihood
 
@@ -51,14 +51,13 @@ def test_priors_decide_where_the_log_says_little(compilations):
 
 
 def test_priors_that_cannot_be_are_refused(log):
-    for wrong, kind, message in (
-        ({"slope_spread": 0.0}, ValueError, "priors: slope_spread is 0; it must be above 0"),
-        ({"gap_scale": -1.0}, ValueError, "priors: gap_scale is -1; it must be above 0"),
-        ({"slope_center": float("nan")}, ValueError, "priors: slope_center is nan; it must be a finite number"),
-        ({"tau_center": 1.0}, ValueError, "priors: tau_center is 1; it must lie between -1 and 1"),
-        ({"mean_scale": "2"}, TypeError, "priors: mean_scale must be a number, not a text"),
+    for wrong, message in (
+        ({"slope_spread": 0.0}, r"priors\.slope_spread: must be between 1e-100"),
+        ({"slope_center": float("nan")}, r"priors\.slope_center: must be between"),
+        ({"tau_center": 1.0}, r"priors\.tau_center: must be between -0.999 and 0.999"),
+        ({"mean_scale": "2"}, r"priors\.mean_scale: must be a number"),
     ):
-        with pytest.raises(kind, match=message):
+        with pytest.raises(ValueError, match=message):
             sample(log, priors=rcjax.bayes.Priors(**wrong))
 
 
@@ -68,8 +67,7 @@ def test_a_query_s_terms_are_those_that_are_written_down(log, drawn):
     got = np.asarray(drawn.log_likelihood())
     assert got.shape == (1, 200, 200)
     reference, site = drawn.reference, {name: np.asarray(value)[0, 7] for name, value in drawn.sites.items()}
-    fitted = Fitted(reference.calibrators, reference.marginals, reference.copulas)
-    known = jax.jit(gather)(fitted, log.logprob, log.correct, log.answered, log.answered)
+    known = jax.jit(gather)(reference, log.logprob, log.correct, log.answered, log.answered)
     z, side, answered = np.asarray(known.z), np.asarray(known.side), np.asarray(log.answered).T
     right = scipy.special.expit(site["intercept"][:, None] + site["slope"][:, None] * z)
     labels = np.log(np.where(np.asarray(log.correct).T, right, 1 - right))
@@ -84,7 +82,7 @@ def test_a_query_s_terms_are_those_that_are_written_down(log, drawn):
         first, second = (jax.tree.map(lambda leaf, m=m: leaf[m], known.placed) for m in (i, j))
         terms = log_likelihood(jax.tree.map(lambda leaf, p=p: leaf[p], copulas), first, second)
         expected += np.where(answered[i] & answered[j], terms, 0.0)
-    np.testing.assert_allclose(got[0, 7], expected, atol=1e-3)  # what interpolating between knots costs
+    np.testing.assert_allclose(got[0, 7], expected, rtol=1e-9)
 
 
 def test_arviz_leaves_one_out(drawn):
