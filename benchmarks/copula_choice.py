@@ -29,7 +29,6 @@ METHODS = {
     "Gaussian, likelihood": {"copula": "gaussian", "method": "likelihood"},
     "Independence": {"copula": "independence"},
     "each pair's best by AIC": {"copula": "auto"},
-    "each pair's best by cross-validation": {"copula": "auto", "criterion": "cv"},
 }
 
 

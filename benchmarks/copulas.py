@@ -40,7 +40,7 @@ from benchmarks.timing import timed
 from rcjax._core.compilation import compiled
 from rcjax.copulas import Copula
 from rcjax.copulas.families import FAMILIES
-from rcjax.model.copula_fitting import CopulaFit, fit_pairs
+from rcjax.model.copula_fitting import CopulaFit, fit_pair
 from rcjax.model.pair_likelihood import Ranks
 
 #: What a copula of ours and of each peer is, if the peer has it.
@@ -115,7 +115,7 @@ def fit_replicates(families, first: Ranks, second: Ranks, weights: jax.Array, ta
     """Fits with leading axes (replicates, pairs), for weights (replicates, pairs, n)."""
 
     def one(replicate):
-        return [fit_pairs(family, first, second, replicate, taus) for family in families]
+        return [jax.vmap(partial(fit_pair, family))(first, second, replicate, taus) for family in families]
 
     return jax.lax.map(one, weights, batch_size=CHUNK)
 

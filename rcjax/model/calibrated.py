@@ -182,7 +182,7 @@ class Fitted:
 
     @property
     def options(self) -> dict[str, Any]:
-        """How it was fitted: `copula`, and `method` or `criterion`; empty if that was not recorded."""
+        """How it was fitted: `copula` and `method`; empty if that was not recorded."""
         return dict(self.details.fit or {})
 
     @property

@@ -136,7 +136,7 @@ class CascadeModel(Fitted):
     @property
     def copula_table(self) -> list[dict[str, Any]] | None:
         """Every family on every pair, where `fit` chose among several: `pair`, `family`, `parameters`,
-        `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `cv_score`, `status`, `chosen`.
+        `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `status`, `chosen`.
         """
         return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
 

@@ -94,23 +94,6 @@ def fit_pair(
     return dataclasses.replace(climbed, standard_errors=errors, log_likelihood=climbed.log_likelihood * total)
 
 
-def fit_pairs(family: type[Copula], first: Ranks, second: Ranks, weights: jax.Array, tau: jax.Array) -> CopulaFit:
-    """`fit_pair` of a family to every pair and replicate: to be jitted, the family static.
-
-    The fit has leading axes (pairs,) or (replicates, pairs).
-
-    Args:
-        family: the family of copulas.
-        first, second: ranks, with leading axis pairs.
-        weights: (pairs, n) or (replicates, pairs, n).
-        tau: (pairs,) where the searches start, those of all replicates.
-    """
-    fit = jax.vmap(lambda *pair: fit_pair(family, *pair))
-    if weights.ndim == 2:
-        return fit(first, second, weights, tau)
-    return jax.vmap(lambda replicate: fit(first, second, replicate, tau))(weights)
-
-
 def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> CopulaFit:
     """Newton's ascent of objective(copula) from `start` in the free parameters; per unit of weight."""
     names, supports = family.free, [family.supports[name] for name in family.free]

@@ -20,11 +20,11 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Details, calibrate_log, check_overlap, pairs, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_pairs
+from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_pair
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
-from rcjax.model.pair_likelihood import Ranks, log_likelihood, pairs_by_likelihood, ranks
+from rcjax.model.pair_likelihood import Ranks, pairs_by_likelihood, ranks
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
@@ -80,16 +80,12 @@ def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
 
 Method = Literal["tau", "likelihood"]
 
-#: Of the family of a pair: Akaike's, or the likelihood of queries left out.
-Criterion = Literal["aic", "cv"]
-
 
 def fit(
     log: Log,
     *,
     copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
     method: Method = "tau",
-    criterion: Criterion = "aic",
     transform: Transform | Literal["auto"] = "auto",
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
@@ -100,15 +96,14 @@ def fit(
     Args:
         log: the log to learn from.
         copula: a family's name or class. With "auto", or several families, each pair takes the one that is best by
-            `criterion`, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
+            Akaike's criterion, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
         method: "tau" inverts Kendall's τ-b, as the paper does, but where few values hold many of a model's answers,
             which bias τ: such pairs are fitted by "likelihood", which is exact for point masses
             (`CascadeModel.pair_methods` tells which).
-        criterion: "aic" or "cv" (`rcjax.model.fitting`).
         transform: that of the raw confidence; "auto": by the log's task.
 
-    Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family, method or
-    criterion that does not exist.
+    Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family or
+    method that does not exist.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
@@ -118,8 +113,6 @@ def fit(
     check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
-    if criterion not in ("aic", "cv"):
-        raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")
     transform = log.task if transform == "auto" else transform
     fit_as = partial(
         *(fit_arrays, log.logprob, expected_log(log).correct, log.answered, transform), values=stated_in(log)
@@ -132,12 +125,10 @@ def fit(
     families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
     calibrators, marginals, starts = fit_as(Gaussian)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
-    joined, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families, criterion)
+    joined, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
     named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
-    settings = {"copula": [family.__name__ for family in families], "criterion": criterion}
-    return CascadeModel(
-        calibrators, marginals, joined, log.cost, log.models, Details.of_log(log, fit=settings, copulas=named)
-    )
+    details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, copulas=named)
+    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
@@ -177,7 +168,7 @@ def fit_arrays(
     taus = taus_of_log(confidence, answered)
     rows = marginals, confidence, answered, taus
     if not isinstance(family, Copula) and method == "likelihood":
-        return calibrators, marginals, _likeliest(*rows, family=family)
+        return calibrators, marginals, fit_family(*rows, family=family)[0].copula
     copulas, tied = from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
     return calibrators, marginals, _likeliest_where(tied, copulas, *rows) if tied.any() else copulas
 
@@ -215,19 +206,12 @@ def copulas_of(
     return _likeliest_where(pairs_by_likelihood(marginals), from_taus(family, taus), *rows)
 
 
-@partial(compiled, static_argnames="family")
-def _likeliest(
-    marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
-) -> Copula:
-    return fit_pairs(family, *pair_ranks(marginals, confidence, answered), taus).copula
-
-
 def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
-    """The copulas (P,), those of pairs that are `tied` (P,) by likelihood: `rows` are what `_likeliest` takes."""
+    """The copulas (P,), those of pairs that are `tied` (P,) by likelihood: `rows` are what `fit_family` takes."""
     if isinstance(copulas, OneOf):
         members = tuple(_likeliest_where(tied, member, *rows) for member in copulas.members)
         return dataclasses.replace(copulas, members=members)
-    likeliest = _likeliest(*rows, family=type(copulas))
+    likeliest = fit_family(*rows, family=type(copulas))[0].copula
     return jax.tree.map(lambda exact, inverted: jnp.where(tied, exact, inverted), likeliest, copulas)
 
 
@@ -243,21 +227,17 @@ def _invert(taus: jax.Array, family: type[Copula]) -> Any:
     return jax.vmap(family.from_tau)(taus)
 
 
-_FOLDS = 5
-
-
 def select_copulas(
     marginals: Marginal,
     confidence: jax.Array,
     answered: jax.Array,
     taus: jax.Array,
     families: Sequence[type[Copula]] = FAMILIES,
-    criterion: Criterion = "aic",
 ) -> tuple[Copula, list[dict[str, Any]]]:
     """(the copulas of all pairs, each of its best family; the table of all pairs and families).
 
-    Every family is fitted to every pair by maximum likelihood, in one jitted call each. Independence always competes; a
-    family whose fit failed does not.
+    Every family is fitted to every pair by maximum likelihood, in one jitted call each; that with the least
+    −2 log L + 2 × parameters is the best. Independence always competes; a family whose fit failed does not.
 
     Args:
         marginals: (k,) the fitted marginals.
@@ -265,22 +245,19 @@ def select_copulas(
         answered: (n, k) whether there is an answer.
         taus: (P,) Kendall's τ, where the searches start.
         families: those that compete.
-        criterion: "aic": least −2 log L + 2 × parameters. "cv": greatest mean log-likelihood on the queries left out,
-            over five folds; the margins stay those of the whole log.
     """
     families = tuple(dict.fromkeys((Independence, *families)))
     slowest_first = sorted(families, key=count_parameters, reverse=True)
-    fit_family = partial(_fit_and_score, marginals, confidence, answered, taus)
-    fitted = side_by_side(fit_family, slowest_first, n=confidence.shape[0], alike=False)
+    fit_to_all = partial(fit_family, marginals, confidence, answered, taus)
+    fitted = side_by_side(fit_to_all, slowest_first, n=confidence.shape[0], alike=False)
     host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # to be looked at one by one
-    by_pair = [
-        _rows({f: host[f] for f in families}, p, pair, criterion) for p, pair in enumerate(pairs(len(answered[0])))
-    ]
-    best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in by_pair]
+    fits = {family: host[family] for family in families}
+    table = [_rows(fits, number, pair) for number, pair in enumerate(pairs(len(answered[0])))]
+    best = [next(place for place, row in enumerate(rows) if row["chosen"]) for rows in table]
     used = sorted(set(best))
-    members = jax.device_put(tuple(host[families[f]][0].copula for f in used))
-    index = jax.device_put(np.array([used.index(f) for f in best]))
-    return (members[0] if len(members) == 1 else OneOf(index, members)), [row for rows in by_pair for row in rows]
+    members = jax.device_put(tuple(host[families[place]][0].copula for place in used))
+    index = jax.device_put(np.array([used.index(place) for place in best]))
+    return (members[0] if len(members) == 1 else OneOf(index, members)), [row for rows in table for row in rows]
 
 
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
@@ -298,34 +275,22 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 
 
 @partial(compiled, static_argnames="family")
-def _fit_and_score(
+def fit_family(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
-) -> tuple[CopulaFit, jax.Array, jax.Array]:
-    """The fits of a family to all pairs, their τ and their cross-validated scores, each (P,)."""
-    first, second, weights = pair_ranks(marginals, confidence, answered)
-    # A fixed shuffle, so that the order of a log plays no part.
-    fold = np.random.default_rng(0).permutation(confidence.shape[0]) % _FOLDS
-    held = jnp.asarray(fold == np.arange(_FOLDS)[:, None], weights.dtype)[:, None]
-    fits = fit_pairs(family, first, second, jnp.concatenate([weights[None], weights * (1 - held)]), taus)
-    whole, without = part(fits, 0), part(fits, slice(1, None))
-    terms = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(without.copula, first, second)
-    left_out = weights * held
-    score = jnp.where(left_out > 0, terms, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
-    return whole, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(whole.copula), score
+) -> tuple[CopulaFit, jax.Array]:
+    """(P,) the likeliest members of a family for all pairs, and their τ; arguments as of `select_copulas`."""
+    fits = jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
+    return fits, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(fits.copula)
 
 
 def _rows(
-    fitted: dict[type[Copula], tuple[CopulaFit, np.ndarray, np.ndarray]],
-    number: int,
-    pair: tuple[int, int],
-    criterion: Criterion,
+    fitted: dict[type[Copula], tuple[CopulaFit, np.ndarray]], number: int, pair: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """The rows of the pair of this number, one for each family, from the fits, τ and scores of all pairs."""
+    """The rows of the pair of this number, one for each family, from the fits and τ of all pairs."""
     rows = []
-    for family, (fits, taus, scores) in fitted.items():
+    for family, (fits, taus) in fitted.items():
         fit, names = part(fits, number), (*family.free, *family.grids)
-        failed = fit.status == FitStatus.FAILED
-        value = None if failed else float(fit.log_likelihood)
+        value = None if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
         rows.append(
             {
                 "pair": pair,
@@ -335,13 +300,11 @@ def _rows(
                 "tau": float(taus[number]),
                 "log_likelihood": value,
                 "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
-                "cv_score": None if failed else plain(scores[number]),
                 "status": FitStatus(int(fit.status)).message,
             }
         )
     aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
-    loss = aic if criterion == "aic" else [np.inf if row["cv_score"] is None else -row["cv_score"] for row in rows]
-    best = int(np.argmin(loss))
+    best = int(np.argmin(aic))
     return [
         row | {"delta_aic": plain(own - min(aic)), "chosen": place == best}
         for place, (row, own) in enumerate(zip(rows, aic, strict=True))

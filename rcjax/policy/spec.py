@@ -230,7 +230,6 @@ class Spec:
         chain: How the model takes confidences along a cascade to depend on each other.
         copula: How the confidences of two models depend on each other, as `fit` takes it, for a search by the model.
         method: How copulas are fitted, as `fit` takes it.
-        criterion: What chooses among several families, as `fit` takes it.
         transform: Of raw confidences.
         abstain_price: Let the last model refuse to answer, where a refusal costs you this share of an error.
         confidence: Guarantee `max_error` with this probability, by a test on queries that the tuning does not see.
@@ -263,7 +262,6 @@ class Spec:
     chain: Literal["exact", "paper"] = "exact"
     copula: Annotated[Any, _families] | None = None
     method: Literal["tau", "likelihood"] | None = None
-    criterion: Literal["aic", "cv"] | None = None
     transform: Transform | Literal["auto"] = "auto"
     abstain_price: Amount | None = _offered(SEARCH, _SHARE)
     confidence: Annotated[float, Between(1e-9, 1 - 1e-9)] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
@@ -305,7 +303,7 @@ class Spec:
     @property
     def fit(self) -> dict[str, Any]:
         """Options of `rcjax.fit`, for a search by the model."""
-        options = {name: getattr(self, name) for name in ("copula", "method", "criterion")}
+        options = {"copula": self.copula, "method": self.method}
         return {name: value for name, value in options.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -366,8 +364,8 @@ class Spec:
 
 
 def read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, `method`, `criterion`."""
+    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, and `method`."""
     options = read(Object, value, where)
     for name in options:
-        choice(name, where, ("copula", "method", "criterion"))
+        choice(name, where, ("copula", "method"))
     return Spec.from_json(options, where).fit

@@ -163,7 +163,7 @@ def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
     [
         {"copula": "Frank", "method": "likelihood"},
         {"copula": "FGM", "method": "tau"},
-        {"copula": ["Frank", "Gumbel"], "criterion": "cv"},
+        {"copula": ["Frank", "Gumbel"]},
     ],
 )
 def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
