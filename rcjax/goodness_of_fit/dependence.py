@@ -21,8 +21,8 @@ from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula, OneOf
-from rcjax.goodness_of_fit.bootstrap import bootstrap_size, p_value
-from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
+from rcjax.goodness_of_fit.bootstrap import p_value
+from rcjax.goodness_of_fit.copula_fit import copula_test
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -223,8 +223,6 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
     replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
     families = _families(model.copulas, len(chosen))
     taus = np.asarray(taus_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool))))
-    present = np.ones(confidence.shape[1], bool)
-    size = bootstrap_size(len(present))
     atoms = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
@@ -233,8 +231,7 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
         x, y = confidence[left], confidence[right]
         stated = None if atoms is None else (atoms[left], atoms[right])
         test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[indices], stated)
-        filled = fill_up(x, y, axis=1, size=size) + fill_up(present, size=size)
-        paper, tau = map(np.asarray, _paper_statistics(test.copula, *filled, taus[indices], key, family=family))
+        tau = np.asarray(_taus(test.copula))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (index, fitted) in enumerate(
             zip(indices, table_rows(dataclasses.replace(test, copula=None)), strict=True)
@@ -245,7 +242,6 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
                 "parameters": {name: float(value[row]) for name, value in parameters.items()},
                 "tau": float(tau[row]),
                 **fitted,
-                "paper_statistic": float(paper[row]),
             }
     return rows
 
@@ -256,19 +252,6 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
     return [type(copulas)] * count
 
 
-@partial(compiled, static_argnames="family", runs="once")
-def _paper_statistics(
-    fitted: Copula,
-    x: jax.Array,
-    y: jax.Array,
-    present: jax.Array,
-    taus: jax.Array,
-    key: jax.Array,
-    family: type[Copula],
-) -> tuple[jax.Array, jax.Array]:
-    """The paper's statistic of each pair, and Kendall's τ of its copula."""
-
-    def one(x: jax.Array, y: jax.Array, tau: jax.Array, key: jax.Array) -> jax.Array:
-        return paper_statistic(family.from_tau(tau), x, y, key, present)
-
-    return jax.vmap(one)(x, y, taus, jax.random.split(key, x.shape[0])), jax.vmap(lambda copula: copula.tau())(fitted)
+@partial(compiled, runs="once")
+def _taus(copulas: Copula) -> jax.Array:
+    return jax.vmap(lambda copula: copula.tau())(copulas)

@@ -31,12 +31,9 @@ def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     return value
 
 
-_Few = _few
-
-
 @dataclasses.dataclass(frozen=True)
 class _Stated(Record):
-    logprob: tuple[Annotated[tuple[Annotated[float, Between(high=0.0)] | None, ...], _Few], ...]  # None: of 0
+    logprob: tuple[Annotated[tuple[Annotated[float, Between(high=0.0)] | None, ...], _few], ...]  # None: of 0
     confidence: tuple[tuple[Share, ...], ...]
 
 
@@ -55,7 +52,7 @@ class CalibratorFile(Record):
 
 @dataclasses.dataclass(frozen=True)
 class _Atoms(Record):
-    value: tuple[Annotated[tuple[Share, ...], _Few], ...]
+    value: tuple[Annotated[tuple[Share, ...], _few], ...]
     mass: tuple[tuple[Share, ...], ...]
 
 

@@ -15,7 +15,7 @@ from posterior_samples import keep, three, unlike
 from stated_samples import stated_log
 
 import rcjax
-from rcjax.bayes import posterior, sample_posterior
+from rcjax.bayes import sample_posterior
 from rcjax.bayes.hierarchy import gather, hierarchical_model, starting_point
 from rcjax.model.calibrated import pairs
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
@@ -165,26 +165,11 @@ def test_answers_that_are_missing_say_nothing():
     jax.tree.map(np.testing.assert_array_equal, one.sites, two.sites)
 
 
-def test_two_queries_leave_the_prior():
-    drawn = sample(three(2))
-    assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas))
-
-
 @pytest.mark.thorough
 def test_a_seed_is_a_posterior(log, drawn):
     again, other = (sample(log, seed=seed) for seed in (0, 1))
     jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
-
-
-@pytest.mark.thorough
-def test_a_posterior_is_a_pytree(drawn):
-    leaves, structure = jax.tree.flatten(drawn)
-    again = jax.tree.unflatten(structure, leaves)
-    assert again.models == drawn.models == drawn.reference.models
-    assert again.draws == 200
-    assert {leaf.shape[0] for leaf in jax.tree.leaves(drawn.model)} == {200}
-    assert drawn.r_hat is drawn.effective_samples is drawn.divergences is None
 
 
 def test_what_cannot_be_is_refused(log):
@@ -220,17 +205,6 @@ def test_arviz_names_models_and_pairs(drawn):
     assert found["model"].values.tolist() == list(drawn.models)
     np.testing.assert_allclose(found["tau"].values[0], drawn.model.copulas.tau())
     np.testing.assert_allclose(found["masses"].sum("place"), 1.0)
-
-
-@pytest.mark.thorough
-def test_laplace_is_at_the_mode(drawn, evidence):
-    found, start = evidence
-    mode, scale = posterior._approximate(found, start)
-    energy, flat, _ = posterior._potential(found, start)
-    assert float(energy(mode)) < float(energy(flat))
-    slope, hessian = jax.jit(jax.grad(energy))(mode), jax.jit(jax.hessian(energy))(mode)
-    assert float(jnp.abs(slope @ scale).max()) < 1e-3
-    np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
 
 
 @pytest.mark.thorough

@@ -46,8 +46,3 @@ def test_what_is_sure_needs_few_replicates_and_what_is_rare_all_of_them():
     (p,), (drawn,), batches = p_of(jnp.array([0.99]), sample, 50)
     assert (drawn, batches) == (1000, 20)
     assert p == pytest.approx(0.01, abs=0.01)
-
-
-def test_a_statistic_that_is_not_finite_has_no_p_value():
-    (p,), _, _ = p_of(jnp.array([jnp.nan]), jnp.ones((30, 1)), 10)
-    assert np.isnan(p)

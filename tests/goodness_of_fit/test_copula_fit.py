@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rcjax
+from benchmarks.paper.statistic import paper_statistic
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Clayton, Copula, Gumbel
 from rcjax.goodness_of_fit.bootstrap import p_value
@@ -16,7 +17,6 @@ from rcjax.goodness_of_fit.copula_fit import (
     copula_test,
     empirical_copula,
     kendall_distribution,
-    paper_statistic,
     statistics,
 )
 from rcjax.model.calibrated import pairs

@@ -192,6 +192,7 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
     for one, other in zip(leaves, jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(again.calibrate(log.logprob), model.calibrate(log.logprob))
+    assert (again.provenance, again.options) == (model.provenance, model.options)
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "{}", {"schema_version": 99}, {"copula": "x"}, {"marginals": {}}])

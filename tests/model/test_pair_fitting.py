@@ -66,16 +66,6 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
     assert float(slope.sum()) == pytest.approx(0.0, abs=1e-9)  # twice all of them is the same sample
 
 
-@pytest.mark.thorough
-def test_single_precision(sample):
-    wide = [float(rcjax.model.fit_copula(*sample, "frank", method=method).theta) for method in ("tau", "likelihood")]
-    with jax.enable_x64(False):
-        narrow = jnp.asarray(sample, jnp.float32)
-        got = [rcjax.model.fit_copula(*narrow, "frank", method=method).theta for method in ("tau", "likelihood")]
-    assert all(theta.dtype == jnp.float32 for theta in got)
-    np.testing.assert_allclose(np.array(got, float), wide, rtol=1e-3)
-
-
 @pytest.mark.parametrize("family", ["frank", pytest.param("clayton", marks=pytest.mark.thorough)])
 def test_a_rank_at_an_end_outweighs_no_others(family):
     drawn = rcjax.copulas.Clayton(4.0) if family == "clayton" else rcjax.copulas.Frank(8.0)

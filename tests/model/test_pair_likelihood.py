@@ -52,20 +52,6 @@ SIDES = (LOWEST, SMOOTH, HIGHEST)
 log_likelihood = jax.jit(pair_likelihood.log_likelihood)
 cdf = jax.jit(lambda copula, u, v: copula.cdf(u, v))
 
-#: The most places of a test: with all of them filled up to so many, each family's programme is compiled once.
-PLACES = 62 * 62
-
-
-def filled_log_likelihood(copula, first, second):
-    """`log_likelihood` of any number of places with sides."""
-    count = len(first.u)
-
-    def fill(ranks):
-        u, side = (np.pad(column, (0, PLACES - count), "edge") for column in (ranks.u, ranks.side))
-        return Ranks(u, ranks.lowest, ranks.highest, side)
-
-    return np.asarray(log_likelihood(copula, fill(first), fill(second)))[:count]
-
 
 @pytest.fixture(params=thorough(COPULAS, slow_to_compile), ids=lambda copula: type(copula).__name__)
 def copula(request):
@@ -94,28 +80,8 @@ def test_each_cell_is_a_volume_of_the_cdf(copula):
     c, d = np.array([cell("second", side, v, width) for side in second]).T
     volume = cdf(copula, b, d) - cdf(copula, a, d) - cdf(copula, b, c) + cdf(copula, a, c)
     size = np.where(first == SMOOTH, width, 1.0) * np.where(second == SMOOTH, width, 1.0)
-    ours = filled_log_likelihood(copula, placed(np.full(9, u), "first", first), placed(np.full(9, v), "second", second))
+    ours = log_likelihood(copula, placed(np.full(9, u), "first", first), placed(np.full(9, v), "second", second))
     np.testing.assert_allclose(np.exp(ours), volume / size, rtol=1e-6, atol=1e-7)
-
-
-def test_the_cells_add_up_to_one(copula):
-    nodes, weights = np.polynomial.legendre.leggauss(60)
-
-    def smooth(name):
-        low, high = MASSES[name][0], 1 - MASSES[name][1]
-        return low + (high - low) * (nodes + 1) / 2, weights * (high - low) / 2
-
-    (u, du), (v, dv) = smooth("first"), smooth("second")
-    # Both masses of a margin are observations of weight one, its smooth part is integrated.
-    u, du, side_u = np.append(u, [0, 0]), np.append(du, [1, 1]), np.append(np.zeros(60, int), [LOWEST, HIGHEST])
-    v, dv, side_v = np.append(v, [0, 0]), np.append(dv, [1, 1]), np.append(np.zeros(60, int), [LOWEST, HIGHEST])
-    place = np.array([(i, j) for i in range(62) for j in range(62)])
-    likelihoods = filled_log_likelihood(
-        copula,
-        placed(u[place[:, 0]], "first", side_u[place[:, 0]]),
-        placed(v[place[:, 1]], "second", side_v[place[:, 1]]),
-    )
-    np.testing.assert_allclose((np.exp(likelihoods) * du[place[:, 0]] * dv[place[:, 1]]).sum(), 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +95,7 @@ def test_the_sum_is_that_of_the_observations(copula):
     u, v = np.append(np.linspace(0.25, 0.65, 9), np.nan), np.append(np.linspace(0.55, 0.2, 9), np.nan)
     weights = np.array([1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 0.5, 1.0, 2.0, 0.0])
     first, second = placed(u, "first", side_u), placed(v, "second", side_v)
-    likelihoods = filled_log_likelihood(copula, first, second)[:9]
+    likelihoods = log_likelihood(copula, first, second)[:9]
     total = jax.jit(lambda copula: sum_of(copula, first, second, jnp.asarray(weights))(copula))
     np.testing.assert_allclose(total(copula), weights[:9] @ likelihoods, rtol=1e-12)
     slopes = jax.jacfwd(total)(copula)  # as fits take them

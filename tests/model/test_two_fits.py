@@ -33,11 +33,3 @@ def test_they_share_what_is_compiled(fits, compilations):
         figures = loss(fits[1])
     assert not compiled
     np.testing.assert_allclose(figures, fits[1].copulas.tau().sum() + fits[1].cost.sum())
-
-
-def test_a_model_tells_where_it_comes_from_after_a_file(fits, tmp_path):
-    for model in fits:
-        model.save(tmp_path / "model.json")
-        again = rcjax.model.load_model(tmp_path / "model.json")
-        assert again.provenance == model.provenance
-        assert again.options == model.options

@@ -1,7 +1,6 @@
 """Fits by weights: against fits of logs whose queries are drawn again, and their derivatives against differences."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,7 @@ from scipy import stats
 from tiers import thorough
 
 import rcjax
-from rcjax._core.batching import part
 from rcjax.logs.log import Log
-from rcjax.model.marginals import log_components
 from rcjax.model.weighted import WeightedRows, reweigh, rows_of, weighted_taus
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -43,17 +40,6 @@ def means(model):
     return m.lowest + (m.highest - m.lowest) * (m.proportion * m.a / (m.a + m.b)).sum(-1)
 
 
-def likelihood(model, log):
-    """Of the mixtures, summed over the models."""
-    confidence, total = np.asarray(model.calibrate(log)), 0.0
-    for marginal, column in zip(map(partial(part, model.marginals), range(2)), confidence.T, strict=True):
-        x = (column - marginal.lowest) / (marginal.highest - marginal.lowest)
-        x = x[(x > 1e-9) & (x < 1 - 1e-9)]  # a mass may be a rounding beside its end
-        parts = log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))
-        total += float(jax.nn.logsumexp(parts, axis=-1).mean())
-    return total
-
-
 def the_same_but_for_mixtures(model, other):
     for name in ("coefficients", "smallest", "largest"):
         np.testing.assert_allclose(getattr(model.calibrators, name), getattr(other.calibrators, name), rtol=1e-9)
@@ -61,15 +47,6 @@ def the_same_but_for_mixtures(model, other):
         np.testing.assert_allclose(getattr(model.marginals, name), getattr(other.marginals, name), rtol=1e-9)
     np.testing.assert_allclose(model.copulas.theta, other.copulas.theta, rtol=1e-9)
     np.testing.assert_allclose(model.cost, other.cost, rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_equal_weights_are_the_fit(log, model, weighed):
-    for weight in (1.0, 3.0):
-        same = weighed(model, rows_of(log), jnp.full(N, weight))
-        the_same_but_for_mixtures(same, model)
-        np.testing.assert_allclose(means(same), means(model), rtol=1e-4)
-        assert likelihood(same, log) >= likelihood(model, log) - 1e-9
 
 
 def test_whole_weights_are_queries_drawn_again(log, model, weighed):
