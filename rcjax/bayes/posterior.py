@@ -107,7 +107,7 @@ class Posterior:
         `arviz.compare` take, for posteriors of one log. Computed at each call, from D · n · (k + P) terms.
         """
         shape = np.shape(self.sites["intercept"])[:2]
-        draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in self.sites.items()}
+        draws = {name: value.reshape(self.draws, *value.shape[2:]) for name, value in self.sites.items()}
         terms = query_log_likelihood(self.model.copulas, self.evidence, draws)
         return terms.reshape(*shape, -1)
 
