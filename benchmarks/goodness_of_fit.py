@@ -19,12 +19,12 @@ import numpy as np
 
 import rcjax
 from benchmarks import record
-from benchmarks.paper.statistic import paper_statistic
+from benchmarks.paper.statistics import logistic_test, paper_statistic
 from benchmarks.timing import timed
 from rcjax._core.kendall import kendall_tau
 from rcjax.goodness_of_fit.bootstrap import p_value
 from rcjax.goodness_of_fit.copula_fit import copula_test, empirical_copula
-from rcjax.goodness_of_fit.dependence import conditional_test, logistic_test
+from rcjax.goodness_of_fit.dependence import conditional_test
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import calibration_test
 from rcjax.model.marginal_fitting import fit_marginal

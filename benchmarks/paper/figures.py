@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.methods import best_single_or_pair, change, grid_search, rational_tuning
 from benchmarks.paper.inputs import Source
+from benchmarks.paper.statistics import rank_correlations
 from rcjax import plots
-from rcjax.goodness_of_fit.dependence import rank_correlations
 from rcjax.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 

@@ -1,9 +1,7 @@
-"""How confidences depend on each other, as a diagnosis tells it: correlations, the paper's test, that of neighbouring
-models, and the goodness of fit of the copulas of all pairs, a row each.
+"""How confidences depend on each other, as a diagnosis tells it: neighbouring models, and the copulas of all pairs.
 
-The Markov property: given the confidence of the model asked just before, do earlier ones say anything more? Section 4.3
-of the paper, and its test; a test of the confidences themselves, which need no correctness; and the rank correlations
-of appendix F.
+The Markov property (section 4.3 of the paper): given the confidence of the model asked just before, do earlier ones say
+anything more? By a test of the confidences themselves, which needs no correctness.
 """
 
 import dataclasses
@@ -14,8 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy import special
-from numpy.typing import ArrayLike
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
@@ -28,80 +24,8 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import taus_of_log
 
-#: Observations under which a correlation is not shown.
-FEWEST = 50
-_NEWTON_STEPS = 30
 #: Queries with nearly the same confidence of the middle model.
 _STRATUM = 10
-
-
-def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: ArrayLike) -> np.ndarray:
-    """(3, k, k) Kendall's τ-b of the confidences of all pairs of models: all queries, both right, both wrong.
-
-    confidence, correct, answered (n, k), of the same models in the same order. NaN under 50 observations (appendix F of
-    the paper), 1 on the diagonal.
-    """
-    correct, answered = np.asarray(correct, bool), np.asarray(answered, bool)
-    k = answered.shape[1]
-    left, right = np.triu_indices(k, 1)
-    table = np.tile(np.eye(k), (3, 1, 1))
-    for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
-        count = (present[:, left] & present[:, right]).sum(0)
-        here[left, right] = here[right, left] = np.where(
-            count < FEWEST, np.nan, taus_of_log(*fill_up(confidence, present))
-        )
-    return table
-
-
-@jax.jit
-def logistic_test(confidence: jax.Array, correct: jax.Array, answered: jax.Array) -> jax.Array:
-    """The paper's test (table 3): (k, k) log10 p of the confidence of model i as a predictor of model j's correctness.
-
-    confidence, correct, answered (n, k), of the same models in the order in which they are asked. For each j and each
-    ancestor i < j − 1, a logistic regression of "j was right" on Φ_i and on Φ_{j−1}, its Markov predictor; p by Wald's
-    test. [j, i] is of the ancestor; [j, j − 1] is of the Markov predictor, its p averaged over the ancestors. NaN
-    elsewhere, and where a regression has no solution. A chain makes the Markov predictor significant, and the ancestors
-    not.
-    """
-    k = confidence.shape[1]
-    triples = [(i, j) for j in range(2, k) for i in range(j - 1)]
-    table = jnp.full((k, k), jnp.nan, confidence.dtype)
-    if not triples:
-        return table
-    i, j = np.array(triples).T
-    features = jnp.stack([confidence.T[i], confidence.T[j - 1]], axis=-1)
-    present = (answered[:, i] & answered[:, j] & answered[:, j - 1]).T
-    log_p = jax.vmap(_wald)(features, correct.T[j].astype(confidence.dtype), present.astype(confidence.dtype))
-    table = table.at[j, i].set(log_p[:, 0])
-    for model in range(2, k):
-        mean = special.logsumexp(log_p[j == model, 1] * np.log(10.0)) - np.log((j == model).sum())
-        table = table.at[model, model - 1].set(mean / np.log(10.0))
-    return table
-
-
-def _wald(features: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
-    """(p,) log10 of the two-sided p-values of the p features (n, p) in a logistic regression with an intercept."""
-    features = jnp.where(weight[:, None] > 0, features, 0.0)
-    total = jnp.maximum(weight.sum(), 1.0)
-    center = weight @ features / total
-    spread = jnp.sqrt(weight @ (features - center) ** 2 / total)
-    z = jnp.concatenate([jnp.ones_like(target)[:, None], divide(features - center, spread)], axis=1)
-
-    def information(beta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        fitted = special.expit(z @ beta)
-        return fitted, z.T @ (z * (weight * fitted * (1 - fitted))[:, None])
-
-    def step(_, beta: jax.Array) -> jax.Array:
-        fitted, matrix = information(beta)
-        return beta + jnp.linalg.solve(matrix, z.T @ (weight * (target - fitted)))
-
-    beta = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros(z.shape[1], z.dtype))
-    matrix = information(beta)[1]
-    score = beta / jnp.sqrt(jnp.diag(jnp.linalg.inv(matrix)))
-    # Where a line parts right from wrong, the coefficients run off and Wald's test says nothing.
-    parted = jnp.all((weight == 0) | ((2 * target - 1) * (z @ beta) > 0))
-    score = jnp.where(parted, jnp.nan, score)
-    return (np.log(2.0) + special.log_ndtr(-jnp.abs(score[1:]))) / np.log(10.0)
 
 
 @jax.tree_util.register_dataclass

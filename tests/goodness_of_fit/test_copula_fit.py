@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from benchmarks.paper.statistic import paper_statistic
+from benchmarks.paper.statistics import paper_statistic
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Clayton, Copula, Gumbel
 from rcjax.goodness_of_fit.bootstrap import p_value

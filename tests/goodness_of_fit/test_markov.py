@@ -11,7 +11,8 @@ from statsmodels.discrete.discrete_model import Logit
 from statsmodels.tools.tools import add_constant
 
 import rcjax
-from rcjax.goodness_of_fit.dependence import FEWEST, conditional_test, logistic_test, rank_correlations
+from benchmarks.paper.statistics import FEWEST, logistic_test, rank_correlations
+from rcjax.goodness_of_fit.dependence import conditional_test
 from rcjax.model.calibration import fit_calibrator
 
 pytestmark = pytest.mark.usefixtures("float64")
