@@ -96,7 +96,8 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
     verdict, bill = document["remarks"]
-    assert verdict == "use middle alone: no cascade is shown to be better"
+    ladder = "middle for some queries and middle → large for the others"
+    assert verdict == f"use {ladder}: no cascade is shown to be better"
     assert bill.startswith(
         "costs are the bills of these queries, and the error of single models is counted on them; that"
     )
