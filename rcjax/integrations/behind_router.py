@@ -192,26 +192,25 @@ class Desk:
             raise _misconfigured(f"{what}: give its litellm_params policy: FILE.json, one for a name")
         file, signal = mine.pop()
         source = name, str(file), signal
-        before, stamp = self._catalogs.get(source), None
-        try:
-            path = next((path for path in (folder / str(file) for folder in self._folders()) if path.is_file()), None)
-            if path is None:
-                where = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
-                raise ValueError(f"model: {PROVIDER}/{name}: there is no file {file} {where}: put it there")
-            stamp = path, file_signature(path)
-            if before is None or before[0] != stamp:
-                self._catalogs[source] = stamp, *self._read(name, path, signal)
+        path = next((path for path in (folder / str(file) for folder in self._folders()) if path.is_file()), None)
+        stamp, before = path and (path, file_signature(path)), self._catalogs.get(source)
+        if before is None or before[0] != stamp:
+            try:
+                settings, catalog = self._read(name, str(file), path, signal)
                 if before is not None:
-                    self._catalogs[source][2].go_on(before[2])
-        except (ValueError, OSError) as problem:
-            if before is None:
-                raise _misconfigured(str(problem)) from None
-            if before[0] != stamp:
+                    catalog.go_on(before[2])
+            except (ValueError, OSError) as problem:
+                if before is None:
+                    raise _misconfigured(str(problem)) from None
                 _LOGGER.warning(visible(f"{problem}: the policy before goes on"))
-            self._catalogs[source] = stamp, *before[1:]
+                _, settings, catalog = before
+            self._catalogs[source] = stamp, settings, catalog
         return self._catalogs[source][1:]
 
-    def _read(self, name: str, path: Path, signal: str | None) -> tuple[Settings, Catalog]:
+    def _read(self, name: str, file: str, path: Path | None, signal: str | None) -> tuple[Settings, Catalog]:
+        if path is None:
+            where = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
+            raise ValueError(f"model: {PROVIDER}/{name}: there is no file {file} {where}: put it there")
         policy, router = load_policy(path), self._router()
         for model in policy.models:
             entries = [str(one["litellm_params"].get("model")) for one in router.get_model_list(model_name=model) or []]

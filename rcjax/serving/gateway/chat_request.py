@@ -21,15 +21,6 @@ from starlette.datastructures import Headers
 
 from rcjax.serving.cascade import Result
 
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-}
-
 
 @dataclass(eq=False)
 class ApiError(Exception):
@@ -62,9 +53,9 @@ class ApiError(Exception):
         """The body of the answer.
 
         >>> ApiError(404, "no such model", "model_not_found", "model").to_json()["error"]["type"]
-        'not_found_error'
+        'invalid_request_error'
         """
-        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 

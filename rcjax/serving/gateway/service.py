@@ -272,13 +272,16 @@ def build_app(settings: Settings) -> Starlette:
     gateway = Gateway(settings)
     chat, responses = _Endpoint(gateway, Responder), _Endpoint(gateway, ResponsesResponder)
     routes = [
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/chat/completions", chat, methods=["POST"]),
-        Route("/v1/responses", responses, methods=["POST"]),
-        Route("/responses", responses, methods=["POST"]),
-        Route("/v1/models", partial(_models, gateway), methods=["GET"]),
-        Route("/models", partial(_models, gateway), methods=["GET"]),
-        Route("/v1/models/{name:path}", partial(_models, gateway), methods=["GET"]),
+        route
+        for base in ("/v1", "")  # as people write base URLs
+        for route in (
+            Route(f"{base}/chat/completions", chat, methods=["POST"]),
+            Route(f"{base}/responses", responses, methods=["POST"]),
+            Route(f"{base}/models", partial(_models, gateway), methods=["GET"]),
+            Route(f"{base}/models/{{name:path}}", partial(_models, gateway), methods=["GET"]),
+        )
+    ]
+    routes += [
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
         Route("/", partial(_page, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),

@@ -66,10 +66,9 @@ def test_neither_cookies_are_kept_nor_a_query_lost_nor_openai_s_own_headers_told
     assert not any(word in head for head in heads for word in ("s3cret", "cookie"))
 
 
-@pytest.mark.parametrize("value", ['"é"', '"one\\ntwo"', "3"])
-def test_a_header_that_cannot_be_sent_is_told_at_the_start(value):
-    tables = dict.fromkeys(MODELS, f'options = {{ extra_headers = {{ "X-Own" = {value} }} }}')
-    says = "model small.options.extra_headers: the header 'X-Own' cannot be sent"
+def test_a_header_that_cannot_be_sent_is_told_at_the_start():
+    tables = dict.fromkeys(MODELS, 'options = { extra_headers = { "X-Own" = "é" } }')
+    says = r"model small.options.extra_headers: the header 'X-Own' cannot be sent"
     with pytest.raises(ValueError, match=says), gateway(tables=tables):
         pass
 
