@@ -24,15 +24,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import (
-    between,
-    check_figure,
-    check_name,
-    describe_cascade,
-    figure,
-    percent,
-    threshold,
-)
+from rcjax._base.wording import between, check_figure, check_name, describe_cascade, figure, percent, threshold
 from rcjax._core.batching import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
 from rcjax.diagnostics.verdicts import AFFECTS, MODELLED
