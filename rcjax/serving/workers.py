@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -37,6 +38,8 @@ LONGEST = 2**16
 
 _TICK = 0.01  # seconds between two looks
 
+_MARK = "RCJAX_CHECK"  # in the environment of all that a check starts: its leader
+
 
 async def run_command(
     words: Sequence[str], written: bytes, seconds: float, *, silent: bool = True
@@ -52,17 +55,18 @@ async def run_command(
     One that prints more than LONGEST bytes is ended: it has a byte more, and the status 0. What it prints goes to a
     file, so that nobody waits for a child that still holds its output. Raises OSError and TimeoutError.
     """
+    mark = uuid.uuid4().hex
     with _scratch() as told, _scratch() as said:
         told.write(written)
         told.seek(0)
-        errors = subprocess.DEVNULL if silent else None
-        process = subprocess.Popen(words, stdin=told, stdout=said, stderr=errors, start_new_session=True)
+        errors, marked = subprocess.DEVNULL if silent else None, os.environ | {_MARK: mark}
+        process = subprocess.Popen(words, stdin=told, stdout=said, stderr=errors, start_new_session=True, env=marked)
         try:
             async with asyncio.timeout(seconds):
                 while process.poll() is None and os.fstat(said.fileno()).st_size <= LONGEST:
                     await asyncio.sleep(_TICK)
         finally:
-            end_session(process.pid)
+            end_session(process.pid, mark)
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
@@ -78,24 +82,30 @@ def _scratch() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def end_session(leader: int) -> None:
-    """End all processes of a session at once, by its leader: where /proc lists them, in groups of their own too."""
+def end_session(leader: int, mark: str = "") -> None:
+    """End all processes of a session at once, by its leader: where /proc lists them, in sessions of their own too.
+
+    Args:
+        leader: of the session.
+        mark: what its children have in their environment; by default the leader.
+    """
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     ended: set[int] = set()
-    while more := {*_members(leader)} - ended:  # `timeout` makes itself a group
+    while more := {*_members(leader, f"{_MARK}={mark or leader}".encode())} - ended:  # `timeout` makes itself a group
         for pid in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         ended |= more
 
 
-def _members(leader: int) -> Iterator[int]:
-    """The processes of a session."""
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        with suppress(ProcessLookupError, PermissionError):
-            if name.isdigit() and os.getsid(int(name)) == leader:
+def _members(leader: int, mark: bytes) -> Iterator[int]:
+    """The processes of a session, and those that have a mark in their environment."""
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+        with suppress(OSError):
+            marked = mark in Path("/proc", name, "environ").read_bytes().split(b"\0")
+            if marked or os.getsid(int(name)) == leader:
                 yield int(name)
 
 
@@ -226,6 +236,7 @@ def begin() -> None:
     """Take a session of its own and empty streams."""
     if hasattr(os, "setsid"):
         os.setsid()
+    os.environ[_MARK] = str(os.getpid())
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)

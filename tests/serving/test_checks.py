@@ -185,9 +185,13 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     sleeps = {"starts": "return 1", "starts_and_hangs": "time.sleep(600)", "starts_and_dies": "os.kill(os.getpid(), 9)"}
     with open(place / "of_a_test.py", "a") as file:
         for name, end in sleeps.items():
-            file.write(f"def {name}(call):\n    subprocess.Popen(['timeout', '99', 'sleep', '{nap}'])\n    {end}\n")
+            file.write(
+                f"def {name}(call):\n    subprocess.Popen(['setsid', 'timeout', '99', 'sleep', '{nap}'])\n    {end}\n"
+            )
     functions = [f"python:of_a_test:{name}" for name in sleeps]
-    (place / "limits").write_text(f"#!/bin/sh\ntimeout 99 sleep {nap} &\necho 1.0000000000001\n$1\n")
+    (place / "limits").write_text(
+        f"#!/bin/sh\nsetsid timeout 99 sleep {nap} &\ntimeout 99 sleep {nap} &\necho 1.0000000000001\n$1\n"
+    )
     (place / "limits").chmod(0o755)
     commands = ["forks ; touch broken", "check.py hangs", "limits", "limits wait"]
     names = [*(f"command:./{command}" for command in commands), *functions]
