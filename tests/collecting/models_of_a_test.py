@@ -63,12 +63,12 @@ class Models:
     """Behaves for a `Server`: answers, and what goes wrong, by lots that hang on the question and on how often it came.
 
     `usage` is True for the right tokens, else a pair, or None, that is told in their place. `asked` counts the answers
-    given, by (question, model); `charged` is what they cost.
+    given, by (question, model); `charged` is what they cost, `lost` at most what broken connections do.
     """
 
     def __init__(self, failures=0.0, delay=0.0, logprobs=True, usage=True):
         self.failures, self.delay, self.logprobs, self.usage = failures, delay, logprobs, usage
-        self.asked, self.charged, self.tries = Counter(), Decimal(0), Counter()
+        self.asked, self.charged, self.lost, self.tries = Counter(), Decimal(0), Decimal(0), Counter()
         self.changed = threading.Condition()
 
     def __call__(self, request, headers):
@@ -78,7 +78,9 @@ class Models:
         self.tries[key] += 1
         draw = lot("failure", prompt, name, self.tries[key])
         if draw < self.failures:
-            return self.wrong(draw / self.failures)
+            response = self.wrong(draw / self.failures)
+            self.lost += money(name, len(prompt.encode()), 0) * response.hang
+            return response
         with self.changed:
             self.asked[key] += 1
             self.changed.notify_all()

@@ -30,7 +30,7 @@ def test_every_model_answers_every_question_once(place):
     )
     assert {row["answer"] == row["reference"][0] for row in rows if row["correct"]} == {True}
     assert {row["subject"] for row in rows} == {"odd", "even"}
-    assert sum(Decimal(str(row["cost"])) for row in rows) == behave.charged
+    assert behave.charged <= sum(Decimal(str(row["cost"])) for row in rows) <= behave.charged + behave.lost
     log = rcjax.read_log(place / "answers.jsonl", task="choice")
     assert log.models == ("tiny", "small", "medium", "large")
     assert log.complete.all()

@@ -46,7 +46,7 @@ def test_every_sample_is_asked_once_paid_for_and_graded(place):
     assert result.exit_code == 0, result.stderr
     document, rows = json.loads(result.stdout), answers(place)
     assert keys(rows) == each(40, tiny=3, large=3)
-    assert sum(Decimal(str(row["cost"])) for row in rows) == behave.charged
+    assert behave.charged <= sum(Decimal(str(row["cost"])) for row in rows) <= behave.charged + behave.lost
     assert all(row["correct"] == (row["answer"] == row["reference"][0]) for row in rows)
     assert {row["answer"] for row in rows if row["query"] == "q3"} == {"A", "B"}
     assert [row["calls"] for row in document["estimate"]] == [120, 120]
