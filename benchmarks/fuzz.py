@@ -152,7 +152,7 @@ def events(content: bytes) -> None:
     async def read() -> None:
         usage, whole = Usage(), Assembly()
         try:
-            async for chunk in read_chunks(whole.watch(source())):
+            async for chunk in read_chunks(source()):
                 whole.add(chunk)
                 for asked in _ASKED:
                     choices = [sent_choice(asked, choice) for choice in chunk["choices"]]

@@ -146,7 +146,10 @@ def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _signal(name: str, where: str) -> str:
-    require_signal_name(name)
+    try:
+        require_signal_name(name)
+    except ValueError as problem:
+        raise ValueError(f"{where}: {problem}") from None
     return name
 
 

@@ -84,7 +84,7 @@ def test_a_check_that_differs_is_said_at_the_start(place):
 def test_what_cannot_be_run_ends_the_start_with_a_line():
     for signal, says in (
         ("python:no_such:f", "policy.json: python:no_such:f: cannot be run: there is no module no_such"),
-        ("regex:(", r"models.toml, model small: 'regex:\(': no regular expression"),
+        ("regex:(", r"models.toml, model small.signal: 'regex:\(': no regular expression"),
     ):
         with pytest.raises(ValueError, match=f"^{says}[^\n]*$"), gateway(None, behave, signal=signal):
             pass
