@@ -16,6 +16,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
+from rcjax._base.wording import visible
+
 T = TypeVar("T")
 
 SCHEMA_VERSION = 1  # of all files of ours
@@ -99,7 +101,7 @@ def require(condition: bool, where: str, what: str, value: object) -> None:
     """
     if not condition:
         problem = "it is missing or null" if value is None else f"it is {shown(value)}"
-        raise ValueError(f"{where}: {what}, but {problem}")
+        raise ValueError(visible(f"{where}: {what}, but {problem}"))  # names in files may hold anything
 
 
 @contextmanager
