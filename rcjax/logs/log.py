@@ -210,8 +210,7 @@ class Log(Cells):
         answers = np.asarray(self.answered).sum(axis=0)
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
-        timed = "" if self.seconds is None else f"; {self._tell_seconds()}"
-        text = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
+        text = f"{head}; {'every model answered every query' if self.complete.all() else full}."
         unread = self.without_confidence()
         text += f" {unread[:1].upper()}{unread[1:]}." if unread else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
@@ -232,16 +231,6 @@ class Log(Cells):
         return no_confidence(
             zip(self.models, unread.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
         )
-
-    def _tell_seconds(self) -> str:
-        """Which answers tell how long they took, as the end of a sentence."""
-        answered = np.asarray(self.answered)
-        missing = (answered & np.isnan(np.asarray(self.seconds))).sum(0)
-        if not missing.any():
-            return "every answer has its seconds"
-        total = int(answered.sum())
-        without = ", ".join(f"{name} {m:,}" for name, m in zip(self.models, missing.tolist(), strict=True) if m)
-        return f"{total - int(missing.sum()):,} of {count(total, 'answer')} have their seconds; without: {without}"
 
     def _all_seconds(self) -> np.ndarray:
         """(n, k) how long answers took, 0 where there is none. Raises `LogError` for the first that does not tell."""

@@ -222,18 +222,14 @@ def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tup
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
-    unknown = [name for name, number in labels.items() if not number]
-    if unknown and named:
-        what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
-        raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")
-    if unknown:
-        what = f"left out, as no answer of theirs has a label: {listed(unknown)}"
+    names = tuple(name for name, number in labels.items() if number or named)
+    if len(names) < len(labels):
+        what = f"left out, as no answer of theirs has a label: {listed(name for name in labels if name not in names)}"
         say(LeftOutWarning, f"{where}: {what}: label some ({TO_LABEL})")
-    names = tuple(name for name in labels if name not in unknown)
-    rare = [name for name in names if labels[name] < _FEWEST_LABELS]
-    if rare:
-        what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
-        raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
+    few = [name for name in names if labels[name] < _FEWEST_LABELS]
+    if few:
+        what = f"{count(labels[few[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
+        raise LogError(f"{where}, model {brief(few[0])}: {what}; {TO_LABEL}")
     if not named and len(names) < 2:
         what = f"only one model has labels, {listed(names)}: a cascade needs at least two"
         raise LogError(f"{where}: {what}: {TO_LABEL}")

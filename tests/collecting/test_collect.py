@@ -111,22 +111,6 @@ def test_a_rate_limit_is_obeyed(place):
     assert 1.0 <= times[1] - times[0] < 5.0
 
 
-def test_a_malformed_reply_is_a_failed_call(place):
-    def behave(request, headers):
-        return (
-            Response(b'{"choices": []}')
-            if request["messages"][0]["content"].startswith("Question 3?")
-            else Models()(request, {})
-        )
-
-    result, _ = collect(place, behave, "--signal", "choice", n=5, names=["tiny"])
-    assert result.exit_code == 0
-    (failed,) = [row for row in lines(place) if row["error"]]
-    assert failed["query"] == "q3"
-    assert failed["cost"] <= failed["at_most"] > 0
-    assert len(answers(place)) == 4
-
-
 def test_without_log_probabilities_the_signal_is_another_one(place):
     class Stating(Models):
         def answer(self, name, prompt, counts):

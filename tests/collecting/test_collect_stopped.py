@@ -93,11 +93,9 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(place):
     with served(behave) as (_, url):
         process = start(place, url, under=limited)
         _, told = process.communicate(timeout=120)
-        done = len({row["call"] for row in answers(place)})  # one that was graded has a line before and after
         assert process.returncode == 1
         assert "Traceback" not in told
         process = start(place, url)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 0, told
     assert len(answers(place)) == 800
-    assert done <= 800

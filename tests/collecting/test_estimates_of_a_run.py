@@ -52,37 +52,6 @@ def before(result):
     return document, sum(row["likely_cost"] for row in document["estimate"])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("seen", [3, 12])
-def test_a_few_answers_tell_what_the_others_cost(place, seen):
-    """They were not looked at before there were twenty, and an answer was taken to have 200 tokens."""
-    behave, rows = Long(), of_text(60)
-    how = ("--signal", "length", "--max-tokens", "4000", "--json")
-    first, _ = collect(place, behave, *how, rows=rows[:seen], names=("small", "large"))
-    spent = float(json.loads(first.stdout)["spent"])
-    second, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
-    document, likely = before(second)
-    came = float(document["spent"]) - spent
-    assert likely == pytest.approx(came, rel=0.35), (likely, came)
-    unseen, _ = collect(
-        place, behave, *how, "--dry-run", "--out", place / "new.jsonl", rows=rows, names=("small", "large")
-    )
-    assert before(unseen)[1] < 0.35 * came
-
-
-def test_twenty_answers_tell_what_a_run_costs_within_a_third(place):
-    behave, rows = Short(), of_text(80)
-    how = ("--signal", "length", "--json")
-    unseen, _ = collect(place, behave, *how, "--dry-run", rows=rows, names=("small", "large"))
-    collect(place, behave, *how, rows=rows[:20], names=("small", "large"))
-    spent = sum(row["at_most"] for row in lines(place))
-    result, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
-    document, likely = before(result)
-    came = float(document["spent"]) - spent
-    assert likely == pytest.approx(came, rel=1 / 3)
-    assert before(unseen)[1] > 3 * came
-
-
 @pytest.mark.parametrize("judge", [(), ("--grade", "judge:large")])
 def test_a_run_tells_from_twenty_answers_on_what_it_costs_within_a_third(judge, place, monkeypatch):
     monkeypatch.setattr(console, "EVERY", 0.002)

@@ -31,7 +31,6 @@ def test_milliseconds_are_seconds(tmp_path):
 def test_an_empty_cell_is_unknown(tmp_path, cell):
     log = read_log(write(tmp_path, *lines("seconds", cell)))
     assert np.isnan(np.asarray(log.seconds)).tolist() == [[False, False], [True, False]]
-    assert "3 of 4 answers have their seconds; without: a 1" in log.describe()
 
 
 def test_waiting_adds_to_what_answers_cost_and_is_taken_off_again():
