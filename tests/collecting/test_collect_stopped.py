@@ -44,8 +44,9 @@ def test_after_many_kills_the_log_is_the_same(kills, place):
     (place / "answers.jsonl").unlink()
     collect(place, Models(), "--signal", "choice", n=150, names=["tiny", "large"])
     whole = rcjax.read_log(place / "answers.jsonl", task="choice")
-    order = [killed.queries.index(query) for query in whole.queries]
-    assert killed.take(order).digest == whole.digest
+    same = killed.take([killed.queries.index(query) for query in whole.queries])
+    for name in ("logprob", "correct", "answer"):  # costs count what a broken connection may have cost, too
+        assert getattr(same, name).tolist() == getattr(whole, name).tolist()
 
 
 def test_an_interrupt_finishes_the_calls_under_way(place):
