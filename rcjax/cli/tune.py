@@ -200,8 +200,11 @@ def _show_policy(
             screen.hang("note", f"{fact.label}: {fact.why}")
     if period is not None:
         dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
-        alone = f"{dearest['model']} alone costs ${figure(queries * dearest['cost'])}"
-        screen.hang("money", f"a service keeps to {period} (UTC); {alone} for the same {figure(queries)} queries")
+        before, more = queries * dearest["cost"], expected["error"] - (1 - dearest["accuracy"])
+        saved = f"saves ${figure(before - queries * expected['cost'])} of ${figure(before)}"
+        points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {counted.noun}"
+        than = f"{saved} a {period.every}, at {points} than {dearest['model']} alone"
+        screen.hang("money", f"a service keeps to {period} (UTC) and {than}, for {figure(queries)} queries")
 
 
 @shown

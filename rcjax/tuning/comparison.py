@@ -196,7 +196,7 @@ def _at_budget(frontier: Frontier, comparison: Comparison, compares: bool, budge
     saved = comparison.saved.at((_row(compares, len(comparison.saved.mean)), comparison.at_budget(budget, costs)))
     less = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {_way(saved.mean)} {frontier.counted.noun}"
     rival = frontier.models[int(np.where(costs <= max(budget, costs.min()), comparison.alone, np.inf).argmin())]
-    return _beside(saved, f"{rival} alone, the best single model for the same money", less)
+    return _beside(saved, f"{rival} alone, the best single model that the budget pays for", less)
 
 
 def _at_error(frontier: Frontier, comparison: Comparison, compares: bool, limit: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.wording import choose_unit, percent
+from rcjax._base.wording import choose_unit, figure, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError, too_dear
@@ -21,6 +21,7 @@ from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.decisions import tell_need
+from rcjax.policy.following import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_spec
 from rcjax.policy.spec import Spec
@@ -217,7 +218,7 @@ def _search(
     """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where none keeps to a limit on seconds."""
     log = count_waiting(log, spec.second_cost)
     if spec.cascade is None and "budget" in spec.target:
-        _require_affordable(log, spec.target["budget"])
+        _require_affordable(log, spec.target["budget"], spec.period)
     log, held_out = by.hold_out(log, held_out, spec)
     with stage("fitting the model"):
         model = by.fit(log, spec)
@@ -243,13 +244,17 @@ def _search(
             raise
 
 
-def _require_affordable(log: Log, budget: float) -> None:
+def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
     """InfeasibleError for a budget that no model alone keeps to, by its mean price or its bill: before any fit."""
     cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
     if low > budget * (1 + 1e-9):
-        raise InfeasibleError(too_dear(budget, high))
+        message = too_dear(budget, high)
+        if period is not None:
+            enough = figure(high / budget * period.money * (1 + 5e-4), 4)
+            message += f": give at least ${enough} a {period.every}"
+        raise InfeasibleError(message)
 
 
 def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:

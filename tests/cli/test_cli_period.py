@@ -1,5 +1,6 @@
 """`rcjax tune` for money of a period, and for a position that is kept: what it writes, refuses, and `retune` keeps."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -41,7 +42,15 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
     result = run("tune", folder / "log.csv", "--task", "choice", *options)
     shown = " ".join(result.stdout.split())
     assert "Policy for your target (at most $70 a month)" in shown, result.stderr
-    assert "a service keeps to $70 a month (UTC); large alone costs $" in shown
+    saves = re.search(
+        r"keeps to \$70 a month \(UTC\) and saves \$([\d,.]+) of \$([\d,.]+) a month, at .* than large alone", shown
+    )
+    saved, before = (float(number.replace(",", "")) for number in saves.groups())
+    assert before - saved == pytest.approx(70, rel=0.02)
+    too_little = ("--budget", "$1/month", "--queries", "1e6/month", "--no-bands")
+    least = re.search(r"give at least \$(\S+) a month", run("tune", folder / "log.csv", *too_little).stderr)[1]
+    enough = run("tune", folder / "log.csv", "--budget", f"{least}/month", "--queries", "1e6/month", "--no-bands")
+    assert enough.exit_code == 0, enough.stderr
     follows, (told,) = at_traffic_of(folder / "fresh.csv", load_policy(out))  # no log of a service
     assert (follows.budget, told.endswith("32,854 queries a day that it was tuned for")) == (pytest.approx(7e-5), True)
     follows, (told,) = at_traffic_of(calls, load_policy(out))
