@@ -18,6 +18,8 @@ from benchmarks.gateway.load import Load
 from benchmarks.methods import Answers, Curve
 
 pytestmark = pytest.mark.usefixtures("float64")
+#: Libraries of the extra "bench" that a program imports.
+PEERS = {"benchmarks.copulas": ("pyvinecopulib",)}
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 
 
@@ -31,6 +33,8 @@ def data():
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
 def test_every_program_starts(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
+    for peer in PEERS.get(name, ()):
+        pytest.importorskip(peer, reason="pip install '.[bench]'")
     module = importlib.import_module(name)
     if hasattr(module, "main"):
         with pytest.raises(SystemExit) as stop:

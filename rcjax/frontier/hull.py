@@ -99,6 +99,11 @@ def rows_to_show(cost: ArrayLike, error: ArrayLike, most: int, refusing: bool = 
     The hull is of figures as they are printed, with three digits: of points that are printed alike, one is a corner.
     Where models may refuse, another point may be the best by that: then points are spread evenly.
 
+    Args:
+        cost, error: (L,) of the points.
+        most: rows of the table, at most.
+        refusing: whether models may refuse.
+
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
     """

@@ -278,7 +278,12 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 def fit_family(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
 ) -> tuple[CopulaFit, jax.Array]:
-    """(P,) the likeliest members of a family for all pairs, and their τ; arguments as of `select_copulas`."""
+    """(P,) the likeliest members of a family for all pairs, and their τ.
+
+    Args:
+        marginals, confidence, answered, taus: as of `select_copulas`.
+        family: the copulas among which the likeliest is sought.
+    """
     fits = jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
     return fits, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(fits.copula)
 

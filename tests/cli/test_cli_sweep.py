@@ -42,19 +42,18 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "status", "message"),
+    ("content", "message"),
     [
-        ('logs = ["none.csv"]', (), 1, "none.csv is missing"),
-        ('logs = ["log0.csv"]\nlam = 1', (), 1, "lam: must be between 2 and"),
-        ('logs = ["log0.csv"]\nlambda = 1', (), 1, "lambda is no setting of a sweep"),
-        ('logs = ["log0.csv"]', ("--ray", "auto", "--cpu-devices", 2), 2, "leave --cpu-devices out"),
+        ('logs = ["none.csv"]', "none.csv is missing"),
+        ('logs = ["log0.csv"]\nlam = 1', "lam: must be between 2 and"),
+        ('logs = ["log0.csv"]\nlambda = 1', "lambda is no setting of a sweep"),
     ],
 )
-def test_what_cannot_be_swept_is_one_line(folder, content, options, status, message):
+def test_what_cannot_be_swept_is_one_line(folder, content, message):
     (folder / "wrong.toml").write_text(content)
-    result = run("sweep", folder / "wrong.toml", *options)
-    assert result.exit_code == status
-    assert message in " ".join(result.stderr.split()).replace(" │ │ ", " ")
+    result = run("sweep", folder / "wrong.toml")
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
     assert not (folder / "wrong").exists()
 
