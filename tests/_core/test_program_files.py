@@ -189,13 +189,12 @@ def test_a_programme_of_linear_algebra_runs_where_nothing_is_compiled(tmp_path):
 import pathlib, sys
 import jax, numpy as np
 from rcjax._core import compilation
-from rcjax.goodness_of_fit.dependence import _dependence_tests
+from rcjax.model.label_outcomes import _fit
 assert compilation.keep_programs(pathlib.Path(sys.argv[1]))
 rng = np.random.default_rng(0)
-key = np.asarray([0, 0], np.uint32)
-there = np.ones((40, 3), bool)
-rows = rng.random((40, 3), np.float32), rng.random((40, 3)) < 0.5, there, there
-print(np.asarray(_dependence_tests(*rows, jax.random.wrap_key_data(key), replicates=5)[0]).tolist())
+rows, right = rng.random((40, 3), np.float32), np.arange(40) % 2
+weight, zeros = np.ones((1, 40), np.float32), np.zeros(2, np.float32)
+print(np.asarray(_fit(rows, np.arange(40) % 2, right.astype(np.float32), weight, zeros)).tolist())
 """
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
