@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.stats
 from judged_logs import MODELS, judged_log
 
 import rcjax
@@ -22,6 +23,12 @@ def frontier():
 
 def ends(frontier, log):
     return error_interval(rcjax.replay(frontier, log), log)
+
+
+def test_wilsons_interval_is_scipys():
+    for k, n, level in ((0, 7, 0.9), (3, 12, 0.9), (41, 60, 0.95), (60, 60, 0.8)):
+        expected = scipy.stats.binomtest(k, n).proportion_ci(level, "wilson")
+        np.testing.assert_allclose(wilson_interval(k / n, n, level), expected, atol=1e-12)
 
 
 @pytest.mark.thorough

@@ -23,6 +23,7 @@ from rcjax.signals import (
     verification_logprob,
     vote_share,
 )
+from rcjax.signals.final_answer import LONGEST, final_answer
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of {answer}?"}]
 
@@ -258,6 +259,12 @@ def test_the_second_question_comes_after_the_answer():
 
 
 # Mean log-probability
+
+
+def test_of_a_long_reply_beginning_and_end_are_read():
+    half = LONGEST // 2
+    text = "a" * half + "b" * LONGEST + "c" * half
+    assert final_answer(text) == f"{'a' * half}\n\n{'c' * half}"
 
 
 def test_mean_logprob():
