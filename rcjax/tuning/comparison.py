@@ -237,7 +237,7 @@ def _beside(gain: Gain, rival: str, less: str) -> str:
     """The gain on a rival as evidence for a choice that stands."""
     if abs(gain.mean) > 2 * gain.se:
         return f": {less} than {rival}, on queries left out"
-    return f", as good as {rival} as far as queries left out tell: {less}"
+    return f", as good as {rival}, as far as queries left out tell: {less}"
 
 
 def _way(saved: Any) -> str:

@@ -62,7 +62,7 @@ def say(frontier, kind, target, **figures):
 SENTENCES = [
     ("single", {"budget": 10.0}, {}, "use middle alone: no cascade is shown to be better"),
     ("pair", {"max_error": 0.1}, {"saved": -0.01, "saved_se": 0.009},
-     "use small → large, as good as large alone (of the least error) as far as queries left out tell: "
+     "use small → large, as good as large alone (of the least error), as far as queries left out tell: "
      "$1.00 ± 0.90 per million queries (1 %) more"),
     ("pair", {"max_error": 0.05}, {},
      "use small → large: no single model keeps to this limit: large errs on 8.0 %, at $177 per million queries"),
