@@ -62,6 +62,7 @@ def evaluate(
         beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
         document = replay_on(tuned, data) | {"predicted": _predicted(tuned), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
+    document["single_models"] = _single_models(data)
     notes += [] if beside is None else [f"on these queries it {beside.describe()}"]
     if shared:
         which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
@@ -75,6 +76,18 @@ def evaluate(
         document["search"] = tuned.search
     show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
     conclude(document, show, as_json=json_)
+
+
+def _single_models(log: Log) -> dict[str, dict[str, float]]:
+    """The error and cost of each model alone, on the queries that it answered; empty where some lack labels."""
+    import numpy as np
+
+    if log.hand is not None:
+        return {}
+    answered, right = np.asarray(log.answered), np.asarray(log.correct, float)
+    error = 1 - np.where(answered, right, 0.0).sum(0) / answered.sum(0)
+    figures = zip(log.models, error.tolist(), np.asarray(log.cost, float).tolist(), strict=True)
+    return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
 def _predicted(tuned: AnyPolicy | Frontier) -> dict[str, Any]:
@@ -136,6 +149,7 @@ def _show_replay(
 ) -> None:
     """Print what a policy, or those points of a frontier, did with the queries of a log, beside the promise."""
     screen, money = Screen(), choose_unit(document["cost"] if rungs else [document["spent"]])
+    single = document["single_models"]
     screen.print(heading, style="bold")
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
@@ -150,6 +164,8 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
+    alone = [f"{name} {percent(one['error'])} at ${money.show(one['cost'])}" for name, one in single.items()]
+    screen.hang("alone", *(["; ".join(alone)] if alone and not rungs else []))
     screen.hang("note", *notes)
     screen.next_step(*then)
 
@@ -266,8 +282,6 @@ def demo(
         seed: Another seed samples other queries.
     """
     start_jax()
-    import numpy as np
-
     import rcjax
 
     steps = staged(3)
@@ -278,12 +292,9 @@ def demo(
     assert tuned.policy is not None
     with steps("following the budget over fresh queries"):
         replayed = replay_on(tuned.policy, fresh)
-    wrong = 1 - np.asarray(fresh.correct).mean(axis=0)
-    figures = zip(log.models, wrong.tolist(), np.asarray(fresh.cost).tolist(), strict=True)
-    single = {name: {"error": error, "cost": cost} for name, error, cost in figures}
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "observed": replayed}
-    document |= {"single_models": single, "queries_a_month": _QUERIES_A_MONTH}
+    document |= {"single_models": _single_models(fresh), "queries_a_month": _QUERIES_A_MONTH}
     alone = {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}
     conclude(document, partial(_show_demo, document, alone), as_json=json_)
 

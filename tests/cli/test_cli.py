@@ -1,5 +1,6 @@
 """The command line: exit codes, one JSON document, files, messages."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -140,6 +141,12 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     assert "the very log" not in shown
     low, high = seen["error_interval"]
     assert low < seen["error"] < high
+    rows = list(csv.DictReader((folder / "test.csv").open()))
+    right = {name: [float(row["correct"]) for row in rows if row["model"] == name] for name in seen["single_models"]}
+    assert {"small", "large"} <= {*right}
+    for name, one in seen["single_models"].items():
+        assert one["error"] == pytest.approx(1 - sum(right[name]) / len(right[name]))
+    assert f"alone small {100 * seen['single_models']['small']['error']:.1f} % at $" in " ".join(shown.split())
     own = succeed("evaluate", policy, folder / "train.csv")  # the policy asks fewer models than it was chosen from
     assert "this is the very log that it was tuned on" in " ".join(own.split())
     assert seen["tuned_on_this_log"] is False
