@@ -35,7 +35,7 @@ def evaluate(
     log: LogFile,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or a frontier: the error and cost seen, beside those predicted.
+    """Answer the queries of a log by a policy or a frontier: error and cost beside the predicted, and each model alone.
 
     For a policy that follows its bill also what following it does with these queries, in their order. Use
     queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
