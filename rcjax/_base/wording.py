@@ -135,7 +135,10 @@ _CHECKS: Mapping[str, tuple[str, str]] = {
     "certain answers": ("confidence 1", "share of answers with confidence 1, which no threshold can part"),
     "marginal": ("fit of one model", "distance of its confidences from the curve fitted to them"),
     "copula": ("fit of two models", "how far off it is in how their confidences go together, in probability"),
-    "Markov property": ("fit of three", "what the first still tells of the third once the second is known; 0: nothing"),
+    "Markov property": (
+        "fit of three",
+        "how far the first still predicts the third when the second is known; 0: not at all",
+    ),
     "predicted error": ("{noun} off promise", "difference to the promise on queries that were not tuned on"),
     "predicted cost": ("cost off promise", "difference to the promise on queries that were not tuned on"),
     "Brier score": ("squared error", "of the confidence against what came, less what it promises"),

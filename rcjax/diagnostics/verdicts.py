@@ -217,7 +217,7 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         first, middle, last = row["models"]
         advice = (
-            f"{first} still tells of {last} once {middle} is known (rank correlation {row['tau']:+.2f}, where the fit "
+            f"{first} still predicts {last} when {middle} is known (rank correlation {row['tau']:+.2f}, where the fit "
             "takes 0): what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
         )
         yield _check("Markov property", f"{first} | {middle} | {last}", abs(row["tau"]), advice, p_value=row["p_value"])
