@@ -79,14 +79,10 @@ def evaluate(
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
-    """The error and cost of each model alone, on the queries that it answered; empty where some lack labels."""
-    import numpy as np
+    """The error and cost of each model alone, on the queries that it answered."""
+    from rcjax.tuning.contest import errors_alone
 
-    if log.hand is not None:
-        return {}
-    answered, right = np.asarray(log.answered), np.asarray(log.correct, float)
-    error = 1 - np.where(answered, right, 0.0).sum(0) / answered.sum(0)
-    figures = zip(log.models, error.tolist(), np.asarray(log.cost, float).tolist(), strict=True)
+    figures = zip(log.models, errors_alone(log).tolist(), log.cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
@@ -149,7 +145,6 @@ def _show_replay(
 ) -> None:
     """Print what a policy, or those points of a frontier, did with the queries of a log, beside the promise."""
     screen, money = Screen(), choose_unit(document["cost"] if rungs else [document["spent"]])
-    single = document["single_models"]
     screen.print(heading, style="bold")
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
@@ -164,8 +159,11 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
-    alone = [f"{name} {percent(one['error'])} at ${money.show(one['cost'])}" for name, one in single.items()]
-    screen.hang("alone", *(["; ".join(alone)] if alone and not rungs else []))
+    alone = [
+        f"{name} {percent(one['error'])} at ${money.show(one['cost'])}"
+        for name, one in document["single_models"].items()
+    ]
+    screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
     screen.hang("note", *notes)
     screen.next_step(*then)
 

@@ -166,10 +166,10 @@ def tell_followed(
     error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
     bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
     rung = f"by rung {now} on average ({low} to {high}; tuned: {tuned}, with {before})"
-    told = f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} {rung}"
+    remark = f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} {rung}"
     if abs(change) > DRIFT_LIMITS["cost"].doubtful and min(cost["p_value"], cost["p_below"]) < alarm:
-        told += f": queries cost {percent(abs(change))} {'more' if change > 0 else 'less'} than tuned"
-    return told
+        remark += f": queries cost {percent(abs(change))} {'more' if change > 0 else 'less'} than tuned"
+    return remark
 
 
 def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.wording import choose_unit, figure
 from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.following import Period
 from rcjax.policy.spec import Target
 
 _Point = tuple[float, float]  # cost, error
@@ -160,12 +161,23 @@ def point_for(
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
 
 
-def too_dear(budget: float, cheapest: float) -> str:
-    """The message that no cascade keeps to a budget; both sums are money per query.
+def too_dear(budget: float, cheapest: float, period: Period | None = None) -> str:
+    """The message that no cascade keeps to a budget.
 
-    >>> too_dear(1e-6, 1.82154e-5)
-    'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
+    Args:
+        budget: money per query.
+        cheapest: what the cheapest cascade costs a query.
+        period: the money that the budget is made of, if it is for a period.
+
+    >>> too_dear(1e-6, 1.82154e-5), too_dear(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
+    ('no cascade costs $1.00 per million queries or less; the cheapest costs $18.22', 'give at least $36.45 a month')
     """
+
+    def enough(money: float) -> str:
+        return figure(money * (1 + 5e-4), 4)  # rounded up: a budget that will do
+
     money = choose_unit([cheapest])
-    enough = figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
-    return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
+    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough(cheapest * money.scale)}"
+    if period is None:
+        return message
+    return f"{message}: give at least ${enough(cheapest / budget * period.money)} a {period.every}"

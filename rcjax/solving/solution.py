@@ -147,7 +147,7 @@ _solve = compiled(jax.jit(_solution))
 
 def _differentiable(problem: _Problem, start: jax.Array) -> tuple[jax.Array, Outcomes]:
     """(thresholds (k,), what is expected of a query), with their slopes, from thresholds near the optimum."""
-    found, free = _newton(lax.stop_gradient(problem), start)
+    stationary, free = _newton(lax.stop_gradient(problem), start)
 
     def slope(thresholds: jax.Array) -> jax.Array:
         """Of the loss in the thresholds that are free; how far the others are from where they are held."""
@@ -156,7 +156,7 @@ def _differentiable(problem: _Problem, start: jax.Array) -> tuple[jax.Array, Out
     def solved(linear: Any, slope: jax.Array) -> jax.Array:
         return jnp.linalg.solve(jax.jacobian(linear)(slope), slope)
 
-    thresholds = lax.custom_root(slope, start, lambda *_: found, solved)
+    thresholds = lax.custom_root(slope, start, lambda *_: stationary, solved)
     return thresholds, problem.expected(thresholds)
 
 

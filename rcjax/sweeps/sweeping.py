@@ -273,20 +273,20 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep")
-    found = read_table(path)
+    settings = read_table(path)
     names = [*_ARGUMENTS, *(field.name for field in dataclasses.fields(SweepSettings))]
     try:
-        for key in read(Object, found, "file"):
+        for key in read(Object, settings, "file"):
             if key not in names:
                 raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
-        SweepSettings(**{key: value for key, value in found.items() if key not in _ARGUMENTS})
-        places = {"out": read(str, found.get("out", path.stem), "out")}
-        if not isinstance(found.get("prices", {}), Mapping):
-            places["prices"] = read(str, found["prices"], "prices")
-        found["logs"] = _logs(found.get("logs"), path.parent)
+        SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
+        places = {"out": read(str, settings.get("out", path.stem), "out")}
+        if not isinstance(settings.get("prices", {}), Mapping):
+            places["prices"] = read(str, settings["prices"], "prices")
+        settings["logs"] = _logs(settings.get("logs"), path.parent)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}: correct the file") from None
-    return found | {key: str(path.parent / place) for key, place in places.items()}
+    return settings | {key: str(path.parent / place) for key, place in places.items()}
 
 
 def _logs(value: Any, folder: Path) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.wording import choose_unit, figure, percent
+from rcjax._base.wording import choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError, too_dear
@@ -250,11 +250,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
     if low > budget * (1 + 1e-9):
-        message = too_dear(budget, high)
-        if period is not None:
-            enough = figure(high / budget * period.money * (1 + 5e-4), 4)
-            message += f": give at least ${enough} a {period.every}"
-        raise InfeasibleError(message)
+        raise InfeasibleError(too_dear(budget, high, period))
 
 
 def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
@@ -263,11 +259,11 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
     if not target:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
-    policy, certificate, said = by.deploy(frontier, tuned.log, tuned.held_out, spec)
+    policy, certificate, remarks = by.deploy(frontier, tuned.log, tuned.held_out, spec)
     whole = frontier.policy(**target) if spec.segment is not None else policy
     main, rungs = _main_point(frontier, whole), [" → ".join(rung.models) for rung in whole.policies]
     policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
-    notes = [*said, *tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
+    notes = [*remarks, *tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
     if selection is not None:
         labelled = tuned.log.hand is None
         notes.append(tell_corrections(selection.frontier, selection.comparison, selection.target, labelled))

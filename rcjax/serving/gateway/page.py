@@ -88,8 +88,8 @@ def _check(requests: Sequence[Ended]) -> str:
     spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
     off = "as much as tuned" if abs(paid - tuned) <= spread else f"{'more' if paid > tuned else 'less'} than tuned"
     share = f"{percent(paid / tuned - 1)} ± {percent(spread / tuned)}"
-    said = f"would say of the last {count(len(pairs), 'judged request')}: they cost {off} ({share})"
-    return f"<p>What <code>rcjax check</code> {said}; whether they are right, it tells by labels.</p>"
+    verdict = f"would say of the last {count(len(pairs), 'judged request')}: they cost {off} ({share})"
+    return f"<p>What <code>rcjax check</code> {verdict}; whether they are right, it tells by labels.</p>"
 
 
 def _chart(costs: Sequence[float], budget: float | None) -> str:
