@@ -57,7 +57,7 @@ def check(
     how = reading.options()
     start_jax()
     import rcjax
-    from rcjax.replaying.figures import tell_beside
+    from rcjax.replaying.figures import beside_reference
 
     steps = staged(2)
     with steps("reading"):
@@ -66,7 +66,8 @@ def check(
     with steps("checking"):
         outcome = rcjax.check_policy(subject, fresh, retuning=retuning, alarm=alarm)
     document = outcome.to_json()
-    document["remarks"] = [*document["remarks"], *followed, *tell_beside(subject, fresh)]
+    beside = beside_reference(subject, fresh)
+    document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
     retune = command("retune", policy, log, **reading.as_options(), out=policy)
     conclude(document, partial(show_check, document, retune, explain=explain), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[outcome.drifted])

@@ -251,7 +251,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     The money is spread over as many queries a day as came while a service wrote the log, or else as many as it was
     tuned for. A policy without money for a period is as it was.
     """
-    from rcjax.policy.following import PERIODS
+    from rcjax.policy.ladder import PERIODS
     from rcjax.serving.billing import queries_per_day
 
     if policy.period is None or policy.budget is None:

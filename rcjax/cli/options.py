@@ -108,7 +108,7 @@ class Budget:
             spec: how else.
             log: perhaps that of a service, whose queries are counted where nobody says how many come.
         """
-        from rcjax.policy.following import PERIODS, Period
+        from rcjax.policy.ladder import PERIODS, Period
         from rcjax.serving.billing import queries_per_day
 
         if not isinstance(self.budget, Period):

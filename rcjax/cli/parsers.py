@@ -44,7 +44,7 @@ def money(text: str) -> float:
 
 def budget(text: str) -> Any:
     """Parse money per query, as `money` does, or for a period of the calendar: `500/month`, a `Period`."""
-    from rcjax.policy.following import PERIODS, Period
+    from rcjax.policy.ladder import PERIODS, Period
 
     amount, _, unit = text.strip().lower().partition("/")
     return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
@@ -52,7 +52,7 @@ def budget(text: str) -> Any:
 
 def queries_a_day(text: str) -> float:
     """Parse how many queries come in a period, `200000/month`, as those of a day."""
-    from rcjax.policy.following import PERIODS
+    from rcjax.policy.ladder import PERIODS
 
     amount, _, unit = text.strip().lower().partition("/")
     if unit.strip() not in PERIODS:

@@ -12,11 +12,10 @@ import typer
 
 from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import LEVEL, Screen, cascade_lines, facts_table, make_table, staged
+from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
 from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
-from rcjax.policy.counted import Fact, facts
 from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
@@ -106,7 +105,8 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
     from rcjax._core.json_values import plain
     from rcjax.replaying.figures import error_interval
-    from rcjax.replaying.replay import follow, replay as replay_
+    from rcjax.replaying.replay import replay as replay_
+    from rcjax.replaying.stream import follow
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")

@@ -21,6 +21,7 @@ from rcjax.cli.console import (
     TERMINAL,
     Screen,
     cascade_lines,
+    facts,
     facts_grid,
     facts_rows,
     facts_table,
@@ -39,8 +40,8 @@ from rcjax.cli.inputs import (
 from rcjax.cli.options import AsJson, Budget, CopulaFamily, File, LogFile, Model, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
-from rcjax.policy.counted import ERRORS, Counted, facts
-from rcjax.policy.following import Period
+from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.ladder import Period
 from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
-from rcjax.replaying.replay import Rungs, Walked, as_tuned, walk_log
+from rcjax.replaying.replay import Walked, as_tuned, walk_log
+from rcjax.replaying.stream import Rungs
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
@@ -85,7 +86,7 @@ class PolicyCheck:
     remarks: tuple[str, ...]
     """What is worth knowing besides."""
     followed: dict[str, float] | None = None
-    """What following its bill does on these queries, in their order (`replaying.replay.Stream.to_json`), with
+    """What following its bill does on these queries, in their order (`replaying.stream.Stream.to_json`), with
     `budget`, and `tuned`, the position as it was tuned, and what `error_tuned` is there. None for what follows none."""
     unlabelled: int = 0
     """Of the `n` queries, those of which no answer is labelled."""

@@ -21,8 +21,7 @@ from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, casca
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Comparison
-from rcjax.policy.following import position_at
-from rcjax.policy.ladder import Ladder
+from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_waiting
 from rcjax.policy.spec import Spec, Target

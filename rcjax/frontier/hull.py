@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.wording import choose_unit, figure
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Target
 
 _Point = tuple[float, float]  # cost, error

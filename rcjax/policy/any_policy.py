@@ -9,7 +9,6 @@ import json
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
@@ -17,7 +16,6 @@ from rcjax._base.checks import SCHEMA_VERSION, header, load
 from rcjax._base.codec import Amount, read
 from rcjax._base.files import write_atomically
 from rcjax.policy.decisions import Transform
-from rcjax.policy.following import Bill, Following, Period, PeriodBill
 
 
 class AnyPolicy:
@@ -39,27 +37,6 @@ class AnyPolicy:
     provenance: Any  # where it comes from; JSON values
 
     budget, follows, period = None, False, None  # as of a `Ladder`: a policy of one rung has nowhere to move
-
-    def followed(self, *, follows: bool, period: Period | None) -> AnyPolicy:
-        """The same policy, for a service that follows its budget, or money for a period, or does not.
-
-        Args:
-            follows: whether it does.
-            period: the money; None if the budget is for each query.
-        """
-        return self if self.budget is None else replace(self, follows=follows, period=period)  # type: ignore[type-var]
-
-    def new_bill(self, time: float) -> Following | None:
-        """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
-
-        None if it keeps the position.
-
-        Args:
-            time: in seconds since 1970.
-        """
-        if not self.follows or self.budget is None:
-            return None
-        return Bill.of(self.budget) if self.period is None else PeriodBill.of(self.period, self.budget, time)
 
     @property
     def costs(self) -> tuple[float, ...]:

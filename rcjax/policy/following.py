@@ -10,22 +10,19 @@ still expected in it. Standard library only.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Annotated, Self
+from typing import Self
 
 from rcjax._base.checks import require
-from rcjax._base.codec import Positive, Record, choice, read
+from rcjax._base.codec import Positive, read
+from rcjax.policy.any_policy import AnyPolicy
+from rcjax.policy.ladder import Period, position_at
 
 #: Queries within which a balance is to be brought back: fewer follow more closely, and wander more on the ladder.
 WINDOW = 400.0
 #: What the newest query counts in the running means of what was paid and what was expected.
 _NEWEST = 0.005
-#: Days of a period, on average.
-PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 _DAY = 86_400.0  # seconds
 _JUMP = 60.0  # seconds that a clock goes back, from which on it was set anew
 
@@ -121,41 +118,6 @@ class Bill(Following):
         return replace(self._seen(cost, expected), balance=balance)
 
 
-@dataclass(frozen=True, slots=True)
-class Period(Record):
-    """Money for each day, week (from Monday on) or month of the calendar, in UTC.
-
-    Args:
-        money: for each of them.
-        every: "day", "week" or "month".
-
-    >>> Period(500.0, "month").around(1_800_000_000.0)
-    (1798761600.0, 1801440000.0)
-    """
-
-    money: Positive
-    every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
-
-    def around(self, time: float) -> tuple[float, float]:
-        """(the start, the end) of the period that a time is in, all in seconds since 1970."""
-        start = datetime.fromtimestamp(time, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        if self.every == "month":
-            start = start.replace(day=1)
-            end = (start + timedelta(days=31)).replace(day=1)
-        else:
-            start -= timedelta(days=start.weekday() if self.every == "week" else 0)
-            end = start + timedelta(days=PERIODS[self.every])
-        return start.timestamp(), end.timestamp()
-
-    @property
-    def memory(self) -> float:
-        """Seconds over which the rate of queries is a running mean: the period, a week at most."""
-        return _DAY * min(PERIODS[self.every], 7.0)
-
-    def __str__(self) -> str:
-        return f"${self.money:,.10g} a {self.every}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodBill(Following):
     """What a service has paid of the money for a period: immutable; `pay` gives the bill after another query.
@@ -168,7 +130,7 @@ class PeriodBill(Following):
         start: of the period that the bill is of, in seconds since 1970.
         spent: in it.
         before: (the start, what was spent) of another one, to which a clock that is set back returns.
-        queries: a running count, of which in `Period.memory` seconds all but 1/e is forgotten.
+        queries: a running count, of which in `memory` seconds all but 1/e is forgotten.
         time: of the latest query.
     """
 
@@ -190,15 +152,19 @@ class PeriodBill(Following):
         """
         read(Positive, budget, "budget")
         start, _ = period.around(time)
-        rate = period.money / budget / (_DAY * PERIODS[period.every])
-        queries = rate * period.memory
+        queries = _memory(period) * period.money / budget / (_DAY * period.days)
         place = {"start": start, "spent": 0.0, "before": (start, 0.0), "time": time}
         return cls(period=period, queries=queries, paid=budget, expected=budget, **place)
 
     @property
+    def memory(self) -> float:
+        """Seconds over which the rate of queries is a running mean: the period, a week at most."""
+        return _memory(self.period)
+
+    @property
     def earliest(self) -> float:
         """From when on queries matter to it, in seconds since 1970."""
-        return min(self.start, self.time - 3 * self.period.memory)
+        return min(self.start, self.time - 3 * self.memory)
 
     def at(self, time: float) -> PeriodBill:
         """The bill of the period that a time is in."""
@@ -214,7 +180,7 @@ class PeriodBill(Following):
 
     def aim(self, time: float = 0.0) -> float:
         """Money that the next query should cost, on average: what is left, over the queries still expected."""
-        rate = self._queries_at(time) / self.period.memory
+        rate = self._queries_at(time) / self.memory
         _, end = self.period.around(time)
         return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
 
@@ -236,18 +202,21 @@ class PeriodBill(Following):
 
     def _queries_at(self, time: float) -> float:
         """The running count at a time: a third of the memory is the longest gap, whatever a clock says."""
-        gap = min(max(time - self.time, 0.0), self.period.memory / 3)
-        return self.queries * math.exp(-gap / self.period.memory)
+        gap = min(max(time - self.time, 0.0), self.memory / 3)
+        return self.queries * math.exp(-gap / self.memory)
 
 
-def position_at(figures: Sequence[float], value: float) -> float:
-    """Where on a ladder a figure of its rungs, strictly rising, has a value: its first or last rung beyond them.
+def _memory(period: Period) -> float:
+    return _DAY * min(period.days, 7.0)
 
-    >>> [position_at([1.0, 2.0, 4.0], value) for value in (0.5, 1.0, 3.0, 4.0, 9.0)]
-    [0.0, 0.0, 1.5, 2.0, 2.0]
+
+def new_bill(policy: AnyPolicy, time: float) -> Following | None:
+    """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
+
+    Args:
+        policy: that it serves; of one that keeps its position there is no bill.
+        time: in seconds since 1970.
     """
-    above = bisect_left(figures, value)
-    if above == 0 or above == len(figures):
-        return float(min(above, len(figures) - 1))
-    low, high = figures[above - 1], figures[above]
-    return above - 1 + (value - low) / (high - low)
+    if not policy.follows or policy.budget is None:
+        return None
+    return Bill.of(policy.budget) if policy.period is None else PeriodBill.of(policy.period, policy.budget, time)

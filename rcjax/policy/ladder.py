@@ -10,29 +10,67 @@ bill (`rcjax.policy.following`). With nothing but the standard library:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any
 
 from rcjax._base.checks import header, load, require
-from rcjax._base.codec import Amount, Object, Positive, check_fields, filled, number, read, written
+from rcjax._base.codec import Amount, Object, Positive, Record, check_fields, choice, filled, number, read, written
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.decisions import Calibration
-from rcjax.policy.following import Period
 from rcjax.policy.policy import SHARED, Decision, Policy, policy_of
 
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
     *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
 )
+#: Days of a period, on average.
+PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 #: What is open of a bill that is not followed; one that is followed is kept.
 _OPEN = ("cost_low", "cost_high")
 #: What the rungs of a file share, and what each has of its own.
 _PLACE = ("position", "budget", "follows", "period")
 _COMMON, _OWN = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
+
+
+@dataclass(frozen=True, slots=True)
+class Period(Record):
+    """Money for each day, week (from Monday on) or month of the calendar, in UTC.
+
+    Args:
+        money: for each of them.
+        every: "day", "week" or "month".
+
+    >>> Period(500.0, "month").around(1_800_000_000.0)
+    (1798761600.0, 1801440000.0)
+    """
+
+    money: Positive
+    every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
+
+    def around(self, time: float) -> tuple[float, float]:
+        """(the start, the end) of the period that a time is in, all in seconds since 1970."""
+        start = datetime.fromtimestamp(time, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        if self.every == "month":
+            start = start.replace(day=1)
+            end = (start + timedelta(days=31)).replace(day=1)
+        else:
+            start -= timedelta(days=start.weekday() if self.every == "week" else 0)
+            end = start + timedelta(days=PERIODS[self.every])
+        return start.timestamp(), end.timestamp()
+
+    @property
+    def days(self) -> float:
+        """How long it is, on average."""
+        return PERIODS[self.every]
+
+    def __str__(self) -> str:
+        return f"${self.money:,.10g} a {self.every}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +220,30 @@ class Ladder(AnyPolicy):
         rungs = read(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
         built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
         return read(cls, {**data, "rungs": built}, "")
+
+
+def followed(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:
+    """The same policy, for a service that follows its budget, or money for a period, or does not.
+
+    Args:
+        policy: the policy; one without a budget has nothing to follow.
+        follows: whether the service does.
+        period: the money; None if the budget is for each query.
+    """
+    return replace(policy, follows=follows, period=period) if isinstance(policy, Ladder) and policy.budget else policy
+
+
+def position_at(figures: Sequence[float], value: float) -> float:
+    """Where on a ladder a figure of its rungs, strictly rising, has a value: its first or last rung beyond them.
+
+    >>> [position_at([1.0, 2.0, 4.0], value) for value in (0.5, 1.0, 3.0, 4.0, 9.0)]
+    [0.0, 0.0, 1.5, 2.0, 2.0]
+    """
+    above = bisect_left(figures, value)
+    if above == 0 or above == len(figures):
+        return float(min(above, len(figures) - 1))
+    low, high = figures[above - 1], figures[above]
+    return above - 1 + (value - low) / (high - low)
 
 
 def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from rcjax._base.codec import (
 from rcjax._base.wording import choose_unit
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period
 
 TargetName = Literal["budget", "max_error", "error_cost", "lam"]
 TARGETS = get_args(TargetName)

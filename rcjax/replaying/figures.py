@@ -183,14 +183,6 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     return BesideReference(name, figures[0], figures[1], itself, (low, high), counted_by(None, errors.scores))
 
 
-def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
-    """The same in words, one line; nothing for a log that was read without a reference."""
-    beside = beside_reference(policy, log)
-    if beside is None:
-        return ()
-    return (f"on these queries it {beside.describe()}",)
-
-
 def _differences(log: Log) -> Log:
     """The log with what is the same in place of labels."""
     if log.hand is None or JUDGED_SAME not in log.hand.judges:

@@ -34,7 +34,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.plots import diagnosis_figures, plot_frontier
 from rcjax.plots.drawings import BLUE, GREEN, GREY, ORANGE, PURPLE
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.replay import replay

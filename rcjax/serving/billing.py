@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from rcjax.policy.following import Bill, Following, PeriodBill
+from rcjax.policy.following import Bill, Following, PeriodBill, new_bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
@@ -37,7 +37,7 @@ class Billing:
     """
 
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None) -> None:
-        self.bill: Following | None = policy.new_bill(time.time())
+        self.bill: Following | None = new_bill(policy, time.time())
         self.mark = Billed(name, uuid.uuid4().hex[:8])
         self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
         self._second_cost, _ = recorded_waiting(policy.provenance)

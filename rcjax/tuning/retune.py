@@ -17,7 +17,6 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
 from rcjax.policy.spec import Spec
-from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.comparison import Gain
@@ -66,8 +65,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
         remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, spec, by=as_specified(spec))
-    assert tuned.policy is not None  # as there is a target
-    return dataclasses.replace(tuned, notes=(*remarks, *tell_beside(tuned.policy, tuned.log)))
+    return dataclasses.replace(tuned, notes=tuple(remarks))
 
 
 def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:

@@ -21,11 +21,10 @@ from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.decisions import tell_need
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period, followed
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_spec
 from rcjax.policy.spec import Spec
-from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.comparison import tell_corrections
@@ -262,8 +261,8 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
     policy, certificate, remarks = by.deploy(frontier, tuned.log, tuned.held_out, spec)
     whole = frontier.policy(**target) if spec.segment is not None else policy
     main, rungs = _main_point(frontier, whole), [" → ".join(rung.models) for rung in whole.policies]
-    policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
-    notes = [*remarks, *tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
+    policy = with_spec(followed(policy, follows=spec.follows, period=spec.period), spec)
+    notes = [*remarks, *tell_money(frontier, policy, target), *correction]
     if selection is not None:
         labelled = tuned.log.hand is None
         notes.append(tell_corrections(selection.frontier, selection.comparison, selection.target, labelled))

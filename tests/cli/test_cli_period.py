@@ -11,7 +11,8 @@ from command_line import rows_of, run, write_log
 from rcjax.cli.inputs import at_traffic_of
 from rcjax.cli.options import Budget
 from rcjax.policy import load_policy
-from rcjax.policy.following import Period
+from rcjax.policy.following import new_bill
+from rcjax.policy.ladder import Period, followed
 from rcjax.policy.spec import Spec
 from rcjax.serving.call_log import Billed
 
@@ -56,15 +57,15 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
     follows, (told,) = at_traffic_of(calls, load_policy(out))
     assert follows.budget == pytest.approx(70 / (300 * 365.25 / 12))
     assert told.endswith("at the 300 queries a day of this log")
-    before = load_policy(out).followed(follows=False, period=Period(70.0, "month"))
+    before = followed(load_policy(out), follows=False, period=Period(70.0, "month"))
     before.save(out)
     run("retune", out, folder / "fresh.csv", "--out", out, "--no-bands", "--anyway")
     after = load_policy(out)
     assert after != before
     for policy in (before, after):
-        assert (policy.period, policy.follows, policy.new_bill(0.0)) == (Period(70.0, "month"), False, None)
+        assert (policy.period, policy.follows, new_bill(policy, 0.0)) == (Period(70.0, "month"), False, None)
         assert policy.budget == pytest.approx(7e-5)
-        assert policy.followed(follows=True, period=policy.period).new_bill(0.0).left(0.0) == 70.0
+        assert new_bill(followed(policy, follows=True, period=policy.period), 0.0).left(0.0) == 70.0
 
 
 def test_what_does_not_go_together_is_told(folder):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from page_samples import in_a_browser
 
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Spec
 
 pytestmark = pytest.mark.usefixtures("float64")

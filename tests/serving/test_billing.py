@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period
 from rcjax.serving import billing
 from rcjax.serving.billing import Billing, LogReader, queries_per_day
 from rcjax.serving.call_log import Call, CallLog

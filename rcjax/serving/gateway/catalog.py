@@ -20,7 +20,7 @@ from rcjax._base.wording import visible
 from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
-from rcjax.policy.ladder import load_policy
+from rcjax.policy.ladder import followed, load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.serving.asker import Caller
@@ -278,7 +278,7 @@ class CatalogMaker:
             raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
         asked = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
         cascade = Cascade(
-            policy.followed(follows=policy.follows and settings.follow, period=policy.period),
+            followed(policy, follows=policy.follows and settings.follow, period=policy.period),
             {model: self.client_of(one) for model, one in asked.items()},
             signal={model: _signal(one, records.get(model, {})) for model, one in asked.items()},
             log=self.log,

@@ -9,7 +9,7 @@ from chat_server import Response, sure
 from gateway_service import SURE, gateway, make_policy
 
 from rcjax.policy import Ladder, Policy, Rule
-from rcjax.policy.following import Period
+from rcjax.policy.ladder import Period
 
 pytestmark = pytest.mark.thorough
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
