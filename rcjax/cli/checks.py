@@ -79,7 +79,7 @@ def diagnose(
     test: File = None,
     copula: CopulaFamily = None,
     cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
-    replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 1000,
+    replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 200,
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:

@@ -116,7 +116,7 @@ def diagnose(
     log: Log,
     *,
     training: Log | None = None,
-    replicates: int = 1000,
+    replicates: int = 200,
     seed: int = 0,
     frontier: Frontier | None = None,
 ) -> Diagnosis:
