@@ -94,7 +94,7 @@ def _replicated(
         policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
         return outcomes_on_log(calibrators, policies, judged, judged.correct, judged.query_cost)
 
-    fixed = walked(frontier.model.calibrators, frontier.policies.take(points))
+    fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
 
     def replicate(draw: np.ndarray) -> list[Outcomes]:
         weight = np.bincount(draw, minlength=n) * whole

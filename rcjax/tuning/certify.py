@@ -181,7 +181,7 @@ class HeldOut:
         rungs = frontier.rungs
         if not rungs.size:
             raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
-        policies = frontier.policies.take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
+        policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
         require_answers(policies, log)
         tested = labelled_by_hand(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
