@@ -146,8 +146,7 @@ def problem(replicates: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def fits(replicates: int, sample: int) -> None:
     """One row for all families and one without Student's t, then one for each family."""
     u, weights, taus = problem(replicates)
-    nought, one = jnp.zeros(len(u)), jnp.ones(len(u))
-    first, second = (Ranks(jnp.asarray(u[..., side]), nought, one, None) for side in (0, 1))
+    first, second = (Ranks(jnp.asarray(u[..., side])) for side in (0, 1))
     each = {}
     for family in FAMILIES:
         _, seconds, found = timed(partial(fit_peer, family, u, weights[:sample]), FIT_PATIENCE)

@@ -30,7 +30,7 @@ from rcjax.goodness_of_fit.copula_fit import copula_test
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.marginals import cramer_von_mises
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks
+from rcjax.model.pair_likelihood import Ranks
 
 KINDS = ("twentieths", "votes", "stated")
 STATED = np.array([0.5, 0.8, 0.9, 0.95, 1.0])
@@ -129,11 +129,8 @@ def thetas(family: type[rcjax.copulas.Copula], theta: float, values: int, sample
     places = [np.searchsorted(end, np.asarray(u)).clip(0, values - 1) for end, u in zip(edges, draws, strict=True)]
     margins = []
     for end, place in zip(edges, places, strict=True):
-        side = np.where(place == 0, LOWEST, np.where(place == values - 1, HIGHEST, ATOMS + place - 1))
-        many = jnp.ones((samples, 1))
-        atoms = many * end[:-2], many * end[1:-1]
-        ends = many[:, 0] * end[0], many[:, 0] * end[-2]
-        margins.append(Ranks(jnp.full(place.shape, 0.5), *ends, jnp.asarray(side), atoms))
+        many, start = jnp.ones((samples, 1)), np.append(0.0, end[:-1])
+        margins.append(Ranks(jnp.full(place.shape, 0.5), jnp.asarray(place), many * start, many * end))
     fit = jax.jit(jax.vmap(lambda one, other: fit_pair(family, one, other, jnp.ones(QUERIES)).copula))
     taus = jax.jit(jax.vmap(kendall_tau))(*(place.astype(float) for place in places), np.ones(places[0].shape, bool))
     by_tau = jax.vmap(family.from_tau)(taus)

@@ -7,10 +7,9 @@ import jax
 import numpy as np
 
 from benchmarks.paper.inputs import Source
-from rcjax.goodness_of_fit.copula_fit import empirical_copula
+from rcjax.goodness_of_fit.copula_fit import empirical_copula, present_counts
 from rcjax.model.calibrated import pairs
 from rcjax.model.marginals import cramer_von_mises
-from rcjax.model.pair_likelihood import present_counts
 
 
 def misfit(source: Source) -> Iterator[dict]:

@@ -48,7 +48,7 @@ from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood, ranks
+from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, ranks
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
 
@@ -87,7 +87,7 @@ class Priors:
 PRIORS = Priors()
 
 
-LEAST_SHAPE = 1e-2
+_LEAST_SHAPE = 1e-2
 
 #: Where on the scale of t the likelihood of a pair is tabulated: up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)
@@ -107,11 +107,10 @@ class Observations(NamedTuple):
     answered: jax.Array  # (k, n) bool
     labelled: jax.Array  # (k, n) bool, those of them that are known to be right or wrong
     log_x: jax.Array  # (2, k, n) log x and log(1 − x) of φ̂ scaled to (0, 1)
-    side: jax.Array  # (k, n) LOWEST, SMOOTH, HIGHEST or an atom
+    mass: jax.Array  # (k, n) the number of the point mass that a confidence is in, or SMOOTH
     pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `KNOTS`
     tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
     atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None if no model has any
-    placed: Ranks | None = None  # (k, n) where confidences lie, for what each query says of a pair
     priors: Priors = PRIORS
 
 
@@ -152,11 +151,10 @@ def gather(
         answered=answered,
         labelled=labelled.T,
         log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
-        side=jnp.asarray(placed.side),
+        mass=jnp.asarray(placed.mass),
         pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
         tau_range=_tau_range(family),
         atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
-        placed=placed,
         priors=priors,
     )
 
@@ -168,7 +166,7 @@ def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) ->
     placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
     scaled = divide(confidence - lowest[:, None], (highest - lowest)[:, None], 0.5)
     info = jnp.finfo(scaled.dtype)
-    return jnp.clip(jnp.where(placed.side == SMOOTH, scaled, 0.5), info.tiny, 1 - info.epsneg), placed
+    return jnp.clip(jnp.where(placed.mass == SMOOTH, scaled, 0.5), info.tiny, 1 - info.epsneg), placed
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
@@ -273,7 +271,7 @@ def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax
     weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
     log_x, log_1x = evidence.log_x[..., None]
     parts = weights[:, None] + (a - 1)[:, None] * log_x + (b - 1)[:, None] * log_1x
-    return jnp.where(evidence.answered & (evidence.side == SMOOTH), special.logsumexp(parts, axis=-1), 0.0)
+    return jnp.where(evidence.answered & (evidence.mass == SMOOTH), special.logsumexp(parts, axis=-1), 0.0)
 
 
 def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -281,7 +279,7 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
-    return jnp.maximum(a, LEAST_SHAPE), jnp.maximum(b, LEAST_SHAPE)
+    return jnp.maximum(a, _LEAST_SHAPE), jnp.maximum(b, _LEAST_SHAPE)
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
@@ -306,9 +304,10 @@ def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array
 
     Where all are equal, which `fit_marginal` takes for φ_max, there is nothing but that.
     """
-    between = range(ATOMS, ATOMS + (0 if evidence.atoms is None else evidence.atoms.shape[-1]))
-    sides = jnp.stack([evidence.side == side for side in (LOWEST, SMOOTH, HIGHEST, *between)], axis=-1)
-    counts = (sides & evidence.answered[..., None]).astype(evidence.z.dtype).sum(1)
+    atoms = 0 if evidence.atoms is None else evidence.atoms.shape[-1]
+    places = np.array([0, SMOOTH, atoms + 1, *range(1, atoms + 1)])
+    here = (evidence.mass[..., None] == places) & evidence.answered[..., None]
+    counts = here.astype(evidence.z.dtype).sum(1)
     masses = jax.random.dirichlet(key, counts + evidence.priors.mass_count, (draws, counts.shape[0]))
     if evidence.atoms is not None:  # a place that no atom takes has nothing, and the others are Dirichlet's still
         masses = masses.at[..., 3:].multiply(evidence.atoms)
@@ -362,7 +361,7 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
         atoms=atoms,
         proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
         a=draw["mean"] * draw["concentration"],
-        b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], LEAST_SHAPE),
+        b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], _LEAST_SHAPE),
     )
     copulas = jax.vmap(type(fitted.copulas).from_tau)(draw["tau"])
     return dataclasses.replace(fitted, calibrators=drawn, marginals=marginals, copulas=copulas)

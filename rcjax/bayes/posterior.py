@@ -1,12 +1,4 @@
-"""How sure a log makes us of its model: draws from its posterior, by NUTS or Laplace's method.
-
-The log-likelihood of a query, under each draw, is the sum of those terms of the model at the head of
-`rcjax.bayes.hierarchy` that are the query's: of its labels, of the places and densities of its confidences (scaled to
-(0, 1) between a model's extremes), and of the pairs of them. It is composite, as the likelihood of the copulas is, and
-ranks are those of the maximum-likelihood marginals. What is left out by leaving a query out (Vehtari, Gelman & Gabry
-2017, "Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC") is these terms, so importance
-weights are theirs.
-"""
+"""How sure a log makes us of its model: draws from its posterior, by NUTS or Laplace's method."""
 
 import dataclasses
 import inspect
@@ -23,10 +15,8 @@ from jax.flatten_util import ravel_pytree
 from rcjax._base.checks import inside
 from rcjax._base.codec import check_fields
 from rcjax._base.extras import required
-from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax.bayes.hierarchy import (
-    LEAST_SHAPE,
     PRIORS,
     Observations,
     Priors,
@@ -35,7 +25,6 @@ from rcjax.bayes.hierarchy import (
     draw_masses,
     gather,
     hierarchical_model,
-    mixture_terms,
     starting_point,
 )
 from rcjax.copulas import Copula
@@ -45,7 +34,6 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, SMOOTH, log_likelihood
 
 _NEWTON_STEPS = 60
 
@@ -61,13 +49,12 @@ _DIMS = {
     **{name: ["model", "component"] for name in ("mean", "concentration")},
     "masses": ["model", "place"],
     "tau": ["pair"],
-    "answers": ["query"],
 }
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("model", "reference", "sites", "r_hat", "effective_samples", "divergences", "evidence"),
+    data_fields=("model", "reference", "sites", "r_hat", "effective_samples", "divergences"),
     meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +75,6 @@ class Posterior:
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
     effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
-    evidence: Observations  # what the draws are conditioned on, the priors among it
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -100,34 +86,19 @@ class Posterior:
         """The number of draws D."""
         return self.model.cost.shape[0]
 
-    def log_likelihood(self) -> jax.Array:
-        """(C, D / C, n) log-likelihood of each query under each draw; see the head of `rcjax.bayes.posterior`.
-
-        Of the labels, the confidences and their pairs, up to a constant of the query: what `arviz.loo` and
-        `arviz.compare` take, for posteriors of one log. Computed at each call, from D · n · (k + P) terms.
-        """
-        shape = np.shape(self.sites["intercept"])[:2]
-        draws = {name: value.reshape(self.draws, *value.shape[2:]) for name, value in self.sites.items()}
-        terms = query_log_likelihood(self.model.copulas, self.evidence, draws)
-        return terms.reshape(*shape, -1)
-
-    def to_arviz(self, *, log_likelihood: bool = True) -> Any:
+    def to_arviz(self) -> Any:
         """The draws as ArviZ's InferenceData (a DataTree from ArviZ 1.0 on), for its summaries and figures.
 
         Variables by model: `intercept` and `slope` (of logit P(correct) on the standardised ξ), `masses` (at φ_min,
         between, at φ_max), `share` of the upper component, `mean` and `concentration` of each component; by pair:
-        `tau`; and the pools `slope_pool` and `tau_pool`. With `log_likelihood`, that of each query, `answers`, so that
-        `arviz.loo` works; of many draws of a long log it takes D · n numbers. Raises ImportError where ArviZ is not
-        installed.
+        `tau`; and the pools `slope_pool` and `tau_pool`. Raises ImportError where ArviZ is not installed.
         """
         arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
-        groups = {"posterior": {name: np.asarray(value) for name, value in self.sites.items()}}
-        if log_likelihood:
-            groups["log_likelihood"] = {"answers": np.asarray(self.log_likelihood())}
+        sites = {name: np.asarray(value) for name, value in self.sites.items()}
         # Groups were arguments of their own before ArviZ 1.0.
         if "posterior" in inspect.signature(arviz.from_dict).parameters:
-            return arviz.from_dict(**groups, **labels)
-        return arviz.from_dict(groups, **labels)
+            return arviz.from_dict(posterior=sites, **labels)
+        return arviz.from_dict({"posterior": sites}, **labels)
 
     def _coords(self) -> dict[str, list[str]]:
         pair_names = [f"{self.models[i]} → {self.models[j]}" for i, j in pairs(len(self.models))]
@@ -203,7 +174,7 @@ def sample_posterior(
         raise FloatingPointError(f"{log.source}: some draws of the posterior are not finite")
     model = dataclasses.replace(drawn, models=reference.models, details=reference.details)
     r_hat, effective = (None, None) if method == "laplace" else _diagnose(sites)
-    return Posterior(model, reference, sites, r_hat, effective, divergences, evidence)
+    return Posterior(model, reference, sites, r_hat, effective, divergences)
 
 
 @compiled
@@ -320,41 +291,3 @@ def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[s
         for diagnose in (split_gelman_rubin, effective_sample_size)
     )
     return split, size
-
-
-_BATCH = 64  # draws at a time, whose terms of all answers are held
-
-
-@compiled
-def query_log_likelihood(copulas: Copula, evidence: Observations, sites: dict[str, jax.Array]) -> jax.Array:
-    """(D, n) log-likelihood of each query under each draw, up to a constant of the query.
-
-    Args:
-        copulas: (D, P) of the draws.
-        evidence: what the draws are conditioned on.
-        sites: as `described` has them, with `masses`; leading axis D.
-    """
-    left, right = np.triu_indices(len(evidence.answered), 1)
-    first, second = part(evidence.placed, left), part(evidence.placed, right)
-    both = evidence.answered[left] & evidence.answered[right]
-
-    def of_draw(draw: tuple[Copula, dict[str, jax.Array]]) -> jax.Array:
-        copulas, sites = draw
-        terms = jnp.where(both, jax.vmap(log_likelihood)(copulas, first, second), 0.0) if len(left) else 0.0 * both
-        return _of_answers(evidence, sites) + terms.sum(0)
-
-    return lax.map(of_draw, (copulas, sites), batch_size=_BATCH)
-
-
-def _of_answers(evidence: Observations, draw: dict[str, jax.Array]) -> jax.Array:
-    """(n,) what queries say of answers on their own under one draw: their labels, and where their confidences lie."""
-    logits = draw["intercept"][:, None] + draw["slope"][:, None] * evidence.z
-    labels = jnp.where(evidence.labelled, jax.nn.log_sigmoid(jnp.where(evidence.correct, logits, -logits)), 0.0)
-    size = draw["concentration"]
-    shapes = draw["mean"] * size, jnp.maximum((1 - draw["mean"]) * size, LEAST_SHAPE)
-    smooth = mixture_terms(evidence, draw["share"], *shapes)
-    side = evidence.side
-    slot = jnp.where(side >= ATOMS, side - ATOMS + 3, jnp.where(side == SMOOTH, 1, jnp.where(side == HIGHEST, 2, 0)))
-    mass = jnp.take_along_axis(draw["masses"], slot, axis=1)
-    masses = jnp.where(evidence.answered, jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)), 0.0)
-    return (labels + smooth + masses).sum(0)

@@ -25,11 +25,11 @@ from numpy.typing import ArrayLike
 from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import kendall_tau
-from rcjax._core.numerics import divide, open_unit
+from rcjax._core.numerics import divide, open_unit, sorted_numbers
 from rcjax.copulas import Copula
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_pair
-from rcjax.model.pair_likelihood import masses_of, present_counts, ranks_of_counts, with_tied_values
+from rcjax.model.pair_likelihood import SMOOTH, Ranks
 
 _CELLS, _LEVELS = 24, 40
 #: Observations that are compared with all others at a time.
@@ -208,9 +208,8 @@ def statistics(
     m = weights.sum()
     both = jnp.stack([x, y])
     counts = jax.vmap(present_counts, (0, None))(both, present)
-    ranked = jax.vmap(ranks_of_counts, (0, 0, None))(*counts, m)
-    if atoms is not None:
-        ranked = jax.vmap(with_tied_values, (0, 0, None, 0))(ranked, both, present, jnp.stack(atoms))
+    stated = None if atoms is None else jnp.stack(atoms)
+    ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(both, present, counts, stated)
     first, second = part(ranked, 0), part(ranked, 1)
     copula = fit_pair(family, first, second, weights, tau).copula
     through = counts[1]
@@ -218,13 +217,68 @@ def statistics(
     ranks = through.astype(jnp.int32)
     empirical = empirical_copula(ranks[0], ranks[1], present)
     process = jnp.where(present, (empirical - copula.cdf(u, v)) ** 2, 0.0).sum()
-    ends_u, ends_v = (masses_of(margin) for margin in (first, second))
     levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is
-    law = kendall_distribution(copula, ends_u, ends_v, levels)
+    law = kendall_distribution(copula, first.masses, second.masses, levels)
     share = divide((present & (empirical <= levels[:, None])).sum(-1, dtype=jnp.int32), m)
     gap = jnp.pad((share - law) ** 2, (1, 0))
     kendall = m * ((gap[1:] + gap[:-1]) / 2 * jnp.diff(law, prepend=0.0)).sum()
     return copula, process, kendall
+
+
+def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(values below, values at or below), each (n,), of every value among those (n,) that are present (n,).
+
+    >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
+    [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
+    """
+    values = jnp.where(present, values, jnp.inf)
+    ordered = sorted_numbers(values)
+    below, through = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return below.astype(values.dtype), jnp.minimum(through, present.sum(dtype=through.dtype)).astype(values.dtype)
+
+
+def ranks_of_values(
+    values: jax.Array, present: jax.Array, counts: tuple[jax.Array, jax.Array], atoms: jax.Array | None
+) -> Ranks:
+    """Ranks without a model of the margin (the semiparametric variant): mid-ranks over the number plus one.
+
+    Values tied with the least (the largest) form a point mass, and so do those tied at an atom between; other ties
+    share a mid-rank. Genest, Ghoudi & Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
+
+    Args:
+        values: (n,) of the observations.
+        present: (n,) whether each counts.
+        counts: their `present_counts`.
+        atoms: (A,) values that are to be point masses; infinite where there are fewer. None: there are none.
+
+    >>> rows = jnp.array([0.1, 0.5, 0.5, 0.9]), jnp.ones(4, bool)
+    >>> ranked = ranks_of_values(*rows, present_counts(*rows), jnp.array([0.5]))
+    >>> ranked.u.tolist(), ranked.mass.tolist(), ranked.start.round(2).tolist(), ranked.end.round(2).tolist()
+    ([0.2..., 0.5, 0.5, 0.8...], [-1, 1, 1, -1], [0.0, 0.199..., 1.0], [0.0, 0.599..., 1.0])
+    """
+    below, through = counts
+    count, total = through - below, present.sum(dtype=values.dtype)
+    scale = 1 / (total + 1)
+    # With the values themselves, a lone least value is an observation like any other; a tie is a mass.
+    low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
+    lowest = jnp.max(jnp.where(low, through, 0.0), keepdims=True) * scale
+    highest = 1 - jnp.max(jnp.where(high, count, 0.0), keepdims=True) * scale
+    starts, ends = [jnp.zeros_like(lowest), highest], [lowest, jnp.ones_like(highest)]
+    mass = SMOOTH
+    if atoms is not None:
+        order = jnp.sort(atoms)
+        ordered = jnp.sort(jnp.where(present, values, jnp.inf))
+        before, until = (jnp.searchsorted(ordered, order, side=side) for side in ("left", "right"))
+        between = (before > 0) & (until < total) & (until - before > 1) & jnp.isfinite(order)
+        # A mass starts where the ranks before it end; one that is none has no width.
+        start = jnp.where(between, before * scale, 1 - scale)
+        starts.insert(1, start)
+        ends.insert(1, jnp.where(between, until * scale, start))
+        here = (values[:, None] == order) & between
+        mass = jnp.where(here.any(-1), 1 + jnp.argmax(here, axis=-1), SMOOTH)
+    start, end = jnp.concatenate(starts), jnp.concatenate(ends)
+    mass = jnp.where(low, 0, jnp.where(high, len(start) - 1, mass))
+    return Ranks((below + (count + 1) / 2) * scale, mass, start, end)
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:

@@ -28,7 +28,7 @@ from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, open_unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
-from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, mass_number, masses_of, ranks
+from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, ranks
 
 Shape = tuple[int, ...]
 
@@ -168,7 +168,7 @@ def _walk(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) 
 
     `draws` and `renewing` (m, S) are uniform: of the next rank, and of the place in a mass before it.
     """
-    start, end = jax.vmap(lambda marginal: masses_of(ranks(marginal, marginal.lowest)))(chain.marginals)
+    start, end = jax.vmap(Marginal.mass_ranks)(chain.marginals)
 
     def advance(rank: jax.Array, step: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
         copula, start, end, draw, again = step
@@ -194,8 +194,8 @@ class _Placed(NamedTuple):
 
 def _locate(marginal: Marginal, value: jax.Array) -> _Placed:
     placed = ranks(marginal, value)
-    start, end = masses_of(placed)
-    smooth, mass = placed.side == SMOOTH, (end - start)[mass_number(placed)]
+    start, end = placed.masses
+    smooth, mass = placed.mass == SMOOTH, (end - start)[placed.mass]
     possible = jnp.where(smooth, marginal.smooth, mass) > 0
     inside = (value >= marginal.lowest) & (value <= marginal.highest) & possible
     log_density = jnp.where(smooth, _log_density(marginal, value, smooth & inside), 0.0)
@@ -213,5 +213,5 @@ def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax
 
 def _middle(placed: Ranks) -> jax.Array:
     """The rank of a value; of one in a mass the mass' middle, as the place in it is drawn anew."""
-    start, end = masses_of(placed)
-    return jnp.where(placed.side == SMOOTH, placed.u, ((start + end) / 2)[mass_number(placed)])
+    start, end = placed.masses
+    return jnp.where(placed.mass == SMOOTH, placed.u, ((start + end) / 2)[placed.mass])

@@ -71,7 +71,7 @@ def fit_pair(
 
     >>> from rcjax.copulas import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))
-    >>> first, second = (Ranks(z, jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
+    >>> first, second = Ranks(u), Ranks(v)
     >>> fitted = fit_pair(Clayton, first, second, jnp.ones(1000))
     >>> abs(float(fitted.copula.theta) - 2.0) < 3 * float(fitted.standard_errors["theta"]), int(fitted.status)
     (True, 0)

@@ -131,7 +131,7 @@ class Marginal:
         density = divide(self.smooth * (self.proportion * power).sum(-1), width * x * (1 - x))
         smooth = self.smooth * (self.lowest * (1 - z) + width * scaled)
         if self.atoms is not None:
-            above = 1 - self._at_or_above(confidence)
+            above = 1 - self._at_or_above(confidence, self.atoms)
             cdf = jnp.where(left | right, cdf, cdf + self._atoms_up_to(confidence))
             smooth += (above * self.atoms.mass * self.atoms.value).sum(-1)
         bottom = jnp.where(left, self.mass_lowest * self.lowest, 0.0)
@@ -141,39 +141,46 @@ class Marginal:
         """Independent draws of the confidence, of the given shape."""
         return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
 
-    def atom_ranks(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end), each (A,), of the atoms on the scale of ranks u; equal where none takes the place."""
-        atoms = self._some_atoms
+    def mass_ranks(self) -> tuple[jax.Array, jax.Array]:
+        """(start, end), each (2 + A,), of the point masses on the scale of ranks u, by rising confidence.
+
+        The first starts at 0, the last one ends at 1. Start and end are equal where no atom takes the place.
+        """
+        bottom, top = jnp.asarray(self.mass_lowest)[None], 1 - jnp.asarray(self.mass_highest)[None]
+        starts, ends = [jnp.zeros_like(bottom), top], [bottom, jnp.ones_like(top)]
+        if self.atoms is not None:
+            start, end = self._atom_ranks(self.atoms)
+            starts.insert(1, start)
+            ends.insert(1, end)
+        return jnp.concatenate(starts), jnp.concatenate(ends)
+
+    def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
+        """(start, end), each (A,), of the atoms alone."""
         below = self.mass_lowest + self.smooth * mixture_cdf(self, self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
     def at_atom(self, confidence: jax.Array) -> jax.Array:
         """(…, A) bool: which atom, at most one, a confidence is."""
-        return at_value(confidence, self._some_atoms.stated)
-
-    @property
-    def _some_atoms(self) -> Atoms:
         assert self.atoms is not None, "this marginal has no atoms"
-        return self.atoms
+        return at_value(confidence, self.atoms.stated)
 
     @property
     def snap(self) -> float:
         """How near to an atom a confidence is the atom, computed by others."""
         return _SNAP * float(jnp.finfo(self.a.dtype).eps)
 
-    def _at_or_above(self, confidence: jax.Array) -> jax.Array:
+    def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
         """(…, A) 1 where a confidence is an atom or above it, else 0."""
-        reached = jnp.asarray(confidence)[..., None] >= self._some_atoms.value - self.snap
-        return reached.astype(self.a.dtype)
+        return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(self.a.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
         """The probability of the atoms at most at a confidence, elementwise."""
-        return 0.0 if self.atoms is None else (self._at_or_above(confidence) * self.atoms.mass).sum(-1)
+        return 0.0 if self.atoms is None else (self._at_or_above(confidence, self.atoms) * self.atoms.mass).sum(-1)
 
     def _quantile_among_atoms(self, u: jax.Array, atoms: Atoms) -> jax.Array:
         """Q(u) between the masses at the ends, elementwise: an atom's value on the ranks that it takes."""
-        start, end = self.atom_ranks()
+        start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
         inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
@@ -355,7 +362,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     at_lowest = ((present & (confidence <= marginal.lowest)).sum() / n - start) ** 2
     if marginal.atoms is None:
         return jnp.sqrt(smooth + start * at_lowest)
-    begin, stop = marginal.atom_ranks()
+    begin, stop = (edge[1:-1] for edge in marginal.mass_ranks())
     # What falls on an atom has the rank of its end, so within its ranks F̂_n does not rise.
     before = jnp.searchsorted(u, (begin + stop) / 2, side="right") / n
     inside = ((before - begin) ** 3 - (before - stop) ** 3) / 3

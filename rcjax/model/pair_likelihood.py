@@ -21,25 +21,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import sorted_numbers
 from rcjax.copulas import Copula
 from rcjax.copulas.unit import Unit, unit
 from rcjax.model.marginals import Marginal
 
-#: Sides of a margin on which an observation lies; of the atoms between, the first has `ATOMS`, the next one more.
-LOWEST, SMOOTH, HIGHEST, ATOMS = -1, 0, 1, 2
+SMOOTH = -1
+"""The number, in place of that of a point mass, of an observation that lies in none."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """Where observations of one margin lie on its u-scale. A leading axis batches it over margins."""
+    """Where observations of one margin lie on its u-scale. A leading axis batches it over margins.
 
-    u: jax.Array  # (n,) F(φ), within (lowest, highest); anything for those in a point mass
-    lowest: jax.Array  # () w_min: the mass at the lowest value reaches up to here
-    highest: jax.Array  # () 1 − w_max: the mass at the highest value starts here
-    side: jax.Array | None  # (n,) LOWEST, SMOOTH, HIGHEST or an atom; None if the margin has no masses
-    atoms: tuple[jax.Array, jax.Array] | None = None  # (start, end), each (A,), of the atoms between; None: none are
+    The masses are in the order of their values: the first starts at 0, the last one ends at 1.
+    """
+
+    u: jax.Array  # (n,) F(φ); anything for those in a point mass
+    mass: jax.Array | None = None  # (n,) the number of the mass that holds it, or SMOOTH; None: there are no masses
+    start: jax.Array | None = None  # (S,) where the masses start on the u-scale
+    end: jax.Array | None = None  # (S,) where they end
+
+    @property
+    def masses(self) -> tuple[jax.Array, jax.Array]:
+        """(start, end), each (S,), of a margin that has masses."""
+        assert self.start is not None
+        assert self.end is not None
+        return self.start, self.end
 
 
 def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
@@ -47,105 +55,36 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
 
     >>> marginal = Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> placed = ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
-    >>> placed.side.tolist(), round(float(placed.u[1]), 4)
-    ([-1, 0, 1], 0.45)
+    >>> placed.mass.tolist(), round(float(placed.u[1]), 4)
+    ([0, -1, 1], 0.45)
     """
-    low, high = confidence <= marginal.lowest, confidence >= marginal.highest
-    # Of a model with one confidence, φ_min = φ_max, all is at φ_max.
-    side = jnp.where(high, HIGHEST, jnp.where(low, LOWEST, SMOOTH))
-    atoms = None
+    start, end = marginal.mass_ranks()
+    mass = jnp.where(confidence <= marginal.lowest, 0, SMOOTH)
     if marginal.atoms is not None:
         here = marginal.at_atom(confidence)
-        side = jnp.where((side == SMOOTH) & here.any(-1), ATOMS + jnp.argmax(here, axis=-1), side)
-        atoms = marginal.atom_ranks()
+        mass = jnp.where((mass == SMOOTH) & here.any(-1), 1 + jnp.argmax(here, axis=-1), mass)
+    # Of a model with one confidence, φ_min = φ_max, all is at φ_max.
+    mass = jnp.where(confidence >= marginal.highest, len(start) - 1, mass)
     # For those in a mass, which need no u, a point whose gradients are finite.
-    inside = jnp.where(side == SMOOTH, confidence, (marginal.lowest + marginal.highest) / 2)
-    return Ranks(marginal.cdf(inside), jnp.asarray(marginal.mass_lowest), 1 - marginal.mass_highest, side, atoms)
-
-
-def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(values below, values at or below), each (n,), of every value among those (n,) that are present (n,).
-
-    >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
-    [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
-    """
-    values = jnp.where(present, values, jnp.inf)
-    ordered = sorted_numbers(values)
-    below, through = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return below.astype(values.dtype), jnp.minimum(through, present.sum(dtype=through.dtype)).astype(values.dtype)
-
-
-def ranks_of_counts(below: jax.Array, through: jax.Array, total: jax.Array) -> Ranks:
-    """Ranks without a model of the margin (the semiparametric variant): mid-ranks over the number plus one.
-
-    Values tied with the least (the largest) form a point mass; other ties share a mid-rank. Genest, Ghoudi & Rivest
-    (1995), "A semiparametric estimation procedure of dependence parameters".
-
-    Args:
-        below: (n,) values below each.
-        through: (n,) values at or below each.
-        total: how many there are.
-
-    >>> present = jnp.ones(3, bool)
-    >>> ranks_of_counts(*present_counts(jnp.array([0.1, 0.4, 0.2]), present), present.sum()).u.tolist()
-    [0.25, 0.75, 0.5]
-    """
-    count = through - below
-    # With the values themselves, a lone least value is an observation like any other; a tie is a mass.
-    low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
-    scale = 1 / (total + 1)
-    lowest = jnp.max(jnp.where(low, through, 0.0)) * scale
-    highest = 1 - jnp.max(jnp.where(high, count, 0.0)) * scale
-    side = jnp.where(low, LOWEST, jnp.where(high, HIGHEST, SMOOTH))
-    return Ranks((below + (count + 1) / 2) * scale, lowest, highest, side)
-
-
-def with_tied_values(ranked: Ranks, values: jax.Array, present: jax.Array, atoms: jax.Array) -> Ranks:
-    """`ranks_of_counts` of values (n,) with point masses at some of them, where these lie between the extremes.
-
-    Args:
-        ranked: their ranks.
-        values: (n,) of the observations.
-        present: (n,) whether each counts.
-        atoms: (A,) the values that are to be point masses; infinite where there are fewer.
-
-    >>> values = jnp.array([0.1, 0.5, 0.5, 0.5, 0.9])
-    >>> present = jnp.ones(5, bool)
-    >>> ranked = ranks_of_counts(*present_counts(values, present), 5)
-    >>> placed = with_tied_values(ranked, values, present, jnp.array([0.5]))
-    >>> placed.side.tolist(), [round(float(end[0]), 4) for end in placed.atoms]
-    ([0, 2, 2, 2, 0], [0.1667, 0.6667])
-    """
-    order = jnp.sort(atoms)
-    ordered = jnp.sort(jnp.where(present, values, jnp.inf))
-    below, through = (jnp.searchsorted(ordered, order, side=side) for side in ("left", "right"))
-    count = present.sum()
-    scale = 1 / (count + 1)
-    between = (below > 0) & (through < count) & (through - below > 1) & jnp.isfinite(order)
-    # A mass starts where the ranks before it end; one that is none has no width.
-    start = jnp.where(between, below * scale, 1 - scale)
-    end = jnp.where(between, through * scale, start)
-    here = (values[:, None] == order) & between
-    side = jnp.where(here.any(-1), ATOMS + jnp.argmax(here, axis=-1), jnp.asarray(ranked.side))
-    return dataclasses.replace(ranked, side=side, atoms=(start, end))
+    inside = jnp.where(mass == SMOOTH, confidence, (marginal.lowest + marginal.highest) / 2)
+    return Ranks(marginal.cdf(inside), mass, start, end)
 
 
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     """(n,) the log-likelihood of each observation of a pair, less that of its margins; see the head of the module.
 
     Differentiable in the copula's parameters and in the ranks. For one copula: `vmap` it over pairs. ValueError where
-    one margin has sides and the other has none.
+    one margin has masses and the other has none.
 
     >>> from rcjax.copulas import Gumbel
-    >>> ends = Ranks(jnp.array([0.5, 0.5]), jnp.asarray(0.5), jnp.asarray(0.5), jnp.array([-1, 1]))
+    >>> ends = Ranks(jnp.array([0.5, 0.5]), jnp.array([0, 1]), jnp.array([0.0, 0.5]), jnp.array([0.5, 1.0]))
     >>> [round(float(corner), 4) for corner in log_likelihood(Gumbel(1.0), ends, ends)]  # corners of a quarter each
     [-1.3863, -1.3863]
     """
     if not _have_masses(first, second):
         return _density_of(copula, first, second)(copula)
-    smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
-    in_cell = cell_table(copula, masses_of(first), masses_of(second))(copula)
-    cell = in_cell[mass_number(first), mass_number(second)]
+    smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
+    cell = cell_table(copula, first.masses, second.masses)(copula)[first.mass, second.mass]
     one_mass = jnp.where(smooth_u | smooth_v, _strips_of(copula, first, second)(copula), cell)
     return jnp.where(smooth_u & smooth_v, _density_of(copula, first, second)(copula), one_mass)
 
@@ -163,14 +102,13 @@ def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> C
     density = _density_of(copula, first, second)
     if not _have_masses(first, second):
         return lambda member: _weighted(weights, density(member))
-    smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
+    smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
     in_strip = _strips_of(copula, first, second)
-    masses = masses_of(first), masses_of(second)
-    in_cell = cell_table(copula, *masses)
+    in_cell = cell_table(copula, first.masses, second.masses)
     inside = jnp.where(smooth_u | smooth_v, 0.0, weights)
     here_u, here_v = (
-        (mass_number(margin)[:, None] == np.arange(starts.shape[-1])).astype(weights.dtype)
-        for margin, (starts, _) in zip((first, second), masses, strict=True)
+        (jnp.asarray(margin.mass)[:, None] == np.arange(margin.masses[0].shape[-1])).astype(weights.dtype)
+        for margin in (first, second)
     )
     counts, outside = (here_u * inside[:, None]).T @ here_v, weights - inside
 
@@ -186,14 +124,14 @@ def _weighted(weights: jax.Array, terms: jax.Array) -> jax.Array:
 
 
 def _have_masses(first: Ranks, second: Ranks) -> bool:
-    if (first.side is None) != (second.side is None):
-        raise ValueError("one margin has point masses and the other none: give both of them sides")
-    return first.side is not None
+    if (first.mass is None) != (second.mass is None):
+        raise ValueError("one margin has point masses and the other none: give both of them masses")
+    return first.mass is not None
 
 
 def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> tuple[Unit, Unit]:
     """The prepared ranks (n,) in both margins; of observations in a mass, anything."""
-    smooth = (r.u if r.side is None else jnp.where(r.side == SMOOTH, r.u, 0.5) for r in (first, second))
+    smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
     u, v = (copula.prepared(unit(one)) for one in smooth)
     return u, v
 
@@ -209,19 +147,21 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
 
     Of a mass at an end by the edge inside, of an atom between them as the difference of two probabilities.
     """
-    margins, smooth_u = (first, second), first.side == SMOOTH
+    smooth_u = first.mass == SMOOTH
     u, v = _smooth_ranks(copula, first, second)
-    masses, slots = [masses_of(r) for r in margins], [mass_number(r) for r in margins]
-    tops = [slot == starts.shape[-1] - 1 for slot, (starts, _) in zip(slots, masses, strict=True)]
-    top, slot = jnp.where(smooth_u, tops[1], tops[0]), jnp.where(smooth_u, slots[1], slots[0])
+    masses = first.masses, second.masses
+    numbers = [jnp.maximum(jnp.asarray(margin.mass), 0) for margin in (first, second)]
+    tops = [number == len(start) - 1 for number, (start, _) in zip(numbers, masses, strict=True)]
+    number, top = jnp.where(smooth_u, numbers[1], numbers[0]), jnp.where(smooth_u, tops[1], tops[0])
 
     def at_edges(edges: Iterable[jax.Array]) -> Callable[[Any], Any]:
         end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
-    every = list(zip(masses, slots, tops, strict=True))
-    inside = at_edges(jnp.where(last, start[slot], end[slot]) for (start, end), slot, last in every)
-    starting = at_edges(start[slot] for (start, _), slot, _ in every) if first.atoms or second.atoms else None
+    every = list(zip(masses, numbers, tops, strict=True))
+    inside = at_edges(jnp.where(last, start[held], end[held]) for (start, end), held, last in every)
+    more = any(len(start) > 2 for start, _ in masses)
+    starting = at_edges(start[held] for (start, _), held, _ in every) if more else None
 
     def of_member(member: Any) -> jax.Array:
         near = inside(member)
@@ -232,7 +172,7 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
         below = starting(member)
         between = jnp.where(near.value < 0.5, near.value - below.value, below.complement - near.complement)
         between = jnp.log(jnp.maximum(between, jnp.finfo(between.dtype).tiny))
-        return jnp.where(top | (slot == 0), outermost, between)
+        return jnp.where(top | (number == 0), outermost, between)
 
     return of_member
 
@@ -253,23 +193,6 @@ def _conditional(
 
 def _choose(condition: jax.Array, one: Unit, other: Unit) -> Unit:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
-
-
-def masses_of(margin: Ranks) -> tuple[jax.Array, jax.Array]:
-    """(start, end), each (2 + A,), of the masses of a margin on its u-scale, by rising confidence."""
-    zero, one = jnp.zeros_like(margin.lowest)[None], jnp.ones_like(margin.lowest)[None]
-    starts, ends = [], []
-    if margin.atoms is not None:
-        starts, ends = [margin.atoms[0]], [margin.atoms[1]]
-    starts, ends = [zero, *starts, margin.highest[None]], [margin.lowest[None], *ends, one]
-    return jnp.concatenate(starts), jnp.concatenate(ends)
-
-
-def mass_number(margin: Ranks) -> jax.Array:
-    """(n,) the index of each observation’s mass in `masses_of`; 0 for those in the smooth part."""
-    count = 0 if margin.atoms is None else margin.atoms[0].shape[-1]
-    side = jnp.asarray(margin.side)
-    return jnp.where(side == HIGHEST, count + 1, jnp.where(side >= ATOMS, side - ATOMS + 1, 0))
 
 
 def cell_table(

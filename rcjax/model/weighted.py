@@ -267,17 +267,14 @@ def _likeliest(
     """`fit_pair` of smooth ranks (n,), with derivatives by them and by the weights."""
     weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
 
-    def ranked(columns: tuple[jax.Array, jax.Array]) -> tuple[Ranks, Ranks]:
-        first, second = (Ranks(u, jnp.zeros((), u.dtype), jnp.ones((), u.dtype), None) for u in columns)
-        return first, second
-
-    fitted = fit_pair(family, *ranked(lax.stop_gradient(columns)), lax.stop_gradient(weights), lax.stop_gradient(tau))
+    (first, second), counted, start = lax.stop_gradient((columns, weights, tau))
+    fitted = fit_pair(family, Ranks(first), Ranks(second), counted, start)
     copula: Any = fitted.copula
     if not family.free:
         return copula
 
     def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
-        return sum_of(copula, *ranked(columns), weights)(member_at(copula, z)) / len(weights)
+        return sum_of(copula, *map(Ranks, columns), weights)(member_at(copula, z)) / len(weights)
 
     settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
     # At an end of its support a parameter stays there, whatever the weights.

@@ -91,11 +91,7 @@ def _between_atoms(
     """
     atoms = marginal.atoms
     assert atoms is not None
-    bottom, top = jnp.asarray(marginal.mass_lowest)[None], 1 - jnp.asarray(marginal.mass_highest)[None]
-    start, end = (
-        jnp.concatenate([first, middle, last])
-        for first, middle, last in zip((0 * bottom, bottom), marginal.atom_ranks(), (top, 1 + 0 * top), strict=True)
-    )
+    start, end = marginal.mass_ranks()
     value = jnp.concatenate([marginal.lowest[None], atoms.value, marginal.highest[None]])
     there = end > start
     inside = there & (u > start) & (u < end) & (value > marginal.lowest) & (value < marginal.highest)

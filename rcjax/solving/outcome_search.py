@@ -164,11 +164,7 @@ class MassSteps(NamedTuple):
 
 def steps_of(marginals: Marginal) -> MassSteps:
     """The steps of marginals (k,)."""
-    bottom, top = jnp.asarray(marginals.mass_lowest)[:, None], 1 - jnp.asarray(marginals.mass_highest)[:, None]
-    masses = [(jnp.zeros_like(bottom), bottom), (top, jnp.ones_like(top))]
-    if marginals.atoms is not None:
-        masses.insert(1, jax.vmap(Marginal.atom_ranks)(marginals))
-    starts, ends = (jnp.concatenate(parts, axis=1) for parts in zip(*masses, strict=True))
+    starts, ends = jax.vmap(Marginal.mass_ranks)(marginals)
     edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
     middle = (edges[:, 1:] + edges[:, :-1]) / 2
     inside = (middle[..., None] > starts[:, None]) & (middle[..., None] < ends[:, None])

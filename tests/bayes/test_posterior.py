@@ -15,10 +15,10 @@ from posterior_samples import keep, three, unlike
 from stated_samples import stated_log
 
 import rcjax
-from rcjax.bayes import sample_posterior
+from rcjax.bayes import Priors, sample_posterior
 from rcjax.bayes.hierarchy import gather, hierarchical_model, starting_point
 from rcjax.model.calibrated import pairs
-from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
+from rcjax.model.pair_likelihood import SMOOTH, log_likelihood, ranks
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
 pytestmark = pytest.mark.usefixtures("float64")
@@ -87,7 +87,7 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     share = np.stack([1 - s["share"], s["share"]], 1)
     x = np.exp(found.log_x[0])[..., None]
     density = (share[:, None] * scipy.stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1)
-    mixtures = np.log(density)[np.asarray(found.side) == SMOOTH]
+    mixtures = np.log(density)[np.asarray(found.mass) == SMOOTH]
     copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
     left, right = np.triu_indices(3, 1)
     confidence = drawn.reference.calibrate(log.logprob)
@@ -101,7 +101,7 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
 @pytest.mark.thorough
 def test_the_masses_are_conjugate(drawn, evidence):
     found, _ = evidence
-    counts = np.stack([(np.asarray(found.side) == side).sum(1) for side in (LOWEST, SMOOTH, HIGHEST)], 1)
+    counts = np.stack([(np.asarray(found.mass) == place).sum(1) for place in (0, SMOOTH, 1)], 1)
     expected = (counts + 0.5) / (counts.sum(1, keepdims=True) + 1.5)
     masses = np.asarray(drawn.sites["masses"])[0]
     assert (unlike(masses, expected) < TOLERANCE / np.sqrt(len(masses))).all()
@@ -230,3 +230,30 @@ def test_who_is_always_right_has_one_confidence_whatever_he_states():
     own = np.asarray(drawn.model.calibrators.stated.confidence)[:, 0, :2]
     np.testing.assert_allclose(own[:, 0], own[:, 1], rtol=1e-6)
     assert (own > 0.95).mean() > 0.9
+
+
+@pytest.mark.thorough
+def test_priors_decide_where_the_log_says_little(compilations):
+    log = three(2)
+    sample(log)
+    with compilations() as compiled:
+        steep = Priors(slope_center=2.0, slope_scale=0.01, slope_spread=0.01, mass_count=50.0)
+        sharp = sample(log, priors=steep)
+        dependent = sample(log, priors=Priors(tau_center=0.8, dependence_scale=0.01, dependence_spread=0.01))
+    assert not compiled
+    np.testing.assert_allclose(sharp.sites["slope"], 2.0, atol=0.1)
+    np.testing.assert_allclose(dependent.sites["tau"], 0.8, atol=0.02)
+    # Dirichlet's mean: 50 at each of three places and two answers more, of a model with two confidences.
+    counts = np.asarray(sharp.sites["masses"][0, :, 0]).mean(0) * 152
+    assert (np.abs(counts - 50) < 4).all()
+
+
+def test_priors_that_cannot_be_are_refused(log):
+    for wrong, message in (
+        ({"slope_spread": 0.0}, r"priors\.slope_spread: must be between 1e-100"),
+        ({"slope_center": float("nan")}, r"priors\.slope_center: must be between"),
+        ({"tau_center": 1.0}, r"priors\.tau_center: must be between -0.999 and 0.999"),
+        ({"mean_scale": "2"}, r"priors\.mean_scale: must be a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sample(log, priors=Priors(**wrong))

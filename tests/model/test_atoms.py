@@ -15,7 +15,7 @@ from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks, cell_table, log_likelihood
+from rcjax.model.pair_likelihood import SMOOTH, Ranks, cell_table, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -34,7 +34,7 @@ def nothing_smooth():
 
 U = np.linspace(0.0003, 0.9997, 3001)
 
-distance, likelihood, ranks_of_atoms = jax.jit(cramer_von_mises), jax.jit(log_likelihood), jax.jit(Marginal.atom_ranks)
+distance, likelihood, masses = jax.jit(cramer_von_mises), jax.jit(log_likelihood), jax.jit(Marginal.mass_ranks)
 
 draw = jax.jit(Marginal.sample, static_argnums=2)
 conditional, conditional_on_v = (
@@ -122,13 +122,11 @@ def test_a_table_of_counts_has_the_probabilities_of_scipys_normal():
 
 @pytest.mark.parametrize("copula", FEW, ids=lambda copula: type(copula).__name__)
 def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
-    own = marginal()
-    start, end = map(np.asarray, ranks_of_atoms(own))
+    start, end = map(np.asarray, masses(marginal()))
     u = np.array([0.06, 0.5, 0.79])
-    bottom, top = np.asarray(own.mass_lowest), 1 - np.asarray(own.mass_highest)
-    smooth = Ranks(u, bottom, top, np.zeros(3, int), (start, end))
-    for place in range(3):
-        atom = Ranks(np.full(3, 0.5), bottom, top, np.full(3, ATOMS + place), (start, end))
+    smooth = Ranks(u, np.full(3, SMOOTH), start, end)
+    for place in range(1, 4):
+        atom = Ranks(np.full(3, 0.5), np.full(3, place), start, end)
         ahead = np.subtract(*(conditional(copula, u, edge[place]) for edge in (end, start)))
         np.testing.assert_allclose(np.exp(likelihood(copula, smooth, atom)), ahead, rtol=1e-7)
         back = np.subtract(*(conditional_on_v(copula, edge[place], u) for edge in (end, start)))
@@ -136,14 +134,12 @@ def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
 
 
 def of_few_values(u, count, seed):
-    """Ranks of u (n,) on a margin of so many values, and the number of the value of each."""
+    """Ranks of u (n,) on a margin of so many values."""
     masses = np.random.default_rng(seed).dirichlet(np.full(count, 3.0))
     ends = np.append(np.cumsum(masses)[:-1], 1.0)
     starts = np.append(0.0, ends[:-1])
     place = np.searchsorted(ends, u).clip(0, count - 1)
-    side = np.where(place == 0, LOWEST, np.where(place == count - 1, HIGHEST, ATOMS + place - 1))
-    atoms = jnp.asarray(starts[1:-1]), jnp.asarray(ends[1:-1])
-    return Ranks(jnp.full(len(u), 0.5), jnp.asarray(ends[0]), jnp.asarray(starts[-1]), jnp.asarray(side), atoms), place
+    return Ranks(*map(jnp.asarray, (np.full(len(u), 0.5), place, starts, ends)))
 
 
 @pytest.mark.thorough
@@ -152,7 +148,7 @@ def of_few_values(u, count, seed):
 def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(family, theta, values):
     """θ within 5 %, over 200 samples of 300 queries; Kendall's τ-b is off by more than twice its error somewhere."""
     u, v = map(np.asarray, family(theta).sample(jax.random.key(values), (200, 300)))
-    pairs = [[of_few_values(x, values, seed)[0] for x, seed in ((u[r], 1), (v[r], 2))] for r in range(200)]
+    pairs = [[of_few_values(x, values, seed) for x, seed in ((u[r], 1), (v[r], 2))] for r in range(200)]
     first, second = (jax.tree.map(lambda *x: jnp.stack(x), *column) for column in zip(*pairs, strict=True))
     fits = jax.jit(jax.vmap(lambda a, b: fit_pair(family, a, b, jnp.ones(300))))(first, second)
     thetas = np.asarray(fits.copula.theta)

@@ -13,7 +13,7 @@ from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Independence
 from rcjax.copulas.families import FAMILIES
 from rcjax.model import pair_likelihood
 from rcjax.model.copula_fitting import FitStatus, count_parameters, fit_pair
-from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, Ranks
+from rcjax.model.pair_likelihood import SMOOTH, Ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -42,13 +42,13 @@ def draw(copula, seed, shape):
 
 
 def smooth(u, v):
-    return tuple(Ranks(jnp.asarray(z), jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
+    return tuple(Ranks(jnp.asarray(z)) for z in (u, v))
 
 
 def tied(u, low, high):
     """Ranks whose lowest share `low` and highest share `high` are tied."""
-    side = np.where(u <= low, LOWEST, np.where(u >= 1 - high, HIGHEST, SMOOTH))
-    return Ranks(jnp.asarray(u), jnp.asarray(low, float), jnp.asarray(1.0 - high), jnp.asarray(side))
+    mass = np.where(u <= low, 0, np.where(u >= 1 - high, 1, SMOOTH))
+    return Ranks(*map(jnp.asarray, (u, mass, [0.0, 1.0 - high], [float(low), 1.0])))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The nine cells of the mixed likelihood, and ranks with and without a model of the margin."""
+"""The nine cells of the mixed likelihood, and ranks without a model of the margin."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +10,9 @@ from own_families import FGM
 from tiers import slow_to_compile, thorough
 
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
+from rcjax.goodness_of_fit.copula_fit import present_counts, ranks_of_values
 from rcjax.model import pair_likelihood
-from rcjax.model.pair_likelihood import (
-    HIGHEST,
-    LOWEST,
-    SMOOTH,
-    Ranks,
-    present_counts,
-    ranks_of_counts,
-    sum_of,
-)
+from rcjax.model.pair_likelihood import SMOOTH, Ranks, sum_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -46,7 +41,7 @@ SLOPES = pytest.mark.parametrize(
     ids=lambda copula: type(copula).__name__,
 )
 MASSES = {"first": (0.2, 0.3), "second": (0.15, 0.4)}  # (w_min, w_max)
-SIDES = (LOWEST, SMOOTH, HIGHEST)
+PLACES = LOWEST, SMOOTH, HIGHEST = 0, SMOOTH, 1
 
 #: One programme each, where every operation would be one.
 log_likelihood = jax.jit(pair_likelihood.log_likelihood)
@@ -62,7 +57,7 @@ def placed(u, name, side=None):
     """Ranks of places u under a margin with the masses of `name`."""
     low, high = MASSES[name][0], 1 - MASSES[name][1]
     side = np.where(u <= low, LOWEST, np.where(u >= high, HIGHEST, SMOOTH)) if side is None else side
-    return Ranks(jnp.asarray(u, float), jnp.asarray(low), jnp.asarray(high), jnp.asarray(side))
+    return Ranks(jnp.asarray(u, float), jnp.asarray(side), jnp.array([0.0, high]), jnp.array([low, 1.0]))
 
 
 def cell(name, side, u, width):
@@ -75,7 +70,7 @@ def test_each_cell_is_a_volume_of_the_cdf(copula):
     # Smooth coordinates stand for a cell of width 1e-4, whose volume over its size is the density up to 1e-8 of its
     # curvature; rounding of the four corners adds 1e-16 over the size.
     u, v, width = 0.41, 0.37, 1e-4
-    first, second = (side.ravel() for side in np.meshgrid(SIDES, SIDES))
+    first, second = (side.ravel() for side in np.meshgrid(PLACES, PLACES))
     a, b = np.array([cell("first", side, u, width) for side in first]).T
     c, d = np.array([cell("second", side, v, width) for side in second]).T
     volume = cdf(copula, b, d) - cdf(copula, a, d) - cdf(copula, b, c) + cdf(copula, a, c)
@@ -91,7 +86,7 @@ def test_each_cell_is_a_volume_of_the_cdf(copula):
 )
 def test_the_sum_is_that_of_the_observations(copula):
     # In all nine cells, some twice, and one that does not count, whose place is no number.
-    side_u, side_v = (np.append(side.ravel(), SMOOTH) for side in np.meshgrid(SIDES, SIDES))
+    side_u, side_v = (np.append(side.ravel(), SMOOTH) for side in np.meshgrid(PLACES, PLACES))
     u, v = np.append(np.linspace(0.25, 0.65, 9), np.nan), np.append(np.linspace(0.55, 0.2, 9), np.nan)
     weights = np.array([1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 0.5, 1.0, 2.0, 0.0])
     first, second = placed(u, "first", side_u), placed(v, "second", side_v)
@@ -110,7 +105,7 @@ def test_gradients_are_those_of_differences(copula):
     def total(scale, low):
         bent = jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else leaf * scale, copula)
         first, second = placed(u, "first"), placed(v, "second")
-        first = Ranks(first.u, first.lowest * low, first.highest, first.side)
+        first = dataclasses.replace(first, end=first.end * jnp.array([low, 1.0]))
         return log_likelihood(bent, first, second).sum()
 
     total = jax.jit(total)
@@ -124,24 +119,24 @@ def test_gradients_are_those_of_differences(copula):
 
 def test_no_masses_leave_the_density():
     u, v = np.array([0.2, 0.9]), np.array([0.3, 0.7])
-    whole = [Ranks(jnp.asarray(z), jnp.zeros(()), jnp.ones(()), None) for z in (u, v)]
+    whole = [Ranks(jnp.asarray(z)) for z in (u, v)]
     np.testing.assert_allclose(log_likelihood(Gumbel(2.0), *whole), Gumbel(2.0).log_density(u, v), rtol=1e-14)
     with pytest.raises(ValueError, match="one margin has point masses"):
         log_likelihood(Gumbel(2.0), whole[0], placed(v, "second"))
 
 
 def mid_ranks(values: jax.Array) -> Ranks:
-    return ranks_of_counts(*present_counts(values, jnp.ones(len(values), bool)), len(values))
+    rows = values, jnp.ones(len(values), bool)
+    return ranks_of_values(*rows, present_counts(*rows), None)
 
 
 @pytest.mark.thorough
-def test_ranks_of_counts_are_mid_ranks_and_ties_at_the_ends_are_masses():
-    found = mid_ranks(jnp.array([1.0, 1.0, 2.0, 3.0, 3.0, 5.0, 5.0, 5.0]))
-    assert found.side.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1]
-    np.testing.assert_allclose(found.u[2:5], np.array([3, 4.5, 4.5]) / 9)
-    np.testing.assert_allclose([found.lowest, found.highest], [2 / 9, 1 - 3 / 9])
+def test_ranks_of_values_are_mid_ranks_and_ties_at_the_ends_are_masses():
+    ranked = mid_ranks(jnp.array([1.0, 1.0, 2.0, 3.0, 3.0, 5.0, 5.0, 5.0]))
+    assert ranked.mass.tolist() == [0, 0, -1, -1, -1, 1, 1, 1]
+    np.testing.assert_allclose(ranked.u[2:5], np.array([3, 4.5, 4.5]) / 9)
+    np.testing.assert_allclose(ranked.masses, [[0, 1 - 3 / 9], [2 / 9, 1]])
     lone = mid_ranks(jnp.array([3.0, 1.0, 2.0]))
-    assert lone.side.tolist() == [0, 0, 0]
+    assert lone.mass.tolist() == [SMOOTH] * 3
     np.testing.assert_allclose(lone.u, np.array([3, 1, 2]) / 4)
-    tied = mid_ranks(jnp.ones(4))
-    assert tied.side.tolist() == [-1] * 4  # all ties: one mass
+    assert mid_ranks(jnp.ones(4)).mass.tolist() == [0] * 4  # all ties: one mass
