@@ -38,9 +38,6 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         rcjax.diagnose(the.model, log, training=turned(the.train, log), replicates=20).to_json(),
         rcjax.diagnose(the.model, turned(the.train, log), replicates=20).held_out,
     ],
-    "plots.diagnosis_figures": lambda the, log: figure_data(
-        rcjax.plots.diagnosis_figures(rcjax.diagnose(the.model, the.fresh, replicates=20), the.model, log)
-    ),
     "replay": lambda the, log: [figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.ladder)],
     "retune": lambda the, log: [
         undated(rcjax.retune(each, log, bands=False).policy.to_json()) for each in (the.policy, the.ladder)
@@ -60,14 +57,6 @@ def undated(document: dict[str, Any]) -> str:
 
 def figures_of(found: Any) -> Any:
     return plain(dataclasses.asdict(found))
-
-
-def figure_data(figures: dict[str, Any]) -> Any:
-    """All lines of all figures."""
-    return {
-        name: [np.asarray(line.get_xydata()).tolist() for ax in figure.axes for line in ax.get_lines()]
-        for name, figure in figures.items()
-    }
 
 
 def refusal_of(call: Callable[[], Any]) -> str:

@@ -14,7 +14,7 @@ import rcjax
 from benchmarks import make_reference
 from rcjax.cli.app import app, load
 from rcjax.collecting.questions import read_questions
-from rcjax.diagnostics import LIMITS
+from rcjax.diagnostics import KINDS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving.models_file import read_models
@@ -140,9 +140,9 @@ def test_the_glossary_has_the_words_that_pages_are_full_of():
 
 def test_the_limits_are_those_of_the_checks():
     text = (DOCS / "diagnosis.md").read_text("utf-8")
-    for name, limits in LIMITS.items():
+    for name, kind in KINDS.items():
         (cells,) = re.findall(rf"^\| {name} \|.*\|(.*)\|(.*)\|$", text, re.MULTILINE)
-        for cell, limit in zip(cells, (limits.doubtful, limits.bad), strict=True):
+        for cell, limit in zip(cells, kind.limits, strict=True):
             number, percent = re.search(r"([\d.]+)( %)?", cell).groups()
             assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
 

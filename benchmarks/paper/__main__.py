@@ -23,7 +23,6 @@ from benchmarks.paper.inputs import CHOICE, Published, Source, read_folder
 from benchmarks.paper.tables import TABLES
 from benchmarks.report import markdown
 from rcjax._base.files import write_atomically
-from rcjax.plots import save_figure
 
 Rows = list[dict]
 
@@ -56,7 +55,7 @@ class Output:
         """A figure, drawn where it is missing."""
         path = self.folder / f"{name}.png"
         if not path.exists():
-            save_figure(draw(), path)
+            draw().savefig(path, dpi=150)
         self.sections.append(f"## {title}\n\n![{title}]({path.name})\n")
 
     def index(self) -> None:

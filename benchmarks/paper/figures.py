@@ -8,8 +8,10 @@ from matplotlib.figure import Figure
 from benchmarks.methods import best_single_or_pair, change, grid_search, rational_tuning
 from benchmarks.paper.inputs import Source
 from benchmarks.paper.statistics import rank_correlations
-from rcjax import plots
+from rcjax.goodness_of_fit.reliability import accuracy_above
 from rcjax.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+
+_FEWEST = 20  # queries of a share that is shown
 
 
 def curves(source: Source) -> Figure:
@@ -67,11 +69,18 @@ def _heatmap(ax, tau: np.ndarray, models: tuple[str, ...], *, title: str, rows_n
 
 
 def confident(source: Source) -> Figure:
-    """Appendix E: accuracy above a confidence."""
+    """Appendix E: accuracy of the most confident answers against the share answered, a line for each model."""
     test = source.test.take(source.test.complete)
+    confidence, correct = np.asarray(source.model.calibrate(test.logprob)), np.asarray(test.correct)
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     ax = figure.add_subplot()
-    plots.plot_accuracy_above(ax, source.model.calibrate(test.logprob), test.correct, test.models)
+    for j, name in enumerate(test.models):
+        curve = accuracy_above(confidence[:, j], correct[:, j])
+        enough = curve["share"] * len(correct) >= _FEWEST
+        ax.plot(curve["share"][enough], curve["accuracy"][enough], linewidth=1.6, label=name)
+    ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel="accuracy")
+    ax.grid(color="#DDDDDD", linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -15,6 +15,7 @@ from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import accuracy_above
 from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import expected_calibration_error
+from rcjax.model.marginals import cramer_von_mises
 
 Rows = list[dict]
 LEVEL = 0.05
@@ -93,7 +94,7 @@ def marginals(source: Source, published: Published, replicates: int) -> Rows:
     test = source.test.take(source.test.complete)
     confidence = source.model.calibrate(test.logprob).T
     whole = marginal_test(source.model.marginals, confidence, 0, jax.random.key(0), 1)
-    trained = jax.jit(jax.vmap(rcjax.model.marginals.cramer_von_mises))(source.model.marginals, confidence)
+    trained = jax.jit(jax.vmap(cramer_von_mises))(source.model.marginals, confidence)
     some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
     seen = marginal_test(source.model.marginals, some, source.train.n_queries, jax.random.key(0), replicates)
     rows = []

@@ -36,7 +36,6 @@ from benchmarks.race.cells import KINDS, Setting
 from benchmarks.race.contenders import METHODS
 from benchmarks.race.objectives import METHODS as OWN_METHODS
 from benchmarks.report import machine, markdown
-from rcjax import plots
 from rcjax._base.files import write_atomically
 from rcjax.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
@@ -250,7 +249,7 @@ def main() -> None:
     page = report(tables)
     print(page)
     write_atomically(options.out / "race.md", f"# Race\n\n{page}\n![Run times](race.png)\n")
-    plots.save_figure(draw(tables), options.out / "race.png")
+    draw(tables).savefig(options.out / "race.png", dpi=150)
     print(options.out / "race.md")
 
 

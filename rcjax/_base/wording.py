@@ -127,43 +127,6 @@ def check_figure(value: float | None, unit: str) -> str:
     return percent(value) if unit == "share" else figure(value, 2) if value < 1 else f"{value:,.0f}"
 
 
-#: What checks whose names statisticians use are called in front of people, and what their figure is.
-_CHECKS: Mapping[str, tuple[str, str]] = {
-    "accuracy": ("change of own {noun}", "difference to the log that was fitted"),
-    "calibration error": ("calibration error", "how far confidences are from what came, on average"),
-    "separation": ("better is surer", "how often a model is surer of the better of two answers; a coin: 50 %"),
-    "certain answers": ("confidence 1", "share of answers with confidence 1, which no threshold can part"),
-    "marginal": ("fit of one model", "distance of its confidences from the curve fitted to them"),
-    "copula": ("fit of two models", "how far off it is in how their confidences go together, in probability"),
-    "Markov property": (
-        "fit of three",
-        "how far the first still predicts the third when the second is known; 0: not at all",
-    ),
-    "predicted error": ("{noun} off promise", "difference to the promise on queries that were not tuned on"),
-    "predicted cost": ("cost off promise", "difference to the promise on queries that were not tuned on"),
-    "Brier score": ("squared error", "of the confidence against what came, less what it promises"),
-    "confidences": ("confidences", "distance of their distribution from that tuned on; 0: the same"),
-    "re-tuning": ("tuning again", "what it would save, as a share of all money and what the {noun} is worth"),
-    "error": ("change of {noun}", "difference to what was expected"),
-    "cost": ("rise of cost", "above what was expected; where the bill is followed, of the cheapest rung above budget"),
-    "labels": ("labels by chance", "how far the share of unsure queries among those labelled is from that among all"),
-}
-
-
-def check_name(name: str, noun: str = "error") -> str:
-    """What a check is called in front of people, where errors are called so.
-
-    >>> check_name("predicted error", "difference"), check_name("one of your own")
-    ('difference off promise', 'one of your own')
-    """
-    return _CHECKS[name][0].format(noun=noun) if name in _CHECKS else name
-
-
-def check_meaning(name: str, noun: str = "error") -> str:
-    """What the figure of a check says, in words; empty for a name that is not known."""
-    return _CHECKS.get(name, ("", ""))[1].format(noun=noun)
-
-
 def threshold(value: float) -> str:
     """Two digits, of which none that lies between is 0 or 1.
 

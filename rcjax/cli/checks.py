@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from rcjax._base.wording import check_figure, check_meaning, check_name, count
+from rcjax._base.wording import check_figure, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair
@@ -19,12 +19,8 @@ from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, R
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
 
-if TYPE_CHECKING:
-    pass
-
-_DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
-
-_SAMPLE = ("lacking answers", "labels")  # checks of whether the log is a fair sample
+#: What is wrong where a check is bad, if it is not that a figure has drifted.
+_WRONG = {"lacking answers": "biased", "labels": "biased", "re-tuning": "would gain"}
 
 _FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
 
@@ -77,28 +73,32 @@ def diagnose(
     reading: Reading,
     log: LogFile,
     test: File = None,
-    copula: CopulaFamily = None,
     cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
+    copula: CopulaFamily = None,
     replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 200,
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Does the promise of a tuning hold, and is the model right on a log? And what to do if not.
+    """Does the promise of a tuning hold on a log, and do confidences mean what they say? And what to do if not.
 
-    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen; fits the model
-    and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
-    doubtful or bad, says what to do, and which policies it affects.
+    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen. With `--cascade`
+    it also checks the fitted model: marginals, copulas and the Markov property. Each check is fine, doubtful or bad,
+    and says what to do.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv`
 
     Args:
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        copula: How the confidences of two models depend on each other; **auto**: the best family for each pair.
-            [default: gumbel]
-        cascade: Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]
+        cascade: Judge what `rcjax tune` promises with this `--cascade`, and the model that it rests on. [default: what
+            it promises without]
+        copula: With `--cascade`, how the confidences of two models depend on each other; **auto**: the best family for
+            each pair. [default: gumbel]
         replicates: Bootstrap replicates behind each p-value.
         all_: Show every check, not only those to act on.
     """
+    if copula is not None and cascade is None:
+        what = "goes with --cascade: policies that are found without it rest on no copula"
+        raise typer.BadParameter(what, param_hint="--copula")
     how = reading.options()
     start_jax()
     import rcjax
@@ -112,7 +112,8 @@ def diagnose(
         model = rcjax.fit(training, copula=copula or "gumbel")
     with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
-        diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, frontier=frontier)
+        about = {"replicates": replicates, "frontier": frontier, "model_fit": cascade is not None}
+        diagnosis = rcjax.diagnose(model, judged, training=training, **about)
     document = diagnosis.to_json()
     conclude(document, partial(show_diagnosis, document, every=all_), as_json=json_)
 
@@ -121,39 +122,31 @@ def diagnose(
 def show_diagnosis(document: Mapping[str, Any], *, every: bool = False) -> None:
     """Print a diagnosis (its JSON form): whether the promise holds, what to do, then the checks.
 
-    Checks that say nothing of the policies at hand are left out, and of several of a kind all but the worst, unless
-    `every` check is wanted.
+    Of several checks of a kind all but the worst are left out, unless `every` check is wanted.
     """
-    from rcjax.diagnostics.verdicts import MODELLED, describe_gaps  # which imports JAX
+    from rcjax.diagnostics.verdicts import describe_gaps  # which imports JAX
 
-    screen, noun, whole = Screen(), document["counted"], document["checks"]
-    promise = document.get("promise")
-    every_policy = every or (promise is not None and promise["search"] != "selected")
-    checks = [check for check in whole if every_policy or check["affects"] != MODELLED]
+    screen, noun, checks = Screen(), document["counted"], document["checks"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
-    if promise is not None:
+    if document.get("promise") is not None:
         where = "these queries" if document["held_out"] else "queries left out"
-        screen.print(f"On {where}, the {noun} was {describe_gaps(promise)}, on average.", style="bold")
+        screen.print(f"On {where}, the {noun} was {describe_gaps(document['promise'])}, on average.", style="bold")
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
         screen.print("What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
-        likewise = f"; likewise {', '.join(others)}" if others else ""
-        screen.hang(verdict, f"{first['advice']}{likewise} (affects {first['affects']})")
+        screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(others)))))
     if not every:
         kinds = dict.fromkeys(check["name"] for check in checks)
         checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
         screen.print("The worst of each kind of check:")
-    _print_checks(screen, checks, noun, explain=every)
-    remarks = list(document["remarks"])
-    if document["tested"] < document["n"] and every:
-        remarks.append(f"p-values of the fit are from {document['tested']:,} of the queries, at random")
-    screen.hang("note", *remarks)
-    more = "" if every else f"--all shows all {len(whole)} checks, and says what their figures are; "
+    _print_checks(screen, checks, explain=every)
+    screen.hang("note", *document["remarks"])
+    more = "" if every else f"--all shows all {len(document['checks'])} checks, and says what their figures are; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
@@ -164,24 +157,25 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
     `retune` is the command that tunes the policy again; `explain` adds what each figure is.
     """
     screen = Screen()
-    models, checks, noun = facts["policy_models"], facts["checks"], facts["counted"]
+    models, checks = facts["policy_models"], facts["checks"]
     of = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
     compared = f"{count(facts['n'], 'query')} against {of}{facts['tuned_on']:,} tuned on, answers"
     screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
-    screen.print(_summary(checks, facts), style="bold")
+    screen.print(_summary(checks, facts.get("unlabelled", 0)), style="bold")
     for verdict in ("bad", "doubtful"):
         for check in checks:
             if check["verdict"] == verdict:
                 screen.hang(_word(check), check["advice"])
     level = f"{100 * facts['alarm']:.4g} %"
     chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
-    _print_checks(screen, checks, noun, _word, explain=explain, chance=chance)
+    _print_checks(screen, checks, _word, explain=explain, chance=chance)
     if not explain:
         screen.print("(--explain says what the figures are)")
     screen.hang("note", *facts["remarks"])
-    if any(check["verdict"] == "bad" for check in checks):
+    verdicts = {check["verdict"] for check in checks}
+    if "bad" in verdicts:
         screen.next_step("tune again, where what is said above does not mend it", retune)
-    elif any(check["verdict"] == "doubtful" for check in checks):
+    elif "doubtful" in verdicts:
         unlabelled = facts.get("unlabelled", 0)
         without = f"the {count(unlabelled, 'logged query')} without a label" if unlabelled else "more queries"
         screen.next_step(f"label {without}, then check all together")
@@ -191,24 +185,27 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
 
 def _word(check: Mapping[str, Any]) -> str:
     """The verdict on a check of a policy in a word."""
-    return "biased" if check["name"] in _SAMPLE and check["verdict"] == "bad" else _DRIFT[check["verdict"]]
+    words = {"fine": "fine", "doubtful": "too few", "bad": _WRONG.get(check["name"], "drifted")}
+    return words[check["verdict"]]
 
 
-def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
-    """What is known of a policy, in a line: what has drifted, else what is unclear."""
-    bad, unclear = ([check for check in checks if check["verdict"] == verdict] for verdict in ("bad", "doubtful"))
-    every, verb = count(len(checks), "check"), "is" if len(unclear) == 1 else "are"
-    if any(_word(check) == "biased" for check in checks):
+def _summary(checks: Sequence[Mapping[str, Any]], unlabelled: int) -> str:
+    """What is known of a policy, in a line: what is wrong, else what is unclear."""
+    wrong = [_word(check) for check in checks if check["verdict"] == "bad"]
+    unclear = [check["label"] for check in checks if check["verdict"] == "doubtful"]
+    every, few = count(len(checks), "check"), "labels" if unlabelled else "queries"
+    if "biased" in wrong:
         return f"no fair sample: nothing of it is certain, whatever the other {len(checks) - 1} checks say"
-    if bad:
-        return f"{len(bad)} of {every}: DRIFTED" + (f"; {len(unclear)} {verb} unclear" if unclear else "")
+    if "drifted" in wrong:
+        more = f"; for {len(unclear)} the {few} are too few" if unclear else ""
+        return f"{wrong.count('drifted')} of {every}: DRIFTED{more}"
+    gain = ", but tuning again would gain" if wrong else ""
     if not unclear:
-        return f"fine: none of {every} has drifted"
-    which = ", ".join(dict.fromkeys(check_name(check["name"], facts["counted"]) for check in unclear))
+        return f"{'' if gain else 'fine: '}none of {every} has drifted{gain}"
+    which = f"({', '.join(dict.fromkeys(unclear))})"
     if _FEW * len(unclear) < len(checks):
-        return f"none of {every} has drifted, but {len(unclear)} {verb} unclear ({which})"
-    few = "labels" if facts.get("unlabelled") else "queries"
-    return f"too few {few} to tell: {len(unclear)} of {every} {verb} unclear ({which})"
+        return f"none of {every} has drifted{gain}; for {len(unclear)} the {few} are too few {which}"
+    return f"too few {few} to tell, for {len(unclear)} of {every} {which}{gain}"
 
 
 def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
@@ -230,7 +227,6 @@ def _by_chance(check: Mapping[str, Any]) -> bool:
 def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
-    noun: str,
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
     *,
     explain: bool = False,
@@ -248,17 +244,16 @@ def _print_checks(
         held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
         verdict = "by chance" if _by_chance(check) else word(check)
         figure = check_figure(check["figure"], check["unit"])
-        table.add_row(verdict, check_name(check["name"], noun), check["subject"], figure, p, held_to)
+        table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
     if not explain:
         return
-    meanings = {check_name(name, noun): check_meaning(name, noun) for name in (check["name"] for check in checks)}
+    meanings = {check["label"]: check["meaning"] for check in checks}
     meanings["p"] = f"how likely chance alone makes such a figure{chance}"
     if any(_by_chance(check) for check in checks):
         meanings["by chance"] = "beyond its limit, and fine all the same, as chance explains it"
     if chance and any(check["verdict"] == "doubtful" for check in checks):
-        meanings["unclear"] = "so far beyond its limit that more data must tell whether chance explains it"
+        meanings["too few"] = "so far beyond its limit that more queries must tell whether chance explains it"
     for name, meaning in meanings.items():
-        if meaning:
-            screen.hang(name, meaning, width=19)
+        screen.hang(name, meaning, width=20)
     screen.print()

@@ -37,7 +37,7 @@ from rcjax.cli.inputs import (
     require_plausible_budget,
     require_plausible_log,
 )
-from rcjax.cli.options import AsJson, Budget, CopulaFamily, File, LogFile, Model, Reading
+from rcjax.cli.options import AsJson, Budget, File, LogFile, Model, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
 from rcjax.policy.counted import ERRORS, Counted
@@ -253,7 +253,6 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
     test: File = None,
     baseline: Model = None,
-    copula: CopulaFamily = None,
     json_: AsJson = False,
 ) -> None:
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
@@ -268,8 +267,6 @@ def report(
         out: Write the page here.
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
         baseline: The model in use today. [default: the one that errs least]
-        copula: How the confidences of two models depend on each other; **auto**: the best family for each pair.
-            [default: gumbel]
     """
     spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None
@@ -285,8 +282,7 @@ def report(
         training, fresh = read_pair(log, test, **how)
     require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
     with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
-        options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
-        findings = rcjax.make_report(training, spec, **options)
+        findings = rcjax.make_report(training, spec, test=fresh, baseline=baseline)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
     findings = dataclasses.replace(findings, command=command("tune", log, **again))
     with steps("writing the page"):

@@ -2,4 +2,4 @@
 
 from rcjax.diagnostics.diagnosis import Diagnosis as Diagnosis, diagnose as diagnose
 from rcjax.diagnostics.policy_check import PolicyCheck as PolicyCheck, check_policy as check_policy
-from rcjax.diagnostics.verdicts import LIMITS as LIMITS, Check as Check
+from rcjax.diagnostics.verdicts import KINDS as KINDS, Check as Check

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class Diagnosis:
     `calibration_error` of all labelled answers, held out, with `by_chance` and `p_value`; `separation`; `slope`
     with `slope_p`; `certain`, the share of answers with probability 1, and whether the model `states` its values."""
     marginals: list[dict[str, Any]]
-    """By model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
+    """Where the fit was tested, by model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
     copulas: list[dict[str, Any]]
     """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process` and `kendall`, which are S_n and
     S_n^(K), with `process_p`, `kendall_p`; `distance` = √(S_n/n)."""
@@ -119,6 +119,7 @@ def diagnose(
     replicates: int = 200,
     seed: int = 0,
     frontier: Frontier | None = None,
+    model_fit: bool = True,
 ) -> Diagnosis:
     """Does the promise hold, and is the model right on this log? Calibration, marginals, copulas, the Markov property.
 
@@ -136,6 +137,8 @@ def diagnose(
         replicates: of each bootstrap, at most; they use at most 500 queries.
         seed: of the folds and the bootstraps.
         frontier: the frontier of the promise, as `select_frontier` or `solve_frontier` finds it.
+        model_fit: whether to test the marginals, copulas and Markov chain, on which only policies of `solve_frontier`
+            rest.
 
     Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
 
@@ -162,15 +165,16 @@ def diagnose(
     correct = np.where(whole.labelled, np.asarray(whole.correct, float), np.nan)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
-    checks = (
-        lambda: copula_rows(model, sample, keys[2], replicates),
-        lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
-        lambda: _promise(model, held, training, trained_on, seed, frontier),
-        lambda: markov_rows(model.models, confidence, log, keys[3], replicates),
-        lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
-    )
-    results: list[Any] = side_by_side(lambda check: check(), checks, n=1, alike=False)
-    copulas, marginals, promise, markov, calibration = results
+    checks: dict[str, Callable[[], Any]] = {
+        "copulas": lambda: copula_rows(model, sample, keys[2], replicates),
+        "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
+        "promise": lambda: _promise(model, held, training, trained_on, seed, frontier),
+        "markov": lambda: markov_rows(model.models, confidence, log, keys[3], replicates),
+        "calibration": lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
+    }
+    if not model_fit:
+        checks |= dict.fromkeys(("copulas", "marginals", "markov"), list)
+    results = side_by_side(lambda check: check(), checks.values(), n=1, alike=False)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -179,11 +183,7 @@ def diagnose(
         held_out=not trained,
         confidence=unseen,
         correct=correct,
-        calibration=calibration,
-        marginals=marginals,
-        copulas=copulas,
-        markov=markov,
-        promise=promise,
+        **dict(zip(checks, results, strict=True)),
         labels=_labels(log),
         counted=log.counted,
     )

@@ -172,7 +172,7 @@ def check_policy(
         wrong, cost = stream.wrong, cost | _least(rungs.spent[0], policy.budget)
         at_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
         followed = stream.to_json() | at_tuned
-        money = (tell_followed(followed, cost, alarm, log.counted),)
+        money = (tell_followed(followed, cost, log.counted),)
     error = _against_promise(policy, "error", before.wrong, wrong, trained_on)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.wording import choose_unit, count, figure, percent
-from rcjax.diagnostics.verdicts import Check, Limits, Verdict
+from rcjax.diagnostics.verdicts import CALIBRATION_ERROR, Check, Kind, Limits, Verdict, by_name
 from rcjax.goodness_of_fit.reliability import holm
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
@@ -27,42 +27,67 @@ from rcjax.replaying.figures import error_interval
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.tuning.retune import RetuningGain, recorded_tuning, why_untested
 
-#: Beyond the first a figure matters, if chance does not explain it; beyond the second it is doubtful even if it does.
-DRIFT_LIMITS: Mapping[str, Limits] = {
-    "Brier score": Limits(0.02, 0.05),
-    "calibration error": Limits(0.05, 0.10),
-    "confidences": Limits(0.05, 0.10),
-    "error": Limits(0.02, 0.05),
-    "cost": Limits(0.05, 0.15),
-    "re-tuning": Limits(0.02, 0.10),
-    "lacking answers": Limits(0.05, 0.05),
-    "labels": Limits(0.05, 0.10),
-}
+#: What `check_policy` checks: beyond the first limit a figure matters, if chance does not explain it; beyond the second
+#: it is doubtful even if it does.
+KINDS = by_name(
+    Kind(
+        "Brier score",
+        "squared error",
+        "of the confidence against what came, less what it promises",
+        Limits(0.02, 0.05),
+        "number",
+    ),
+    CALIBRATION_ERROR,
+    Kind(
+        "confidences",
+        "confidences",
+        "distance of their distribution from that tuned on; 0: the same",
+        Limits(0.05, 0.10),
+        "number",
+    ),
+    Kind("error", "change of {noun}", "difference to what was expected", Limits(0.02, 0.05)),
+    Kind("cost", "rise of cost", "how far the bill is above what was expected", Limits(0.05, 0.15)),
+    Kind(
+        "budget",
+        "cheapest over budget",
+        "how far the bill of the cheapest rung is above the budget, which is kept below it",
+        Limits(0.05, 0.15),
+    ),
+    Kind(
+        "re-tuning",
+        "tuning again",
+        "what it would save, as a share of all money and what the {noun} is worth",
+        Limits(0.02, 0.10),
+    ),
+    Kind("lacking answers", "lacking answers", "share of queries that a model failed to answer", Limits(0.05, 0.05)),
+    Kind(
+        "labels",
+        "labels by chance",
+        "how far the share of unsure queries among those labelled is from that among all",
+        Limits(0.05, 0.10),
+    ),
+)
 
 
 _FEWEST = 20  # queries, below which nothing has drifted for certain
 
-_COST = ("seen", "expected", "p_value")
+_LIKELY = 0.5  # of a p-value, from which on a figure, however large, is what chance makes
 
 _RETUNE = "run rcjax retune on recent queries"
 
 
-def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> Verdict:
-    """The verdict on a figure: "bad" has drifted, "doubtful" is large, but may be chance.
+def judge_drift(check: Check, p_value: float, alarm: float) -> Verdict:
+    """The verdict on the figure of a check: "bad" has drifted, "doubtful" is large, but may be chance.
 
     Args:
-        figure: how much has changed.
-        p_value: of the figure, adjusted.
-        limits: from where it matters.
+        check: the check, with a raw p-value.
+        p_value: of the figure, adjusted for all checks together.
         alarm: the level of the test.
-
-    >>> limits = Limits(0.02, 0.05)
-    >>> [judge_drift(0.03, p, limits, 0.05) for p in (0.01, 0.3)], judge_drift(0.06, 0.3, limits, 0.05)
-    (['bad', 'fine'], 'doubtful')
     """
-    if p_value < alarm and figure > limits.doubtful:
+    if p_value < alarm and check.figure > check.limits.doubtful:
         return "bad"
-    return "doubtful" if figure > limits.bad else "fine"
+    likely = check.p_value is not None and check.p_value >= _LIKELY
+    return "doubtful" if check.figure > check.limits.bad and not likely else "fine"
 
 
 def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0, n: int = _FEWEST) -> Iterator[Check]:
@@ -77,11 +102,13 @@ def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0, n: int = 
     checks = list(raw)
     adjusted = holm([math.nan if check.p_value is None else check.p_value for check in checks]).tolist()
     for check, p_value in zip(checks, adjusted, strict=True):
-        verdict = judge_drift(check.figure, p_value, check.limits, alarm)
+        verdict = judge_drift(check, p_value, alarm)
         verdict = "doubtful" if n < _FEWEST and verdict == "bad" else verdict
         wording = check.advice
         if verdict == "doubtful":
-            more = "label" if unlabelled and check.name != "cost" else "log"  # answers are enough for a cost
+            more = (
+                "label" if unlabelled and check.name not in ("cost", "budget") else "log"
+            )  # answers are enough for a cost
             wording = f"{wording.partition(': ')[0]}; that may be chance: {more} more queries and check again"
         p_or_none = None if math.isnan(p_value) else p_value
         advice = "" if verdict == "fine" else wording
@@ -96,22 +123,18 @@ def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -
         means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
         squared = f"{abs(excess):.3f} {'more' if excess > 0 else 'less'} than it promises"
         advice = f"the squared error of the confidence of {name} is {squared}: {means}; {_RETUNE}"
-        yield _check("Brier score", name, abs(excess), row["excess_p"], advice)
+        yield KINDS["Brier score"].judged(name, abs(excess), advice, p_value=row["excess_p"])
         off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} on queries tuned on"
         advice = f"the calibration error of {name} is {off}: {means}; {_RETUNE}"
         worse = error > row["calibration_error_tuned"]  # a curve that is better is no alarm
-        yield _check("calibration error", name, error, row["curve_p"] if worse else 1.0, advice)
+        p_value = row["curve_p"] if worse else 1.0
+        yield KINDS["calibration error"].judged(name, error, advice, p_value=p_value)
         median, tuned = figure(row["median"]), figure(row["median_tuned"])
         advice = (
             f"the raw confidences of {name} have moved by {row['distance']:.3f} (their median is {median}, {tuned} "
             f"when tuned): has the model, its prompt or the kind of question changed? If it is to stay so, {_RETUNE}"
         )
-        yield _check("confidences", name, row["distance"], row["distance_p"], advice)
-
-
-def _check(name: str, subject: str, figure: float, p_value: float, advice: str) -> Check:
-    unit = "number" if name in ("Brier score", "confidences") else "share"
-    return Check(name, subject, figure, p_value, DRIFT_LIMITS[name], unit, "fine", advice)
+        yield KINDS["confidences"].judged(name, row["distance"], advice, p_value=row["distance_p"])
 
 
 def judge_policy(
@@ -129,52 +152,50 @@ def judge_policy(
     if error["interval"]:
         promised += f" ({' to '.join(percent(end) for end in error['interval'])})"
     advice = f"the policy {counted.does(percent(error['seen']))}, where {promised} was expected: {_RETUNE}"
-    yield _check("error", "", abs(gap), error["p_value"], advice)
+    yield KINDS["error"].judged("", abs(gap), advice, p_value=error["p_value"], noun=counted.noun)
     yield _judge_cost(cost)
     if gain is not None:
         advice = f"on queries left out policies tuned again {gain.describe(counted.noun)}: {_RETUNE}"
-        yield _check("re-tuning", "", gain.share, gain.p_value, advice)
+        yield KINDS["re-tuning"].judged("", gain.share, advice, p_value=gain.p_value, noun=counted.noun)
 
 
 def _judge_cost(cost: Mapping[str, Any]) -> Check:
     """Is the cost as expected; of a ladder that follows its bill: can its budget be kept?"""
-    follows = "budget" in cost
-    seen, limit, p_value = (cost[name] for name in (("least", "budget", "least_p") if follows else _COST))
+    name, what, seen, limit, p_value = "cost", "the policy", cost["seen"], cost["expected"], cost["p_value"]
+    if "budget" in cost:
+        name, what = "budget", "even the cheapest rung"
+        seen, limit, p_value = cost["least"], cost["budget"], cost["least_p"]
     money, gap = choose_unit([limit, seen]), _relative(seen, limit)
-    what = "even the cheapest rung" if follows else "the policy"
-    than = f"budget of ${money.show(limit)}" if follows else f"${money.show(limit)} expected"
+    than = f"budget of ${money.show(limit)}" if name == "budget" else f"${money.show(limit)} expected"
     advice = (
         f"{what} costs {money.full(seen)}, {percent(gap)} more than the {than}: look at prices, at the length of "
         f"questions and answers, and at how often each model is asked; {_RETUNE}"
     )
-    return _check("cost", "", max(gap, 0.0) if follows else gap, p_value, advice)
+    return KINDS[name].judged("", gap, advice, p_value=p_value)
 
 
-def tell_followed(
-    followed: Mapping[str, float], cost: Mapping[str, Any], alarm: float, counted: Counted = ERRORS
-) -> str:
+def tell_followed(followed: Mapping[str, float], cost: Mapping[str, Any], counted: Counted = ERRORS) -> str:
     """What following its bill comes to, where a ladder does: a change of what queries cost is told in errors.
 
     Args:
         followed: as `PolicyCheck.followed`.
         cost: what was expected and what was seen at the position as tuned.
-        alarm: the level of the test that costs have changed.
         counted: what is counted.
     """
     money, change = choose_unit([followed["budget"]]), _relative(cost["seen"], cost["expected"])
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
     error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
     bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
-    rung = f"by rung {now} on average ({low} to {high}; tuned: {tuned}, with {before})"
-    remark = f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} {rung}"
-    if abs(change) > DRIFT_LIMITS["cost"].doubtful and min(cost["p_value"], cost["p_below"]) < alarm:
-        remark += f": queries cost {percent(abs(change))} {'more' if change > 0 else 'less'} than tuned"
-    return remark
+    return (
+        f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} by rung "
+        f"{now} on average ({low} to {high}); at rung {tuned}, as tuned, it would have {before}, and cost "
+        f"{percent(abs(change))} {'more' if change > 0 else 'less'} than expected"
+    )
 
 
 def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:
     """A remark on money that is less than was expected, by more than chance explains: that is no drift."""
-    if -_relative(cost["seen"], cost["expected"]) > DRIFT_LIMITS["cost"].doubtful and cost["p_below"] < alarm:
+    if -_relative(cost["seen"], cost["expected"]) > KINDS["cost"].limits.doubtful and cost["p_below"] < alarm:
         money = choose_unit([cost["expected"], cost["seen"]])
         less = f"{money.full(cost['seen'])}, less than the {money.full(cost['expected'])} expected"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
@@ -205,8 +226,8 @@ def judge_answers(log: Log, models: Collection[str]) -> Check:
     lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
     failed = sum(one.queries for one in lost)
     asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
-    limits, advice = DRIFT_LIMITS["lacking answers"], ""
-    verdict = "bad" if failed > limits.bad * asked else "fine"
+    kind, advice = KINDS["lacking answers"], ""
+    verdict: Verdict = "bad" if failed > kind.limits.bad * asked else "fine"
     if verdict == "bad":
         by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
         most = max(by_model, key=lambda name: by_model[name])
@@ -215,7 +236,7 @@ def judge_answers(log: Log, models: Collection[str]) -> Check:
             f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
             "look at why (the column error of a call log), and log more"
         )
-    return Check("lacking answers", "", failed / max(asked, 1), None, limits, "share", verdict, advice)
+    return kind.judged("", failed / max(asked, 1), advice, verdict=verdict)
 
 
 def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
@@ -242,7 +263,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
             f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
             "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
         )
-        yield Check("labels", name, gap, p_value, DRIFT_LIMITS["labels"], "share", "fine", advice)
+        yield KINDS["labels"].judged(name, gap, advice, p_value=p_value)
 
 
 def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | None) -> list[str]:

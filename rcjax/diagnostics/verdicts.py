@@ -6,6 +6,7 @@ are too few to tell.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -26,27 +27,49 @@ class Limits(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
-    """One figure, judged."""
+class Kind:
+    """What is checked."""
 
     name: str
-    """What was judged, such as "calibration error"."""
-    subject: str
-    """The model, pair or chain that it is about; empty for the log as a whole."""
-    figure: float
-    """The figure itself, as `unit` says."""
-    p_value: float | None
-    """How likely chance alone makes such a figure; None if that is not tested."""
+    """As in JSON, such as "calibration error"."""
+    label: str
+    """What it is called in front of people; {noun} is what is counted."""
+    meaning: str
+    """What its figure says."""
     limits: Limits
     """Doubtful and bad from here on; downwards where the second is the smaller one."""
-    unit: Literal["share", "number"]
+    unit: Literal["share", "number"] = "share"
     """"share" is shown as a percentage."""
-    verdict: Verdict
-    """fine, doubtful or bad."""
-    advice: str
+
+    def judged(
+        self,
+        subject: str,
+        figure: float,
+        advice: str,
+        *,
+        p_value: float | None = None,
+        verdict: Verdict = "fine",
+        noun: str = ERRORS.noun,
+    ) -> "Check":
+        """A check of this kind; `noun` is what is counted."""
+        words = {name: getattr(self, name).format(noun=noun) for name in ("label", "meaning")}
+        own = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
+        return Check(**vars(self) | words | own)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check(Kind):
+    """One figure, judged."""
+
+    subject: str = ""
+    """The model, pair or chain that it is about; empty for the log as a whole."""
+    figure: float = math.nan
+    """The figure itself, as `unit` says."""
+    p_value: float | None = None
+    """How likely chance alone makes such a figure; None if that is not tested."""
+    verdict: Verdict = "fine"
+    advice: str = ""
     """What it means and what to do, in a sentence; empty if all is fine."""
-    affects: str = ""
-    """Which policies it says something of, in words."""
 
 
 def worst(checks: Iterable[Check]) -> Verdict:
@@ -55,44 +78,67 @@ def worst(checks: Iterable[Check]) -> Verdict:
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
 
-#: Every threshold of every check: the table in the README is made of these.
-LIMITS: Mapping[str, Limits] = {
-    "queries": Limits(200, 50),
-    "accuracy": Limits(0.03, 0.06),
-    "calibration error": Limits(0.05, 0.10),
-    "separation": Limits(0.65, 0.55),
-    "certain answers": Limits(0.5, 0.9),
-    "marginal": Limits(0.03, 0.06),
-    "copula": Limits(0.015, 0.03),
-    "Markov property": Limits(0.10, 0.25),
-    "predicted error": Limits(0.01, 0.03),
-    "predicted cost": Limits(0.05, 0.15),
-}
+def by_name(*kinds: Kind) -> Mapping[str, Kind]:
+    """Kinds of checks by their names."""
+    return {kind.name: kind for kind in kinds}
 
 
-#: What a check affects that is about the fitted model alone: those of the default search are chosen by the labels.
-MODELLED = "only policies found with --cascade"
+CALIBRATION_ERROR = Kind(
+    "calibration error",
+    "calibration error",
+    "how far confidences are from the share of right answers, on average",
+    Limits(0.05, 0.10),
+)
 
-#: Which policies each check says something of: single models are counted, pairs rest on the confidences that decide.
-AFFECTS: Mapping[str, str] = {
-    "queries": "every policy",
-    "accuracy": "policies that ask the model",
-    "calibration error": "policies that ask the model and another one",
-    "separation": "policies that pass queries on from the model",
-    "certain answers": "policies that pass queries on from the model",
-    "marginal": MODELLED,
-    "copula": MODELLED,
-    "Markov property": MODELLED,
-    "predicted error": "every policy",
-    "predicted cost": "every policy",
-}
+_UNSEEN = "difference to the promise on queries that were not tuned on"
+
+#: What `diagnose` checks. The table in the documentation is made of these limits.
+KINDS = by_name(
+    Kind("queries", "queries", "that every model answered", Limits(200, 50), "number"),
+    Kind("accuracy", "change of own {noun}", "difference to the log that was fitted", Limits(0.03, 0.06)),
+    CALIBRATION_ERROR,
+    Kind(
+        "separation",
+        "better is surer",
+        "of two answers, one better, how often that has the higher confidence; by chance 50 %",
+        Limits(0.65, 0.55),
+    ),
+    Kind(
+        "certain answers",
+        "confidence 1",
+        "share of answers with confidence 1, which no threshold can part",
+        Limits(0.5, 0.9),
+    ),
+    Kind(
+        "marginal",
+        "fit of one model",
+        "distance of its confidences from the curve fitted to them",
+        Limits(0.03, 0.06),
+        "number",
+    ),
+    Kind(
+        "copula",
+        "fit of two models",
+        "how far off it is in how their confidences go together, in probability",
+        Limits(0.015, 0.03),
+    ),
+    Kind(
+        "Markov property",
+        "fit of three",
+        "how far the first still predicts the third when the second is known; 0: not at all",
+        Limits(0.10, 0.25),
+        "number",
+    ),
+    Kind("predicted error", "{noun} off promise", _UNSEEN, Limits(0.01, 0.03)),
+    Kind("predicted cost", "cost off promise", _UNSEEN, Limits(0.05, 0.15)),
+)
 
 
 def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> Verdict:
     """The verdict on a figure, by its limits: large figures that chance explains are doubtful at worst.
 
     Args:
-        name: of the check, whose limits are `LIMITS[name]`.
+        name: of the check, whose limits are those of `KINDS[name]`.
         figure: what is judged.
         p_value: tells whether chance explains it.
         by_chance: tells it instead, where a band was looked at.
@@ -100,7 +146,7 @@ def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: 
     >>> judge("calibration error", 0.12, 0.001), judge("calibration error", 0.12, 0.3), judge("separation", 0.8)
     ('bad', 'doubtful', 'fine')
     """
-    limits = LIMITS[name]
+    limits = KINDS[name].limits
     sign = 1 if limits.bad > limits.doubtful else -1
     if np.isnan(figure):
         return "doubtful"
@@ -118,14 +164,13 @@ def _check(
     advice: str,
     *,
     p_value: float | None = None,
-    by_chance: bool | None = None,
     verdict: Verdict | None = None,
+    noun: str = ERRORS.noun,
 ) -> Check:
     """A check, whose advice is dropped if all is fine."""
-    verdict = verdict or judge(name, figure, p_value, by_chance=by_chance)
-    unit = "number" if name in ("queries", "marginal", "Markov property") else "share"
+    verdict = verdict or judge(name, figure, p_value)
     advice = "" if verdict == "fine" else advice
-    return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, advice, AFFECTS[name])
+    return KINDS[name].judged(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
 
 
 def judge_size(n: int) -> Iterator[Check]:
@@ -147,7 +192,7 @@ def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
         f"the {noun} of {name} is {percent(1 - row['accuracy'])} here, and {percent(1 - row['expected_accuracy'])} on "
         f"the queries fitted to: this log is {'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
     )
-    return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"])
+    return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"], noun=noun)
 
 
 def _judge_error(row: Mapping[str, Any]) -> Check:
@@ -171,8 +216,8 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
         advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
     else:
         advice = (
-            f"{percent(figure, 0)} of the time {name} is surer of the better of two answers (a coin: 50 %): deferring "
-            "by its confidence gains little; get it another signal, or leave it out"
+            f"of two answers of {name}, one better, that has the higher confidence {percent(figure, 0)} of the time "
+            "(by chance 50 %): deferring by its confidence gains little; get it another signal, or leave it out"
         )
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
@@ -191,7 +236,7 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """Are the confidences distributed as the mixtures say?"""
     for row in rows:
         name, figure = row["model"], row["trained"]
-        moved = figure != row["refitted"] < LIMITS["marginal"].doubtful
+        moved = figure != row["refitted"] < KINDS["marginal"].limits.doubtful
         why = "they have moved since the training log: fit again on recent queries" if moved else "two betas do not fit"
         advice = f"the confidences of {name} stray from their fitted distribution by {figure:.3f}: {why}"
         if np.isnan(figure):
@@ -239,7 +284,8 @@ def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS)
             why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
         what = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.way} than promised"
         advice = f"{what}, mean over the curve: {why}"
-        yield _check(f"predicted {name}", "", gap.figure, advice, by_chance=gap.by_chance)
+        verdict = judge(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+        yield _check(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
 
 
 class _Gap(NamedTuple):

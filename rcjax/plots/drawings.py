@@ -1,31 +1,14 @@
-"""Drawings into an Axes: confidences, their ranks and how often they are right; error and cost."""
+"""Drawings into an Axes: how often confidences are right; error and cost."""
 
-import io
-import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from matplotlib import patheffects
-from matplotlib.figure import Figure
 
-from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
-from rcjax._core.batching import fill_up, part
-from rcjax._core.compilation import compiled
-from rcjax.copulas import Copula, OneOf
-from rcjax.diagnostics.diagnosis import Diagnosis
 from rcjax.frontier.frontier import Frontier
-from rcjax.goodness_of_fit.copula_fit import Ties
-from rcjax.goodness_of_fit.reliability import accuracy_above, reliability_curve
-from rcjax.logs.log import Log
-from rcjax.model.calibrated import pairs
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import taus_of_log
-from rcjax.model.marginals import Marginal
+from rcjax.goodness_of_fit.reliability import reliability_curve
 from rcjax.policy.counted import ERRORS
 
 if TYPE_CHECKING:
@@ -38,102 +21,6 @@ BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC
 _NAME = 8  # points, the size of a name in a figure
 
 _CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price"}
-
-_BINS = 25
-
-_MOST_POINTS = 2000
-
-_FEW_VALUES = 32  # of a model, that are marked one by one
-
-
-def plot_marginal(
-    ax: "Axes", marginal: Marginal, confidence: np.ndarray, *, title: str = "", legend: bool = True
-) -> None:
-    """Histogram of one model's calibrated confidences with its fitted density.
-
-    Bars are shares of all queries per unit of confidence; point masses are hatched bars of their own, their heights on
-    the right-hand axis as shares: those at either end on the outside, those that a model states between at their place.
-
-    Args:
-        ax: where to draw.
-        marginal: the fitted marginal of the model.
-        confidence: (n,) its calibrated confidences.
-        title: over the figure.
-        legend: whether to draw one.
-    """
-    confidence = np.asarray(confidence)
-    low, high = float(marginal.lowest), float(marginal.highest)
-    width = max(high - low, 1e-3)
-    bar = width / _BINS
-    _draw_smooth(ax, marginal, confidence, (low, width))
-    ends = ((low - 2.2 * bar, marginal.mass_lowest, low), (low + width + 0.7 * bar, marginal.mass_highest, high))
-    if low == high:  # everything is in one mass, that at the top
-        ends = ends[1:]
-    between = ((value - 0.75 * bar, mass, value) for value, mass in _atoms(marginal))
-    masses = ax.twinx()
-    for left, fitted, value in (*ends, *between):
-        observed = np.mean(np.abs(confidence - value) <= marginal.snap)
-        style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
-        masses.bar(left, observed, edgecolor=ORANGE, linewidth=1, **style)
-        masses.plot([left, left + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
-    masses.set_ylim(0, 1)
-    masses.set_ylabel("point mass", color=ORANGE)
-    masses.tick_params(axis="y", colors=ORANGE)
-    if legend:
-        ax.legend(frameon=False, fontsize=8, loc="upper center")
-    ax.set_xlim(low - 3 * bar, low + width + 3 * bar)
-    ax.set_xlabel("calibrated confidence")
-    ax.set_title(title)
-
-
-def _draw_smooth(ax: "Axes", marginal: Marginal, confidence: np.ndarray, scale: tuple[float, float]) -> None:
-    """Bars and density of what lies in no point mass; scale: the lowest confidence, and how far to the highest."""
-    low, width = scale
-    smooth = (confidence > low) & (confidence < float(marginal.highest))
-    if marginal.atoms is not None:
-        smooth &= ~np.asarray(marginal.at_atom(jnp.asarray(confidence))).any(-1)
-    edges = np.linspace(low, low + width, _BINS + 1)
-    bar = width / _BINS
-    counts = np.histogram(confidence[smooth], edges)[0] / (len(confidence) * bar)
-    ax.bar(
-        edges[:-1], counts, bar, align="edge", color=BLUE, alpha=0.35, linewidth=0, label="log (hatched: point masses)"
-    )
-    grid = np.linspace(low, low + width, 402)[1:-1]
-    density = np.asarray(_density(marginal, grid))
-    ax.plot(grid, density, color=BLACK, linewidth=1.5, label="fitted")
-    if not smooth.any() and not density.any():  # nothing but point masses: no density to measure
-        ax.set_ylim(0, 1)
-        ax.set_yticks([])
-        return
-    # A component may be steep without bound at an end: the bars say how high to look.
-    ax.set_ylim(0, 1.25 * max(counts.max(initial=0.0), np.quantile(density, 0.97), 1e-9))
-    ax.set_ylabel("density")
-
-
-def _atoms(marginal: Marginal) -> list[tuple[float, float]]:
-    """(value, mass) of the atoms between the ends."""
-    if marginal.atoms is None:
-        return []
-    rows = zip(np.asarray(marginal.atoms.value), np.asarray(marginal.atoms.mass), strict=True)
-    return [(float(value), float(mass)) for value, mass in rows if mass > 0]
-
-
-def plot_ranks(ax: "Axes", u: np.ndarray, v: np.ndarray, *, names: Sequence[str] = ("u", "v"), title: str = "") -> None:
-    """Scatter of two models' ranks: their copula, whatever the margins.
-
-    Draw the log's ranks in one Axes and `model.copulas.sample`'s in another: a copula that fits looks alike.
-
-    Args:
-        ax: where to draw.
-        u, v: (n,) the ranks of the two models, in (0, 1).
-        names: of the two models.
-        title: over the figure.
-    """
-    u, v = (np.asarray(values)[:_MOST_POINTS] for values in (u, v))
-    ax.scatter(u, v, s=9, color=BLUE, alpha=0.5, linewidth=0, rasterized=True)
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=names[0], ylabel=names[1], title=title, aspect="equal")
-    ax.set_xticks([0, 0.5, 1])
-    ax.set_yticks([0, 0.5, 1])
 
 
 def plot_reliability(
@@ -163,47 +50,6 @@ def plot_reliability(
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="calibrated confidence", ylabel=success, title=title, aspect="equal")
 
 
-def plot_accuracy_above(
-    ax: "Axes",
-    confidence: np.ndarray,
-    correct: np.ndarray,
-    models: Sequence[str],
-    *,
-    fewest: int = 20,
-    success: str = ERRORS.success,
-) -> None:
-    """Accuracy of the most confident answers against the share answered, a line for each model (appendix E).
-
-    A line that does not rise to the left is a model whose confidence does not tell right from wrong.
-
-    Args:
-        ax: where to draw.
-        confidence: (n, k) calibrated.
-        correct: (n, k) whether the answer is right; NaN if that is not known.
-        models: the names of the k columns.
-        fewest: shares of fewer queries are not shown.
-        success: what the share of right answers is called.
-    """
-    colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
-    lines = ("-", "--", "-.", ":")
-    for j, name in enumerate(models):
-        labelled = np.isfinite(np.asarray(correct)[:, j])
-        curve = accuracy_above(np.asarray(confidence)[labelled, j], np.asarray(correct)[labelled, j])
-        enough = curve["share"] * labelled.sum() >= fewest
-        style = {"color": colours[j % len(colours)], "linestyle": lines[j % len(lines)], "linewidth": 1.6}
-        if enough.sum() <= _FEW_VALUES:  # thresholds lie between a few values only: nothing is reached between them
-            style |= {"marker": "o", "markersize": 4, "alpha": 0.8}
-        ax.plot(curve["share"][enough], curve["accuracy"][enough], label=name, **style)
-    ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel=success)
-    ax.grid(color="#DDDDDD", linewidth=0.6)
-    ax.legend(frameon=False, fontsize=8)
-
-
-@partial(compiled, runs="once")
-def _density(marginal: Marginal, confidence: jax.Array) -> jax.Array:
-    return jax.vmap(marginal.density)(confidence)
-
-
 def plot_error_cost(
     ax: "Axes",
     frontier: Mapping[str, Any],
@@ -217,7 +63,7 @@ def plot_error_cost(
 
     Args:
         ax: to draw into.
-        frontier: `Diagnosis.promise` or `Diagnosis.frontier`.
+        frontier: `Diagnosis.promise`.
         single: (cost, error) seen of each model on its own.
         noun: what is counted.
     """
@@ -293,105 +139,3 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
         taken.append((start, start + long, y + rise))
         offsets[name] = (7 * side, rise, "left" if side > 0 else "right")
     return offsets
-
-
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure as PNG, whole or not at all."""
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
-    write_atomically(path, content.getvalue())
-
-
-def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:
-    """All figures of a diagnosis of `model` on `log`, by name: reliability, accuracy_above, marginals, copulas,
-    correlations, and where there is a promise frontier. The diagnosis must be of this very model and log.
-    """
-    log = log.select(model.models)
-    log = log.take(log.complete)
-    confidence = np.asarray(model.calibrate(log.logprob))
-    names, marginals = model.models, jax.tree.map(np.asarray, model.marginals)
-    success, columns = diagnosis.counted.success, min(len(names), 3)
-    figures = {}
-    figures["reliability"], reliability = _panels(-(-len(names) // columns), columns, 3.4, 3.2)
-    figures["marginals"], marginal = _panels(-(-len(names) // columns), columns, 4.2, 3.2, right=0.7)
-    for j, name in enumerate(names):
-        labelled = np.isfinite(diagnosis.correct[:, j])
-        answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
-        plot_reliability(reliability(j), *answers, title=name, success=success)
-        plot_marginal(marginal(j), part(marginals, j), confidence[:, j], title=name, legend=j == 0)
-    figure, ax = _single()
-    plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names, success=success)
-    figures["accuracy_above"] = figure
-    if diagnosis.promise is not None:
-        figure, ax = _single()
-        wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(log.query_cost).mean(0)
-        single = {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
-        plot_error_cost(ax, diagnosis.promise, single, diagnosis.counted.noun)
-        figures["frontier"] = figure
-    if len(names) > 1:
-        figures["copulas"] = _copulas(model, confidence, names)
-    return figures
-
-
-def _single() -> "tuple[Figure, Axes]":
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-_LEFT, _BOTTOM, _TOP = 0.65, 0.55, 0.35  # inches about a panel
-
-
-def _panels(
-    rows: int, columns: int, width: float, height: float, right: float = 0.2
-) -> tuple[Figure, Callable[[int], Any]]:
-    """(a figure of so many panels, a function that adds the j-th); the size of a panel and its margin in inches.
-
-    What stands around a panel is always of the same size: to measure it takes longer than to draw it.
-    """
-    across, up = width * columns, height * rows
-    figure = Figure(figsize=(across, up))
-    figure.subplots_adjust(_LEFT / across, _BOTTOM / up, 1 - right / across, 1 - _TOP / up)
-    figure.subplots_adjust(
-        wspace=(_LEFT + right) / (width - _LEFT - right), hspace=(_BOTTOM + _TOP) / (height - _BOTTOM - _TOP)
-    )
-    return figure, lambda j: figure.add_subplot(rows, columns, j + 1)
-
-
-def _copulas(model: CascadeModel, confidence: np.ndarray, names: tuple[str, ...]) -> Figure:
-    """Neighbouring models: ranks in the log, and as many drawn from the fitted copula, tied where the log is tied."""
-    k = len(names)
-    indices = {pair: p for p, pair in enumerate(pairs(k))}
-    figure, panel = _panels(2, k - 1, 3.2, 3.3)
-    observed = np.asarray(taus_of_log(*fill_up(confidence, np.ones(confidence.shape, bool))))
-    for j in range(k - 1):
-        labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
-        copula = _copula_of(model.copulas, indices[j, j + 1])
-        tied, tau = _draw_alike(copula, columns, j)
-        titles = f"log, τ = {observed[indices[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
-        for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
-            u, v = (_spread_ranks(column, seed) for seed, column in enumerate(np.asarray(values)))
-            plot_ranks(panel(row * (k - 1) + j), u, v, names=labels, title=title)
-    return figure
-
-
-@partial(compiled, runs="once")
-def _draw_alike(copula: Copula, columns: jax.Array, seed: int) -> tuple[jax.Array, jax.Array]:
-    """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are, and its τ."""
-    present = jnp.ones(columns.shape[1], bool)
-    drawn = copula.sample(jax.random.key(seed), columns.shape[1:])
-    tied = jnp.stack([Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)])
-    return tied, copula.tau()
-
-
-def _copula_of(copulas: Copula, index: int) -> Copula:
-    if isinstance(copulas, OneOf):
-        copulas = copulas.members[int(np.asarray(copulas.index)[index])]
-    return part(jax.tree.map(np.asarray, copulas), index)
-
-
-def _spread_ranks(values: np.ndarray, seed: int) -> np.ndarray:
-    """Ranks in (0, 1); those of ties are spread evenly, in random order, over what they share."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(values)), values))
-    ranks = np.empty(len(values))
-    ranks[order] = (np.arange(len(values)) + 0.5) / len(values)
-    return ranks

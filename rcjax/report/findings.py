@@ -155,7 +155,7 @@ class Findings:
 
     def _worth(self) -> str:
         """What the policy that the page starts with does, beside the baseline, in a sentence."""
-        against, expected, aim = self.against, self.expected, self.start
+        against, expected = self.against, self.expected
         if self.target is None and expected["cost"] >= 0.995 * against.cost:
             return "No cascade of these models is expected to do as well for less money."
         more = expected["error"] - against.error
@@ -165,36 +165,12 @@ class Findings:
             than = "" if parts else f" than {against.model}"
             points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self.noun}{than}"
             parts.append(points if abs(more) >= _SAME else f"the same {self.noun}")
-        errs = self._does(self._error(expected))
+        ends = between([expected["error_low"], expected["error_high"]])
+        errs = self._does(f"{percent(expected['error'])} ({100 * expected['level']:.0f} % interval {ends} %)")
         does = f"A policy for {self._sum(expected['cost'])} {errs}"
         if self.target is not None:
-            does = f"The policy for your target, {self.aim}, {errs}, at {self._cost(expected)}"
-        return (
-            f"{does}: {', '.join(parts)}{self._for_the_same(aim.value if aim.name == 'budget' else expected['cost'])}."
-        )
-
-    def _for_the_same(self, money: float) -> str:
-        """What the best single model within the money does, the budget if there is one; empty for the baseline."""
-        within = [one for one in self.comparisons if one.cost <= money * (1 + _TIES)]
-        best = min(within, key=lambda one: one.error, default=self.against)
-        if best.model == self.baseline:
-            return ""
-        figures = f"{self._does(percent(best.error))}, at {self._sum(best.cost, unit=False)}"
-        return f"; {best.model}, the best single model for that money, {figures}"
-
-    def _error(self, expected: Mapping[str, Any]) -> str:
-        """An expected error, with its interval, and whether that reaches above today’s."""
-        error, low, high = expected["error"], expected.get("error_low"), expected.get("error_high")
-        if low is None or high is None:
-            return percent(error)
-        unsure = ", not surely less" if error + _SAME < self.against.error < high else ""
-        return f"{percent(error)} ({100 * expected['level']:.0f} % interval {between([low, high])} %{unsure})"
-
-    def _cost(self, expected: Mapping[str, Any]) -> str:
-        """An expected cost, with its interval, if it is not kept by following the bill."""
-        cost, names = self._sum(expected["cost"], unit=False), ("cost_low", "cost_high")
-        ends = " to ".join(self._sum(expected[name], unit=False) for name in names if name in expected)
-        return f"{cost} ({100 * expected['level']:.0f} % interval {ends})" if ends else cost
+            does = f"The policy for your target, {self.aim}, {errs}, at {self._sum(expected['cost'], unit=False)}"
+        return f"{does}: {', '.join(parts)}."
 
     @property
     def labels(self) -> int:

@@ -24,16 +24,14 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import between, check_figure, check_name, describe_cascade, figure, percent, threshold
+from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._core.batching import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
-from rcjax.diagnostics.verdicts import AFFECTS, MODELLED
 from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
-from rcjax.plots import diagnosis_figures, plot_frontier
-from rcjax.plots.drawings import BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
+from rcjax.plots.drawings import BLUE, GREY, ORANGE
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target
@@ -52,8 +50,6 @@ VARIABLES: Mapping[str, str] = {
     GREY: "--muted",
     BLUE: "--blue",
     ORANGE: "--orange",
-    GREEN: "--green",
-    PURPLE: "--purple",
 }
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -105,44 +101,54 @@ def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndar
     return np.column_stack([scaled[:, 0], height - scaled[:, 1]])
 
 
-_PIXELS = 84  # of an inch of figures with several panels, on a wide screen
+_PIXELS = 84  # of an inch of a figure with several panels, on a wide screen
 
 #: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
 _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 _CAPTIONS = {
     "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
-    "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
-    "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
-    "They should look alike.",
-    "frontier": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "promise": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
 
-_FOLDED = ("marginals", "copulas")  # what statisticians look at
 
-
-def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
-    """The figures of a diagnosis of a model on a log, as the template takes them."""
-    with style():
-        drawn = diagnosis_figures(diagnosis, model, log)
+def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
+    """The figures of a diagnosis on a log, as the template takes them."""
     words = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
-    captions = {name: caption.format(**words) for name, caption in _CAPTIONS.items()}
-    single = {name for name, figure in drawn.items() if len(figure.axes) == 1}
-    for name in single:
-        drawn[name].set_size_inches(*_ONE)
-    return [
-        {
-            "name": name,
-            "caption": caption,
-            "folded": name in _FOLDED,
-            "svg": Markup(to_svg(drawn[name], name, caption)),
-            "width": f"{drawn[name].get_size_inches()[0] * (_ONE_PIXELS if name in single else _PIXELS):.0f}",
-            "single": name in single,
-        }
-        for name, caption in captions.items()
-        if name in drawn
-    ]
+    with style():
+        drawn = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
+    rows = []
+    for name, drawing in drawn.items():
+        caption, single = _CAPTIONS[name].format(**words), name == "promise"
+        width = f"{drawing.get_size_inches()[0] * (_ONE_PIXELS if single else _PIXELS):.0f}"
+        svg = Markup(to_svg(drawing, name, caption))
+        rows.append({"name": name, "caption": caption, "svg": svg, "width": width, "single": single})
+    return rows
+
+
+def _reliability(diagnosis: Diagnosis) -> Figure:
+    """A panel for each model."""
+    columns = min(len(diagnosis.models), 3)
+    rows = -(-len(diagnosis.models) // columns)
+    figure = Figure(figsize=(3.4 * columns, 3.2 * rows), layout="constrained")
+    for j, name in enumerate(diagnosis.models):
+        labelled = np.isfinite(diagnosis.correct[:, j])
+        answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
+        ax = figure.add_subplot(rows, columns, j + 1)
+        plot_reliability(ax, *answers, title=name, success=diagnosis.counted.success)
+    return figure
+
+
+def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
+    """The promise and what was seen, with the single models on the queries that all answered."""
+    assert diagnosis.promise is not None  # that of the frontier
+    answered = log.take(log.complete)
+    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
+    single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
+    figure = Figure(figsize=_ONE, layout="constrained")
+    plot_error_cost(figure.add_subplot(), diagnosis.promise, single, diagnosis.counted.noun)
+    return figure
 
 
 _VERDICTS = ("bad", "doubtful", "fine")
@@ -159,9 +165,7 @@ def render(report: Findings) -> str:
     environment.filters |= {
         "percent": percent,
         "money": lambda cost: "–" if cost is None else f"${report.money.show(cost)}",
-        "called": lambda check: check_name(check.name, report.noun),
         "figured": lambda check: check_figure(check.figure, check.unit),
-        "aside": lambda check: Markup(" class=aside" * (AFFECTS[check.name] == MODELLED)),
     }
     return environment.get_template("page.html.jinja").render(context(report))
 
@@ -193,7 +197,6 @@ def context(report: Findings) -> dict[str, Any]:
         "rows": [points[i] for i in rows_to_show(cost, error, _MOST_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
         "checks": checks,
-        "trust": next(check.verdict for check in checks if AFFECTS[check.name] != MODELLED),
         "judged": report.judged_by,
         "tried": report.tried,
         "figures": report.drawn,
@@ -331,7 +334,6 @@ def make_report(
     spec: Spec | None = None,
     *,
     test: Log | None = None,
-    copula: str = "gumbel",
     baseline: str | None = None,
     replicates: int = 200,
     **fields: Any,
@@ -342,7 +344,6 @@ def make_report(
         log: the log to learn from.
         spec: the target, at most one, at whose policy the page opens; and what a second of waiting is worth.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
-        copula: as `fit` takes it.
         baseline: the model that is in use today; by default the one that errs least.
         replicates: of the bootstraps, of intervals and tests alike.
         fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `error_cost`, `lam`, `second_cost`.
@@ -361,14 +362,15 @@ def make_report(
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
     judged = log if test is None else test.select(log.models)
-    model = fit(log, copula=copula)
+    model = fit(log)
     selection = select_frontier(log, model=model, target=spec.aim)
     if spec.target:
         selection.frontier.policy(**spec.target)  # refuses what cannot be met
 
     def checked() -> tuple[Diagnosis, list[dict[str, Any]]]:
-        diagnosis = diagnose(model, judged, training=log, replicates=replicates, frontier=selection.frontier)
-        return diagnosis, draw_checks(diagnosis, model, judged)
+        about = {"replicates": replicates, "frontier": selection.frontier, "model_fit": False}
+        diagnosis = diagnose(model, judged, training=log, **about)
+        return diagnosis, draw_checks(diagnosis, judged.select(model.models))
 
     # Side by side, as both spend most of their first run in XLA's compiler.
     with ThreadPoolExecutor(1) as beside:

@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.diagnostics import LIMITS, verdicts
+from rcjax.diagnostics import KINDS, verdicts
 from rcjax.diagnostics.promise import (
     HeldOut,
     compare_frontier,
@@ -66,7 +66,7 @@ def test_the_example_runs(found):
 
 @pytest.mark.thorough
 def test_every_model_pair_and_triple_is_judged(found):
-    subjects = {name: [check.subject for check in found.checks if check.name == name] for name in LIMITS}
+    subjects = {name: [check.subject for check in found.checks if check.name == name] for name in KINDS}
     pairs = [f"{MODELS[i]} & {MODELS[j]}" for i, j in ((0, 1), (0, 2), (1, 2))]
     each = ("accuracy", "calibration error", "separation", "certain answers", "marginal")
     assert all(subjects.pop(name) == list(MODELS) for name in each)

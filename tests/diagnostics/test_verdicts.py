@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.diagnostics import LIMITS, verdicts
-from rcjax.diagnostics.policy_verdicts import DRIFT_LIMITS, judge_all, judge_models, judge_policy, tell_cheaper
-from rcjax.diagnostics.verdicts import AFFECTS, Check
+from rcjax.diagnostics import KINDS, verdicts
+from rcjax.diagnostics.policy_verdicts import KINDS as OF_POLICY, judge_all, judge_models, judge_policy, tell_cheaper
 
 ROW = {
     "model": "small",
@@ -16,10 +15,9 @@ ROW = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_figure_is_judged_by_its_limits(name):
-    assert name in AFFECTS
-    limits = LIMITS[name]
+    limits = KINDS[name].limits
     sign = 1 if limits.bad > limits.doubtful else -1
     beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
     between = (limits.doubtful + limits.bad) / 2
@@ -47,12 +45,12 @@ def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
 
 
 def check_of(figure, p_value):
-    return Check("error", "", figure, p_value, DRIFT_LIMITS["error"], "share", "fine", "it errs: retune")
+    return OF_POLICY["error"].judged("", figure, "it errs: retune", p_value=p_value)
 
 
 @pytest.mark.parametrize(
     ("figure", "p_value", "verdict"),
-    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.049, 0.2, "fine"), (0.051, 0.2, "doubtful")],
+    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.049, 0.2, "fine"), (0.051, 0.2, "doubtful"), (0.2, 0.6, "fine")],
 )
 def test_size_and_chance_count_together(figure, p_value, verdict):
     (check,) = judge_all([check_of(figure, p_value)], 0.05)
@@ -71,8 +69,9 @@ def test_every_alarm_names_the_model(sign):
     assert all("small" in check.advice for check in checks)
 
 
-def test_a_calibration_that_is_better_than_when_tuned_is_no_alarm():
-    checks = judge_all(judge_models([ROW | {"calibration_error": 0.06, "calibration_error_tuned": 0.11}]), 0.05)
+@pytest.mark.parametrize("error", [0.06, 0.105])
+def test_a_calibration_that_is_better_than_when_tuned_is_no_alarm(error):
+    checks = judge_all(judge_models([ROW | {"calibration_error": error, "calibration_error_tuned": 0.11}]), 0.05)
     assert {check.name: check.verdict for check in checks}["calibration error"] == "fine"
 
 

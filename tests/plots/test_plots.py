@@ -1,10 +1,7 @@
-"""Figures: what each function puts into the Axes it is given, and all figures of a diagnosis, without pyplot."""
+"""Figures: what each function puts into the Axes it is given, without pyplot."""
 
-import dataclasses
 import io
-from types import SimpleNamespace
 
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -12,11 +9,6 @@ from matplotlib.figure import Figure
 
 import rcjax
 from rcjax import plots
-from rcjax._core.batching import part
-from rcjax.copulas import OneOf
-from rcjax.model.cascade_model import demo_model
-from rcjax.model.marginals import Marginal
-from rcjax.policy.counted import ERRORS
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -33,48 +25,14 @@ def ax():
     assert plt.get_fignums() == before
 
 
-@pytest.fixture(scope="module")
-def answers(float64):
-    rng = np.random.default_rng(0)
-    confidence = rng.beta(3, 1, (N, 2))
-    return confidence, rng.random((N, 2)) < confidence
-
-
 def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_a_marginal_has_bars_a_density_and_its_masses(ax):
-    marginal = Marginal(
-        *map(jnp.asarray, (0.2, 0.9, 0.1, 0.3)), *map(jnp.asarray, ([0.5, 0.5], [2.0, 3.0], [3.0, 2.0]))
-    )
-    inner = np.random.default_rng(0).uniform(0.2, 0.9, 120)
-    confidence = np.concatenate([inner, np.full(20, 0.2), np.full(60, 0.9)])
-    plots.plot_marginal(ax, marginal, confidence, title="small")
-    bars, *rest = ax.containers
-    assert not rest
-    assert sum(bar.get_height() * bar.get_width() for bar in bars) == pytest.approx(120 / 200)
-    x, y = ax.lines[0].get_data()
-    np.testing.assert_allclose(y, marginal.density(jnp.asarray(x)))
-    (masses,) = (other for other in ax.figure.axes if other is not ax)
-    assert [bar.get_height() for (bar,) in masses.containers] == [20 / 200, 60 / 200]
-    assert [line.get_ydata()[0] for line in masses.lines] == [0.1, 0.3]
-    assert (ax.get_title(), ax.get_xlabel(), masses.get_ylabel()) == ("small", "calibrated confidence", "point mass")
-    assert sorted(legend(ax)) == ["fitted", "log (hatched: point masses)"]
-
-
-def test_ranks_are_points(ax):
-    u, v = np.random.default_rng(0).random((2, 3000))
-    plots.plot_ranks(ax, u, v, names=("small", "large"), title="log")
-    points = np.asarray(ax.collections[0].get_offsets())
-    np.testing.assert_array_equal(points, np.stack([u, v], axis=1)[: len(points)])
-    assert 1000 <= len(points) < 3000
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("small", "large", "log")
-    assert ax.get_xlim() == ax.get_ylim() == (0, 1)
-
-
-def test_reliability_has_ten_points_with_intervals(ax, answers):
-    confidence, correct = (each[:, 0] for each in answers)
+def test_reliability_has_ten_points_with_intervals(ax):
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(3, 1, N)
+    correct = rng.random(N) < confidence
     plots.plot_reliability(ax, confidence, correct, title="small")
     diagonal, line, *_ = ax.lines
     np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
@@ -87,18 +45,6 @@ def test_reliability_has_ten_points_with_intervals(ax, answers):
         assert left == right == pytest.approx(place)
         assert 0 <= low <= value + 1e-12
         assert value - 1e-12 <= high <= 1 + 1e-12
-
-
-def test_accuracy_above_has_a_line_for_each_model(ax, answers):
-    plots.plot_accuracy_above(ax, *answers, ["small", "large"], fewest=30)
-    assert legend(ax) == ["small", "large"]
-    for line, right in zip(ax.lines, answers[1].T, strict=True):
-        share, accuracy = line.get_data()
-        assert share.min() >= 30 / N
-        assert share.max() == 1
-        assert accuracy[np.argmax(share)] == pytest.approx(right.mean())
-    assert ax.get_xlim() == (1, 0)
-    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 2
 
 
 def frontier():
@@ -143,55 +89,6 @@ def test_names_of_models_near_each_other_do_not_overprint(ax):
         box.translated(-x, -y) for box, (x, y) in zip(boxes, [text.xyann for text in ax.texts], strict=True)
     ]
     assert overlap(at_one_offset)  # so they would, at the same side of their spots
-
-
-NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-
-
-@pytest.fixture(scope="module")
-def model(float64):
-    """Three models of the embedded one, with a family of its own for each pair."""
-    demo = demo_model()
-    rows, places = np.array(demo.index(NAMES)), np.array([1, 2, 7])
-    members = part(demo.copulas, places), rcjax.copulas.Frank.from_tau(jnp.full(3, 0.3))
-    return dataclasses.replace(
-        demo,
-        **{name: part(getattr(demo, name), rows) for name in ("calibrators", "marginals", "cost")},
-        copulas=OneOf(jnp.array([0, 0, 1]), members),
-        models=NAMES,
-    )
-
-
-@pytest.fixture(scope="module")
-def diagnosed(model):
-    """(what the figures need of a diagnosis, the log)."""
-    log = rcjax.sample_log(N, seed=0).select(NAMES)
-    confidence, correct = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)
-    promise = frontier() | {"predicted_error": frontier()["predicted_error"] + 0.01}
-    figures = {"confidence": confidence, "correct": correct}
-    return SimpleNamespace(**figures, frontier=frontier(), promise=promise, counted=ERRORS), log
-
-
-@pytest.mark.thorough
-def test_all_figures_of_a_diagnosis(model, diagnosed):
-    before = plt.get_fignums()
-    figures = plots.diagnosis_figures(*diagnosed[:1], model, diagnosed[1])
-    axes = {name: len(figure.axes) for name, figure in figures.items()}
-    single = {"accuracy_above": 1, "frontier": 1}
-    assert axes == {"reliability": 3, "marginals": 6, "copulas": 4} | single
-    assert [ax.get_title() for ax in figures["reliability"].axes] == list(NAMES)
-    titles = [ax.get_title() for ax in figures["copulas"].axes]
-    assert [title.split(",")[0] for title in titles] == ["log", "Gumbel", "log", "Frank"]
-    for ax in figures["copulas"].axes:
-        points = np.asarray(ax.collections[0].get_offsets())
-        assert points.shape == (N, 2)
-        for ranks in points.T:
-            np.testing.assert_allclose(np.sort(ranks), (np.arange(N) + 0.5) / N)
-    for figure in figures.values():
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=40)
-        assert content.getvalue().startswith(b"\x89PNG")
-    assert plt.get_fignums() == before
 
 
 def test_a_frontier_has_its_band_and_the_single_models(ax):

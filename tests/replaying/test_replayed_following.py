@@ -55,9 +55,9 @@ def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_bud
     ladder, fresh = ladder_and_fresh
     fresh = fresh.take(np.tile(np.arange(fresh.n_queries), 5))
     for times, drifted, words in (
-        (1.0, False, ")"),
-        (1.5, False, " % more than tuned"),
-        (9.0, True, " % more than tuned"),
+        (1.0, False, " 1.1 % more than expected"),
+        (1.5, False, " % more than expected"),
+        (9.0, True, " % more than expected"),
     ):
         dear = dataclasses.replace(fresh, query_cost=fresh.query_cost * times).take(slice(None))
         found = rcjax.check_policy(ladder, dear, retuning=False)
@@ -65,6 +65,6 @@ def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_bud
             times,
             found.remarks,
         )
-        (cost,) = (check for check in found.checks if check.name == "cost")
+        (cost,) = (check for check in found.checks if check.name == "budget")
         assert (cost.verdict == "bad") is drifted, times
         assert found.error["seen"] == found.followed["error"] == follow(ladder, dear).to_json()["error"]
