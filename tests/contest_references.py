@@ -75,29 +75,26 @@ def useful(policies, k):
     ]
 
 
-def best_for(error, cost, lam=None, budget=None, max_error=None):
-    """The place of the least error + λ·cost; of the least error that a budget pays, or of what is cheapest; or of the
-    least cost of what errs so often at most, or of the least error."""
+def best_for(error, cost, lam=None, budget=None):
+    """The place of the least error + λ·cost, or of the least error that a budget pays, or of what is cheapest."""
     if lam is not None:
         return int((error + lam * cost).argmin())
-    limited, least, limit = (error, cost, max_error) if budget is None else (cost, error, budget)
-    fits = np.flatnonzero(limited <= limit)
-    return int(fits[least[fits].argmin()] if fits.size else limited.argmin())
+    fits = np.flatnonzero(cost <= budget)
+    return int(fits[error[fits].argmin()] if fits.size else cost.argmin())
 
 
-def mix_for(error, cost, lam=None, budget=None, max_error=None):
+def mix_for(error, cost, lam=None, budget=None):
     """[(share, place)] of the mixture of two that is the best there is for a target, among all twos."""
     if lam is not None:
         return [(1.0, best_for(error, cost, lam=lam))]
-    limited, least, limit = (error, cost, max_error) if budget is None else (cost, error, budget)
-    # What is cheapest, or errs least, of equal ones the better; and what no limit needs to go beyond.
-    end, beyond = np.lexsort((least, limited))[0], np.lexsort((limited, least))[0]
-    for place, there in ((end, limit <= limited[end]), (beyond, limit >= limited[beyond])):
+    # What is cheapest, of equal ones the better; and what no budget needs to go beyond.
+    end, beyond = np.lexsort((error, cost))[0], np.lexsort((cost, error))[0]
+    for place, there in ((end, budget <= cost[end]), (beyond, budget >= cost[beyond])):
         if there:
             return [(1.0, int(place))]
-    low, high = np.flatnonzero(limited <= limit), np.flatnonzero(limited > limit)
-    share = (limit - limited[low])[:, None] / (limited[high] - limited[low][:, None])
-    figure = (1 - share) * least[low][:, None] + share * least[high]
+    low, high = np.flatnonzero(cost <= budget), np.flatnonzero(cost > budget)
+    share = (budget - cost[low])[:, None] / (cost[high] - cost[low][:, None])
+    figure = (1 - share) * error[low][:, None] + share * error[high]
     row, column = np.unravel_index(figure.argmin(), figure.shape)
     return [(1 - share[row, column], int(low[row])), (share[row, column], int(high[column]))]
 

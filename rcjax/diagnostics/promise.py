@@ -24,7 +24,7 @@ from rcjax.model.fitting import fit_near, refit
 from rcjax.model.label_outcomes import expected_log
 from rcjax.replaying.replay import replay
 from rcjax.solving.frontiers import solve_frontier
-from rcjax.tuning.resampling import FOLDS, deal_folds, without
+from rcjax.tuning.resampling import FOLDS, deal_folds
 from rcjax.tuning.select import select_frontier
 
 
@@ -56,6 +56,27 @@ def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> li
         return HeldOut(_fitted_near(model, rest), log.take(fold == number), rest)
 
     return side_by_side(without_fold, range(FOLDS), n=log.n_queries)
+
+
+def without(log: Log, rows: np.ndarray) -> Log:
+    """The log as if nobody had answered some of its queries, rows (n,) bool; costs are averaged over the others.
+
+    Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
+    """
+    logprob, correct, answered, query_cost = (
+        np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
+    )
+    remaining = answered & ~rows[:, None]
+    money, count = np.where(remaining, query_cost, 0).astype(query_cost.dtype), remaining.sum(0)
+    cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
+    columns = {
+        "logprob": np.where(remaining, logprob, np.nan).astype(logprob.dtype),
+        "correct": np.where(remaining, correct, False).astype(correct.dtype),
+        "answered": remaining,
+        "query_cost": money,
+        "cost": cost,
+    }
+    return dataclasses.replace(log, **jax.device_put(columns))
 
 
 def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:

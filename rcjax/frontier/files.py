@@ -15,7 +15,6 @@ from rcjax._base.codec import (
     Names,
     Positive,
     Record,
-    Share,
     among,
     check_fields,
     filled,
@@ -23,7 +22,7 @@ from rcjax._base.codec import (
 )
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
 from rcjax.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
-from rcjax.frontier.policies import Chain, as_cascades, cascade_at, policies_of
+from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, Chain, Policies, cascade_at, policies_of
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.decisions import Agreement, Table, check_agreements, check_rules
 from rcjax.policy.spec import read_search
@@ -65,16 +64,11 @@ class PointFile(Record):
         check_rules(self.rules, "rules", self.models)
 
 
-def _certain(level: float, where: str) -> float:
-    require(0 < level < 1, where, "must lie between 0 and 1", level)
-    return level
-
-
 @dataclasses.dataclass(frozen=True)
 class BandsFile(Record):
     """How the intervals of the points were made."""
 
-    level: Annotated[Share, _certain]
+    level: Annotated[float, Between(1e-9, 1 - 1e-9)]
     replicates: Annotated[int, Between(1, 10**15)]
 
 
@@ -147,7 +141,7 @@ def _points(models: tuple[str, ...], file: FrontierFile) -> Points:
     """The arrays of a frontier over the named models; ValueError names the place of rules that are no cascade's."""
     points, policies = file.frontier, policies_of(models, file.frontier)
     if file.search != "adaptive":
-        policies = as_cascades(policies)
+        policies = _as_cascades(policies)
         for row, point in enumerate(points):
             same = cascade_at(models, policies, row, "text")["rules"] == point.rules
             what = "must refuse, ask the next model, then answer, where the search is not adaptive"
@@ -157,3 +151,16 @@ def _points(models: tuple[str, ...], file: FrontierFile) -> Points:
         for name in ("lam", "status", "error", "cost", "abstention")
     )
     return Points(lam, status, Outcomes(*expected), policies)
+
+
+def _as_cascades(policies: Policies) -> Policies:
+    """The same with thresholds and refusals, where each model refuses, then asks the next one, then answers."""
+    own = np.arange(policies.members.shape[-1])[:, None]
+    used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
+    thresholds, refusals = (
+        np.where(used & chosen, policies.bounds, 0.0).max(-1)
+        for chosen in (policies.actions != own, policies.actions == ABSTAIN)
+    )
+    thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
+    refused = refusals if refusals.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refused, agreements=policies.agreements)

@@ -192,19 +192,6 @@ def policies_of(names: tuple[str, ...], cascades: Sequence[Any]) -> Policies:
     return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
 
 
-def as_cascades(policies: Policies) -> Policies:
-    """The same with thresholds and refusals, where each model refuses, then asks the next one, then answers."""
-    own = np.arange(policies.members.shape[-1])[:, None]
-    used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
-    thresholds, refusals = (
-        np.where(used & chosen, policies.bounds, 0.0).max(-1)
-        for chosen in (policies.actions != own, policies.actions == ABSTAIN)
-    )
-    thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    refused = refusals if refusals.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refused, agreements=policies.agreements)
-
-
 def _rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
     """The intervals (R,) of a model, by position, as rules: neighbours with the same action merged, no empty ones."""
     table: list[Rule] = []

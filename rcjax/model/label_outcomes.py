@@ -197,6 +197,8 @@ def expected_right(log: Log) -> np.ndarray:
 
 def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
     """(folds, n, k) `expected_right` with each fold's labels left aside; fold (n,) is that of each query."""
+    if is_whole(log):
+        return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
     labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
     guess = LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
     return np.where(labelled, np.asarray(log.correct), guess)

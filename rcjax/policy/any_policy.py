@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
@@ -86,10 +85,6 @@ class AnyPolicy:
     def segment_column(self) -> str | None:
         """The column of the log that told the segments of its queries; None for a policy that has none."""
         return self.provenance.get("tuning", {}).get("segment")
-
-    def _with_parts(self, change: Callable[[Any], Any]) -> Any:
-        """The same, each rung of which is what a function makes of it."""
-        return change(self.rungs[0])
 
     @property
     def transform(self) -> Transform:

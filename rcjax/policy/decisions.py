@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -296,20 +296,6 @@ class Agreement(Record):
         """Whether two answers are equal; None if one of them is not known."""
         text, earlier_text = (comparable(said, self.compare) for said in (answer, earlier))
         return None if text is None or earlier_text is None else text == earlier_text
-
-
-def tell_need(policies: Iterable[Any]) -> tuple[str, ...]:
-    """That policies need answers, in a line, where one of them compares some.
-
-    Args:
-        policies: each a `rcjax.Policy`.
-    """
-    pairs = dict.fromkeys((one.earlier, model) for policy in policies for model, one in policy.agreements.items())
-    if not pairs:
-        return ()
-    which = ", ".join(f"{model} with {earlier}" for earlier, model in pairs)
-    what = f"the policy compares answers ({which}): policy.step needs answer= and answers="
-    return (f"{what}, which rcjax.Cascade and rcjax serve give by themselves",)
 
 
 def check_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:

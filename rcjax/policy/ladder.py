@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -200,10 +200,6 @@ class Ladder(AnyPolicy):
                 means[name] = None if None in ends else (1 - share) * ends[0] + share * ends[1]  # type: ignore[operator]
         alike = {name: low[name] for name in ("level", "abstain_price") if name in low and low[name] == high.get(name)}
         return MappingProxyType(means | alike | _slope(low, high))
-
-    def _with_parts(self, change: Callable[[Policy], Policy]) -> Ladder:
-        """The same, each rung of which is what a function makes of it."""
-        return replace(self, rungs=tuple(map(change, self.rungs)))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from rcjax._base.codec import Amount, Names, Object, Record, keyed, read, written
 from rcjax._base.tokens import PRICES
+from rcjax.policy.ladder import Ladder
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, read_search
-
-if TYPE_CHECKING:
-    from rcjax.policy.policy import AnyPolicy, Policy
-
-P = TypeVar("P", bound="AnyPolicy")
 
 _TUNING = "provenance.tuning"
 
@@ -88,18 +85,16 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 
 
-def with_spec(policy: P, spec: Spec) -> P:
+def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
     """The same policy, each part of which records how it was tuned, beside what its frontier knew of it."""
     return with_provenance(policy, tuning={**spec.to_json(), **policy.provenance.get("tuning", {})})
 
 
-def with_provenance(policy: P, **entries: Any) -> P:
+def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
     """The same policy, each part of which has these entries, JSON values, in its provenance besides."""
 
-    def recording(part: Policy) -> Policy:
-        return dataclasses.replace(part, provenance={**part.provenance, **entries})
-
-    return policy._with_parts(recording)
+    rungs = [dataclasses.replace(rung, provenance={**rung.provenance, **entries}) for rung in policy.rungs]
+    return dataclasses.replace(policy, rungs=tuple(rungs)) if isinstance(policy, Ladder) else rungs[0]
 
 
 def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from rcjax._base.wording import percent
 from rcjax._core.compilation import is_traced
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import corrected_log, is_whole
+from rcjax.model.label_outcomes import is_whole
 from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.replaying.replay import Replay, replay
 
@@ -131,8 +131,6 @@ class BesideReference(NamedTuple):
     """Answers of the policy that are not the reference's."""
     errs: tuple[float, float] | None
     """Wrong answers of the policy; None if no labels tell."""
-    reference_errs: tuple[float, float] | None
-    """Wrong answers of the reference; None if no labels tell, or the log has been read without it."""
     errs_interval: tuple[float, float] | None = None
     """90 % interval for the true share of wrong answers of the policy; None if no labels tell."""
     counted: Counted = ERRORS
@@ -141,15 +139,14 @@ class BesideReference(NamedTuple):
     def describe(self) -> str:
         """In words.
 
-        >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019), (0.104, 0.018)).describe()
-        'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 % (large itself 10.4 ± 1.8 %)'
+        >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019)).describe()
+        'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 %'
         """
         differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
         if self.errs is None:
             unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
             return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
-        itself = "" if self.reference_errs is None else f" ({self.reference} itself {_percent(self.reference_errs)})"
-        return f"{differs}, {self.counted.does(_percent(self.errs))}{itself}"
+        return f"{differs}, {self.counted.does(_percent(self.errs))}"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values: each share with its standard error, and the ends of the interval."""
@@ -171,16 +168,11 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     replayed = replay(policy, differences)
     name = log.reference.model
     if errors is None:
-        return BesideReference(name, (float(replayed.error), float(replayed.error_se)), None, None)
+        return BesideReference(name, (float(replayed.error), float(replayed.error_se)), None)
     by_labels = replay(policy, errors)
-    itself = None
-    if name in errors.models:
-        index = errors.models.index(name)
-        wrong = 1 - np.asarray(corrected_log(errors).correct, float)[np.asarray(errors.answered)[:, index], index]
-        itself = float(np.clip(wrong.mean(), 0, 1)), float(wrong.std(ddof=1) / math.sqrt(len(wrong)))
     figures = [(float(one.error), float(one.error_se)) for one in (replayed, by_labels)]
     low, high = error_interval(by_labels, errors).tolist()
-    return BesideReference(name, figures[0], figures[1], itself, (low, high), counted_by(None, errors.scores))
+    return BesideReference(name, figures[0], figures[1], (low, high), counted_by(None, errors.scores))
 
 
 def _differences(log: Log) -> Log:

@@ -261,7 +261,7 @@ def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dic
         "seconds": "" if seconds is None else figure(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(target, report.spec.period if target == report.target else None),
-        "verdict": report.selection.verdict(int(np.argmax(weights)), target.to_json(), ladder),
+        "verdict": report.selection.verdict(int(np.argmax(weights)), target.to_json(), ladder, expected["cost"]),
         "tried": _tried_itself(report, weights),
         "rows": rows,
     }

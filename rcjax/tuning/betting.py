@@ -77,27 +77,3 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
             return float(high)
         low, high = grid[place : place + 2]
     return float(high)
-
-
-def queries_needed(rate: float, limit: float, level: float, noun: str) -> str:
-    """About how many held-out queries a limit on the error takes, in words that end a sentence.
-
-    So many as the best stake needs.
-
-    Args:
-        rate: the share of the queries that is lost.
-        limit: what it is to be below.
-        level: one less the confidence.
-        noun: what is lost.
-
-    >>> queries_needed(0.03, 0.05, 0.05, "error")
-    '; the target takes about 700 held-out queries, if it goes on as on these'
-    """
-    if rate >= limit:
-        return f"; more queries will not help, as the {noun} is too high"
-    stake = min((limit - rate) / limit, _MOST_STAKED)
-    growth = rate * math.log1p(-stake) + (1 - rate) * math.log1p(stake * limit / (1 - limit))
-    needed = -math.log(level) / growth
-    unit = 10 ** (len(str(int(needed))) - 1)  # it is an estimate
-    about = f"about {math.ceil(needed / unit) * unit:,}" if needed < 1e5 else "more than 100,000"
-    return f"; the target takes {about} held-out queries, if it goes on as on these"

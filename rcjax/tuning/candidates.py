@@ -121,14 +121,12 @@ _NONE = np.zeros(0)
 
 
 class Targets(NamedTuple):
-    """What policies are chosen for, T = G + B + E targets in this order: numpy's arrays."""
+    """What policies are chosen for, T = G + B targets in this order: numpy's arrays."""
 
     lam: np.ndarray = _NONE
     """(G,) prices, in errors per unit of money: the least error + λ·cost."""
     budgets: np.ndarray = _NONE
     """(B,) money per query: the least error whose bill keeps to it."""
-    errors: np.ndarray = _NONE
-    """(E,) limits on the error, refusals at their price: the least bill that keeps to it."""
 
     @property
     def prices(self) -> slice:
@@ -138,12 +136,7 @@ class Targets(NamedTuple):
     @property
     def within(self) -> slice:
         """Where the budgets stand."""
-        return slice(len(self.lam), len(self.lam) + len(self.budgets))
-
-    @property
-    def limits(self) -> slice:
-        """Where the limits on the error stand."""
-        return slice(self.within.stop, self.within.stop + len(self.errors))
+        return slice(len(self.lam), None)
 
 
 class Choice(NamedTuple):
@@ -167,39 +160,22 @@ class Choice(NamedTuple):
 
 
 def choose(table: Candidates, targets: Targets) -> Choice:
-    """Where targets stand: a price at a corner of the hull, a limit between two.
+    """Where targets stand: a price at a corner of the hull, a budget between two.
 
     >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
     >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
-    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]), np.array([0.5]))).weights.tolist()
-    [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
+    [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """
     rungs = table.rungs()
     place = np.arange(len(rungs.cost), dtype=float)
-    at = [
-        rungs.loss(targets.lam).argmin(1),
-        np.interp(targets.budgets, rungs.cost, place),
-        np.interp(-targets.errors, -rungs.error, place),
-    ]
+    at = [rungs.loss(targets.lam).argmin(1), np.interp(targets.budgets, rungs.cost, place)]
     return Choice(rungs, position_weights(np.concatenate(at), len(place)))
 
 
 def choose_one(table: Candidates, targets: Targets) -> Choice:
-    """The best single policy for each target: the cheapest, or the one that errs least, where none keeps to a limit."""
-    error, cost = table.error, table.cost
-    best = [
-        table.loss(targets.lam).argmin(1),
-        _within(targets.budgets, cost, error),
-        _within(targets.errors, error, cost),
-    ]
-    return Choice(table, position_weights(np.concatenate(best), len(cost)))
-
-
-def _within(limits: np.ndarray, limited: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """(B,) for each limit, the position of the least of those that keep to it; of the least limited where none does.
-
-    >>> _within(np.array([2.5, 0.5]), np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])).tolist()
-    [1, 0]
-    """
-    fits = limited <= limits[:, None]
-    return np.where(fits.any(1), np.where(fits, least, np.inf).argmin(1), limited.argmin())
+    """The best single policy for each target: the cheapest where none keeps to a budget."""
+    fits = table.cost <= targets.budgets[:, None]
+    within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
+    best = np.concatenate([table.loss(targets.lam).argmin(1), within])
+    return Choice(table, position_weights(best, len(table.cost)))

@@ -44,7 +44,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_provenance, with_spec
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.betting import queries_needed, refuted, upper_limit
+from rcjax.tuning.betting import refuted, upper_limit
 
 _STEPS = 4  # of the positions that are tested, from each rung to the next
 
@@ -120,20 +120,19 @@ def _rows(log: Log, models: list[str], names: np.ndarray) -> dict[int, bytes]:
     return {name: cells[row].tobytes() for row, name in enumerate(names.tolist()) if answered[row].any()}
 
 
-def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: bool = False) -> tuple[Log, Log | None]:
-    """(the queries to tune on, those of the test; None without a guarantee).
+def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
+    """(the queries to tune on, those of the test of a guarantee).
 
     Args:
         log: the log.
-        held_out: a log for the test; None: half of the queries of `log`, drawn at random, where there is a confidence.
-        confidence: of the guarantee; None for none.
-        judged: whether judges' verdicts count for it. Where only labels by hand do, half of the queries that have them
+        held_out: a log for the test; None: half of the queries of `log`, drawn at random.
+        spec: whether judges' verdicts count for it. Where only labels by hand do, half of the queries that have them
             are held out: the others are of no use to the test.
 
     Raises LogError where the two logs share queries, or labels are too few.
 
     >>> import rcjax
-    >>> tuned_on, tested = hold_out(rcjax.sample_log(100, seed=0), None, 0.95)
+    >>> tuned_on, tested = hold_out(rcjax.sample_log(100, seed=0), None, Spec(max_error=0.2, confidence=0.95))
     >>> tuned_on.n_queries, tested.n_queries
     (50, 50)
     """
@@ -141,9 +140,7 @@ def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: b
         held_out = held_out.select(log.models).with_waiting(log.second_cost)
         require_unseen(held_out, log)
         return log, held_out
-    if confidence is None:
-        return log, None
-    if log.hand is None or judged:
+    if log.hand is None or spec.judged:
         tested, rest = log.split(_HELD_OUT, seed=0)
         return rest, tested
     whole = np.flatnonzero((log.labelled | ~np.asarray(log.answered)).all(1))
@@ -367,5 +364,5 @@ def _infeasible(held_out: HeldOut, last: int, limit: float, level: float, noun: 
     return (
         f"no policy can be guaranteed to have at most {100 * limit:.4g} % {noun} with {100 * (1 - level):.4g} % "
         f"confidence: of {first.wrong.size:,} held-out queries the safest {did}, which guarantees "
-        f"{instead}{queries_needed(rate, limit, level, noun)}"
+        f"{instead}"
     )

@@ -1,8 +1,8 @@
 """What was compared in cross-validation, and the verdict on a policy by it, in a sentence.
 
 Differences are those of the contest, on queries that were left out: a cascade is set against the best single model, or
-the best pair, by the same measure. A budget buys fewer errors, a limit on the error a lower bill, a price of an error
-a lower sum of both.
+the best pair, by the same measure. A budget buys fewer errors, a price of an error a lower sum of errors and money.
+What a limit on the error saves is told by the bills of the log.
 """
 
 import dataclasses
@@ -77,12 +77,10 @@ class Comparison:
     and where answers are compared, all that may. What is best for one target may be another for the next.
     """
 
-    targets: Targets  # G prices, B budgets, E limits on the error, each rising
+    targets: Targets  # G prices, B budgets, each rising
     pairs: Gains  # of pairs, on single models
     agreement: Gains | None  # of policies that may compare answers, on pairs; None: the log tells no answers
     saved: Gain  # (S, B) by how much the error is below that of the best single model
-    spared: Gain  # (S, E) by how much the bill is below that of the cheapest single model
-    bill: np.ndarray  # (E,) the bill of that
     alone: np.ndarray  # (k,) how often each model errs, by all labels
     luck: np.ndarray  # (2, S) by how much more errs what was chosen than on the queries of the choice: prices, budgets
 
@@ -119,21 +117,13 @@ class Comparison:
         Of those that pay for as many of some bills, those of the models alone, where there are such: what a cascade
         saves falls at once where the next model can be had for the same money.
         """
-        return _nearest(*(log_lam(money) for money in (self.targets.budgets, budget, bills)))
-
-    def at_limit(self, limit: float) -> int:
-        """The place of the limit nearest to one, of those that as many single models keep to, if there are such."""
-        return _nearest(self.targets.errors, limit, self.alone)
+        ends, end, alone = (log_lam(money) for money in (self.targets.budgets, budget, bills))
+        alike = (alone <= ends[:, None] + 1e-9).sum(1) == (alone <= end + 1e-9).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
     def at_price(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""
         return np.abs(log_lam(self.targets.lam) - log_lam(lam)[..., None]).argmin(-1)
-
-
-def _nearest(ends: np.ndarray, end: Any, alone: np.ndarray) -> int:
-    """The place of the end nearest to one, of those that as many figures (k,) lie within, if there are such."""
-    alike = (alone <= ends[:, None] + 1e-9).sum(1) == (alone <= end + 1e-9).sum()
-    return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
 
 def _row(compares: bool, rows: int) -> int:
@@ -142,7 +132,12 @@ def _row(compares: bool, rows: int) -> int:
 
 
 def tell_choice(
-    frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float], rungs: Sequence[str] = ()
+    frontier: Frontier,
+    comparison: Comparison,
+    point: int,
+    target: Mapping[str, float],
+    rungs: Sequence[str] = (),
+    cost: float | None = None,
 ) -> str:
     """What to do for a target, and why.
 
@@ -152,6 +147,7 @@ def tell_choice(
         point: the place of the policy.
         target: by its name; empty where the point was asked for by itself, at its λ.
         rungs: what the queries go by, in words, where a ladder divides them.
+        cost: money per query of the ladder; None: that of the point.
     """
     names, policy = frontier.models, frontier.policies.on_host().take(point)
     members = [names[j] for j in np.flatnonzero(policy.members)]
@@ -168,7 +164,8 @@ def tell_choice(
     if "budget" in target:
         return what + _at_budget(frontier, comparison, compares, target["budget"])
     if "max_error" in target:
-        return what + _at_error(frontier, comparison, compares, target["max_error"])
+        bill = float(frontier.cost[point]) if cost is None else cost
+        return what + _at_error(frontier, comparison.alone, target["max_error"], bill)
     return what + _for_price(frontier, comparison, compares, point, target)
 
 
@@ -199,21 +196,17 @@ def _at_budget(frontier: Frontier, comparison: Comparison, compares: bool, budge
     return _beside(saved, f"{rival} alone, the best single model that the budget pays for", less)
 
 
-def _at_error(frontier: Frontier, comparison: Comparison, compares: bool, limit: float) -> str:
-    """Why a cascade is the best for a limit on the error: how much money it saves."""
-    errors, costs, names = comparison.alone, np.asarray(frontier.model.cost, float), frontier.models
+def _at_error(frontier: Frontier, errors: np.ndarray, limit: float, bill: float) -> str:
+    """Why a cascade is the best for a limit on the error: what single models (k,) would cost."""
+    costs, names = np.asarray(frontier.model.cost, float), frontier.models
     money, keeps, surest = choose_unit(costs.tolist()), errors <= limit * (1 + 1e-9), int(errors.argmin())
     if not keeps.any():
         does = frontier.counted.does(percent(float(errors[surest])))
         return f": no single model keeps to this limit: {names[surest]} {does}, at {money.full(float(costs[surest]))}"
     rival = int(np.where(keeps, costs, np.inf).argmin())
-    which = f"of the least {frontier.counted.noun}" if rival == surest else "the cheapest within this limit"
-    row, column = _row(compares, len(comparison.spared.mean)), comparison.at_limit(limit)
-    saved, bill = comparison.spared.at((row, column)), float(comparison.bill[column])
-    share = f" ({percent(abs(saved.mean) / bill, 0)})" if bill > 0 else ""
-    figures = money.measured(abs(float(saved.mean)), float(saved.se))
-    less = f"{figures} per {money.name} queries{share} {_way(saved.mean)}"
-    return _beside(saved, f"{names[rival]} alone ({which})", less)
+    saved = float(costs[rival]) - bill
+    share = f" ({percent(abs(saved) / costs[rival], 0)})" if costs[rival] > 0 else ""
+    return f": {money.full(abs(saved))}{share} {_way(saved)} than {names[rival]} alone, the cheapest within this limit"
 
 
 def _for_price(

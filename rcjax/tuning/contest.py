@@ -1,7 +1,7 @@
 """One experiment: policies are chosen without some queries, and answer these.
 
-The queries are dealt into folds; each fold in turn is left out of what is fitted and chosen, for every price, budget
-and limit on the error, and then answered. Three *ways* to choose by the labels are held against each other: the best
+The queries are dealt into folds; each fold in turn is left out of what is fitted and chosen, for every price and
+budget, and then answered. Three *ways* to choose by the labels are held against each other: the best
 single model; single models and pairs; these, and policies that compare answers. Of the losses of each way on each query
 come gains of one over another, with their standard errors, and luck: the more policies are searched, the luckier the
 best one looks on the queries of the search, and on those that were left out it is not.
@@ -27,7 +27,7 @@ from rcjax.tuning.judging import charges, judge_all
 from rcjax.tuning.pairs import Judging
 from rcjax.tuning.resampling import deal_folds
 
-PRICES, BUDGETS, ERRORS = 40, 24, 12
+PRICES, BUDGETS = 40, 24
 
 
 class Losses(NamedTuple):
@@ -76,44 +76,30 @@ class Losses(NamedTuple):
 
     def compared(self, alone: np.ndarray) -> Comparison:
         """What they show, beside how often each model errs (k,)."""
-        within, limits, ways = self.targets.within, self.targets.limits, len(self.charge)
-        pair, penalty, charge = min(1, ways - 1), self.penalty[:, :, within], self.charge[:, limits]
+        within, ways = self.targets.within, len(self.charge)
+        pair, penalty = min(1, ways - 1), self.penalty[:, :, within]
         return Comparison(
             self.targets,
             pairs=self.gains(pair, 0),
             agreement=self.gains(2, pair, expected=True) if ways > 2 else None,
             saved=Gain.of(penalty[:, :1] - penalty),
-            spared=Gain.of((charge[:1] - charge)[None]),
-            bill=charge[0].mean(-1),
             alone=alone,
             luck=np.stack([self.luck(kind) for kind in (self.targets.prices, within)]),
         )
 
 
 def targets_of(log: Log) -> Targets:
-    """Prices at which policies differ; budgets from the cheapest model's bill to beyond the dearest's; errors between
-    those of the single models, by their labels."""
+    """Prices at which policies differ; budgets from the cheapest model's bill to beyond the dearest's."""
     cost = np.asarray(log.cost, float)
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
-    error = errors_alone(log)
-    budgets, errors = np.geomspace(low, 1.2 * max(high, low), BUDGETS), np.linspace(error.min(), error.max(), ERRORS)
-    return Targets(lam_range(cost, PRICES), budgets, errors)
+    return Targets(lam_range(cost, PRICES), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
 def errors_alone(log: Log) -> np.ndarray:
     """(k,) how often each model of a log errs, by its labels."""
     answered = np.asarray(log.answered)
     return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
-
-
-def cross_validate(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: int = 0) -> Comparison:
-    """Compare single models, pairs and policies that compare answers on a log, on a grid of each kind of target.
-
-    Args:
-        log, model, judging, folds, seed: as of `leave_out`.
-    """
-    return leave_out(log, model, judging, folds, seed).compared(errors_alone(log))
 
 
 def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: int = 0) -> Losses:

@@ -1,15 +1,12 @@
 """Which queries of a log are left out: folds, confidences in those, and samples of what is too much."""
 
-import dataclasses
-
-import jax
 import numpy as np
 
 from rcjax._core.batching import fill_up
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import calibrate_rows
-from rcjax.model.label_outcomes import expected_log
+from rcjax.model.label_outcomes import expected_without
 
 FOLDS = 5  # in which a log is tuned on, each in turn left out
 
@@ -34,27 +31,6 @@ def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
     return fold
 
 
-def without(log: Log, rows: np.ndarray) -> Log:
-    """The log as if nobody had answered some of its queries, rows (n,) bool; costs are averaged over the others.
-
-    Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
-    """
-    logprob, correct, answered, query_cost = (
-        np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
-    )
-    remaining = answered & ~rows[:, None]
-    money, count = np.where(remaining, query_cost, 0).astype(query_cost.dtype), remaining.sum(0)
-    cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
-    columns = {
-        "logprob": np.where(remaining, logprob, np.nan).astype(logprob.dtype),
-        "correct": np.where(remaining, correct, False).astype(correct.dtype),
-        "answered": remaining,
-        "query_cost": money,
-        "cost": cost,
-    }
-    return dataclasses.replace(log, **jax.device_put(columns))
-
-
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     """(n, k) calibrated confidences, those of each of five folds by what the others tell; NaN for no answer.
 
@@ -67,10 +43,9 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     """
     fold, confidence = deal_folds(log.complete, FOLDS, seed), np.full_like(log.logprob, np.nan)
     how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    for number in range(FOLDS):
+    for number, right in enumerate(expected_without(log, fold, FOLDS)):
         out = fold == number
-        rest = without(log, out)
-        calibrators, _ = calibrate_log(*fill_up(rest.logprob, expected_log(rest).correct, rest.answered), **how)
+        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, np.asarray(log.answered) & ~out[:, None]), **how)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 

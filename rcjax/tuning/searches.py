@@ -18,6 +18,8 @@ from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import Calibrator
 from rcjax.policy.spec import Spec
 from rcjax.tuning.bootstrapping import Again, draw_bands, drawn
+from rcjax.tuning.certify import certify, hold_out
+from rcjax.tuning.segments import by_segments
 from rcjax.tuning.select import BY_LABELS, Deployed, SearchedBy, SecondsFilter
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
@@ -33,30 +35,17 @@ def as_specified(spec: Spec) -> SearchedBy:
     """The way to search and to come by a policy that a spec names: with a guarantee or segments, as it asks."""
     way = searched_by(spec.search)
     if spec.confidence is not None:
-        return way._replace(hold_out=_hold_out, deploy=_certified)
-    return way if spec.segment is None else way._replace(deploy=_by_segments)
-
-
-def _hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log | None]:
-    from rcjax.tuning.certify import hold_out
-
-    return hold_out(log, held_out, spec.confidence, spec.judged)
+        return way._replace(hold_out=hold_out, deploy=_certified)
+    if spec.segment is not None:
+        return way._replace(deploy=lambda frontier, log, _, spec: by_segments(frontier, log, spec))
+    return way
 
 
 def _certified(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
-    from rcjax.tuning.certify import certify
-
     assert held_out is not None  # as there is a confidence
     limits: Any = {"max_error": spec.max_error, "confidence": spec.confidence, "judged": spec.judged}
     certificate = certify(frontier, held_out, **limits, tuned_on=log if spec.judged else None)
     return Deployed(certificate.policy, certificate)
-
-
-def _by_segments(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
-    from rcjax.tuning.segments import by_segments
-
-    policy, cut = by_segments(frontier, log, spec)
-    return Deployed(policy, notes=(cut,))
 
 
 def _fit(log: Log, spec: Spec) -> Fitted:

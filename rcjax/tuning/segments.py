@@ -24,7 +24,7 @@ from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.replay import replay
-from rcjax.tuning.select import select_frontier
+from rcjax.tuning.select import Deployed, select_frontier
 
 #: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.
 FEWEST = 60
@@ -55,8 +55,8 @@ class _Part(NamedTuple):
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
 
 
-def by_segments(frontier: Frontier, log: Log, spec: Spec) -> tuple[AnyPolicy, str]:
-    """The policy for a spec's target with cascades for each segment of a log, and how many have them, in words.
+def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
+    """The policy for a spec's target with cascades for each segment of a log; a note says how many have them.
 
     Args:
         frontier: by all queries, of the default search; segments with fewer than 60 queries go by its policies.
@@ -83,7 +83,7 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> tuple[AnyPolicy, st
     rungs = _together(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
-    return _standing(rungs, Target.of(**spec.target)), words
+    return Deployed(_standing(rungs, Target.of(**spec.target)), notes=(words,))
 
 
 def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:

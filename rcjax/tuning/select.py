@@ -32,7 +32,7 @@ from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
 from rcjax.tuning.comparison import Comparison, tell_choice
-from rcjax.tuning.contest import cross_validate
+from rcjax.tuning.contest import errors_alone, leave_out
 from rcjax.tuning.judging import charges, judge_all, judging_of
 from rcjax.tuning.pairs import Judging
 from rcjax.tuning.resampling import FOLDS, sample_queries
@@ -133,14 +133,25 @@ class Selection:
     target: TargetName = "budget"
     """The kind of target that errors of cascades are corrected for."""
 
-    def verdict(self, point: int, target: Mapping[str, float] | None = None, rungs: Sequence[str] = ()) -> str:
-        """What to do, and why, in words: `point` is a place of the frontier.
+    def verdict(
+        self,
+        point: int,
+        target: Mapping[str, float] | None = None,
+        rungs: Sequence[str] = (),
+        cost: float | None = None,
+    ) -> str:
+        """What to do, and why, in words.
 
-        Differences are on queries left out, with one standard error: in percentage points of errors where `target` is a
-        budget, by its name; in money where it is a limit on the error; else in money with what errors cost. `rungs`
-        are what the queries go by, in words, where a ladder divides them.
+        Differences are on queries left out, with one standard error: in percentage points of errors for a budget, for a
+        price in money with what errors cost. For a limit on the error it is the money that is saved on the log.
+
+        Args:
+            point: a place of the frontier.
+            target: by its name; None for the point by itself.
+            rungs: what the queries go by, in words, where a ladder divides them.
+            cost: money per query of the ladder; None: that of the point.
         """
-        return tell_choice(self.frontier, self.comparison, point, target or {}, rungs)
+        return tell_choice(self.frontier, self.comparison, point, target or {}, rungs, cost)
 
 
 def select_frontier(
@@ -194,7 +205,7 @@ def select_frontier(
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     sample = sample_queries(log, seed)
     judging = judging_of(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
-    comparison = cross_validate(sample, model, judging, seed=seed)
+    comparison = leave_out(sample, model, judging, seed=seed).compared(errors_alone(sample))
     may_be = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, judging, comparison, may_be)
     table = raised_by_luck(table, comparison, target)

@@ -20,7 +20,6 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.decisions import tell_need
 from rcjax.policy.ladder import Period, followed
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_spec
@@ -144,10 +143,9 @@ class Tuned:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The verdict, the guarantee, the notes, and that the policy needs answers, in words."""
+        """The verdict, the guarantee and the notes, in words."""
         promise = () if self.certificate is None else (_promise(self.certificate, self.log.counted.noun),)
-        need = () if self.policy is None else tell_need(self.policy.rungs)
-        return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes, *need)
+        return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes)
 
     def describe(self) -> str:
         """Return lines of text: the log, how many policies there are, the one for the target, and the remarks.
@@ -270,7 +268,7 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=selection and selection.verdict(main, target, rungs),
+        verdict=selection and selection.verdict(main, target, rungs, whole.expected["cost"]),
         notes=tuple(notes),
     )
 

@@ -18,11 +18,12 @@ from rcjax.diagnostics.promise import (
     held_out,
     is_training_log,
     try_promise,
+    without,
 )
 from rcjax.goodness_of_fit.dependence import copula_rows, markov_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.tuning.resampling import FOLDS, held_out_confidence, without
+from rcjax.tuning.resampling import FOLDS, held_out_confidence
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcjax.tuning.betting import queries_needed, refuted, upper_limit
+from rcjax.tuning.betting import refuted, upper_limit
 
 
 def ruins(losses, most, limit, level):
@@ -101,15 +101,3 @@ def test_nothing_seen_refutes_nothing():
     assert refuted(np.zeros((3, 0)), 0.5, 0.05).tolist() == [False] * 3
     assert not refuted(np.zeros(100), 0.0, 0.05)
     assert upper_limit(np.zeros(0), 0.05) == 1.0
-
-
-def test_about_so_many_queries_are_needed():
-    for rate, limit in ((0.0, 0.05), (0.03, 0.05), (0.15, 0.2)):
-        about = int(queries_needed(rate, limit, 0.05, "error").split("about ")[1].split()[0].replace(",", ""))
-        losses = LAWS["errors"](np.random.default_rng(0), rate, (400, about))
-        assert refuted(losses, limit, 0.05).mean() > 0.3
-        assert refuted(losses[:, : about // 2], limit, 0.05).mean() < 0.6
-    assert "more than 100,000" in queries_needed(0.0499, 0.05, 0.05, "error")
-    assert (
-        queries_needed(0.1, 0.05, 0.05, "score lost") == "; more queries will not help, as the score lost is too high"
-    )

@@ -12,7 +12,7 @@ import rcjax
 from rcjax.frontier.points import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.contest import BUDGETS, ERRORS, PRICES, Losses, cross_validate, errors_alone, leave_out, targets_of
+from rcjax.tuning.contest import BUDGETS, PRICES, Losses, errors_alone, leave_out, targets_of
 from rcjax.tuning.judging import judge_log, judging_of
 from rcjax.tuning.pairs import Judging
 
@@ -40,8 +40,6 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     np.testing.assert_allclose(
         np.diff(np.log(targets.budgets)), np.log(1.2 * bills.max() / bills.min()) / (BUDGETS - 1)
     )
-    wrong = 1 - np.asarray(log.correct).mean(0)
-    np.testing.assert_allclose(targets.errors, np.linspace(wrong.min(), wrong.max(), ERRORS), atol=1e-12)
     free = targets_of(make_log(N, 2, seed=1, query_cost=np.array([0.0, 2.0])))
     assert (free.budgets > 0).all()
     assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
@@ -61,7 +59,6 @@ def by_hand(log, model, judging, targets, folds, seed):
         fitted = fit_near(model, *rows, log.cost)
         trial = judge_log(fitted.calibrators, rows, charge, judging)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
-        wanted += [{"max_error": error} for error in targets.errors]
         use = np.isfinite(trial.error)
         if price is None:
             beaten = (trial.counted[:k] < trial.counted[:, None] - 1e-9) & (trial.cost[:k] < trial.cost[:, None])
@@ -110,7 +107,7 @@ def two(float64):
 
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
-    assert losses.penalty.shape == (1, 2, PRICES + BUDGETS + ERRORS, log.complete.sum())
+    assert losses.penalty.shape == (1, 2, PRICES + BUDGETS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
     np.testing.assert_allclose(losses.promised, told, atol=1e-7)
@@ -122,7 +119,7 @@ def test_losses_are_a_loop_over_the_folds(two):
 def test_what_is_compared_is_told_by_the_losses(two):
     log, losses, comparison, (wrong, money, told) = two
     lam, n = losses.targets.lam, int(log.complete.sum())
-    prices, budgets, limits = np.split(np.arange(PRICES + BUDGETS + ERRORS), [PRICES, PRICES + BUDGETS])
+    prices, budgets = np.split(np.arange(PRICES + BUDGETS), [PRICES])
 
     def gain(of):
         return of.mean(-1), of.std(-1, ddof=1) / np.sqrt(n)
@@ -130,8 +127,6 @@ def test_what_is_compared_is_told_by_the_losses(two):
     luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
     np.testing.assert_allclose(comparison.luck, [luck[:, some].mean(1) for some in (prices, budgets)], atol=1e-7)
     np.testing.assert_allclose(comparison.saved, gain((wrong[0] - wrong)[:, budgets]), atol=1e-12)
-    np.testing.assert_allclose(comparison.spared, gain((money[0] - money)[:, limits]), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(comparison.bill, money[0, limits].mean(-1), rtol=1e-9)
     loss = wrong[:, prices] + lam[:, None] * money[:, prices]
     share = ((loss[0] - loss[1]) / loss[0].mean(-1)[:, None]).mean(0)
     expected = gain(loss[0] - loss[1]), gain(share), gain(share)
@@ -147,17 +142,17 @@ def test_what_is_compared_is_told_by_the_losses(two):
 def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
     """Figures are of the first form, which is expected; standard errors of the last, which the labels correct."""
     rng = np.random.default_rng(0)
-    targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]), np.array([0.1, 0.2]))
-    penalty, charge = rng.random((2, 3, 7, 40)), rng.random((3, 7, 40))
-    expected, told = rng.random((2, 3, 7, 40)), rng.random((3, 7))
+    targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]))
+    penalty, charge = rng.random((2, 3, 5, 40)), rng.random((3, 5, 40))
+    expected, told = rng.random((2, 3, 5, 40)), rng.random((3, 5))
     losses = Losses(targets, penalty, charge, expected, told, folds=4)
 
     def gain(of, by):
         return of.mean(-1), by.std(-1, ddof=1) / np.sqrt(40)
 
-    fewer = penalty[:, :1, 2:5] - penalty[:, :, 2:5]
+    fewer = penalty[:, :1, 2:] - penalty[:, :, 2:]
     np.testing.assert_allclose(losses.compared(np.zeros(3)).saved, gain(fewer[0], fewer[1]))
-    np.testing.assert_allclose(losses.luck(targets.within)[1], 0.75 * (penalty[1, 1, 2:5].mean() - told[1, 2:5].mean()))
+    np.testing.assert_allclose(losses.luck(targets.within)[1], 0.75 * (penalty[1, 1, 2:].mean() - told[1, 2:].mean()))
     money = targets.lam[:, None] * charge[:, :2]
     counted = penalty[:, :, :2] + money
     plain, scale = counted[:, 2] - counted[:, 1], counted[0, 2].mean(-1)[:, None]
@@ -200,7 +195,7 @@ def test_labels_left_out_have_no_say_in_the_choice():
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        models, pairs = cross_validate(log, rcjax.fit(log), Judging(0.0, 0.0), FOLDS, 0).luck[1]
+        models, pairs = leave_out(log, rcjax.fit(log), Judging(0.0, 0.0), FOLDS, 0).compared(np.zeros(2)).luck[1]
         lucky.append(pairs)
         assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
@@ -209,7 +204,7 @@ def test_labels_left_out_have_no_say_in_the_choice():
 @pytest.mark.thorough
 def test_one_model_is_compared_with_nothing():
     log = make_log(N, 1, seed=5)
-    shown = cross_validate(log, rcjax.fit(log), Judging(), FOLDS, 0)
+    shown = leave_out(log, rcjax.fit(log), Judging(), FOLDS, 0).compared(errors_alone(log))
     assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
     np.testing.assert_allclose(shown.luck, 0, atol=1e-12)  # nothing was chosen
     assert shown.saved.mean.shape == (1, BUDGETS)
@@ -219,5 +214,5 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     log = make_log(N, 2, seed=3)
     model = rcjax.fit(log)
     with compilations() as compiled:
-        cross_validate(log, model, Judging(), FOLDS, 0)
+        leave_out(log, model, Judging(), FOLDS, 0)
     assert not compiled

@@ -1,5 +1,7 @@
 """What is held out for the test of a guarantee, and what it lost where judges count beside labels by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from judged_logs import judged_log
@@ -8,9 +10,11 @@ from timed_logs import timed_log
 import rcjax
 from rcjax.frontier.points import Outcomes
 from rcjax.logs import LogError
+from rcjax.policy import Spec
 from rcjax.tuning.certify import HeldOut, hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
+SURE = Spec(max_error=0.2, confidence=0.95)
 
 
 @pytest.fixture(scope="module")
@@ -42,28 +46,27 @@ def test_what_is_behind_the_last_label_does_not_count(log, frontier):
 
 def test_half_is_held_out_where_there_is_a_confidence():
     log = rcjax.sample_log(101, seed=0)
-    rest, tested = hold_out(log, None, 0.95)
+    rest, tested = hold_out(log, None, SURE)
     assert tested.n_queries == 50
     assert sorted([*rest.queries, *tested.queries]) == sorted(log.queries)
-    assert hold_out(log, None, None) == (log, None)
 
 
 def test_only_labels_by_hand_are_of_use_unless_judges_count():
     log = judged_log(400, labels=80)
-    rest, tested = hold_out(log, None, 0.95)
+    rest, tested = hold_out(log, None, SURE)
     assert tested.n_queries == 40
     assert tested.labelled.all()
     assert rest.labelled.all(axis=1).sum() == 40
-    assert hold_out(log, None, 0.95, judged=True)[1].n_queries == 200
+    assert hold_out(log, None, dataclasses.replace(SURE, judged=True))[1].n_queries == 200
 
 
 @pytest.mark.thorough
 def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
     log, other = timed_log(60, seed=0).with_waiting(0.01), timed_log(40, seed=1)
-    tested = hold_out(log, other, 0.9)[1]
+    tested = hold_out(log, other, SURE)[1]
     np.testing.assert_allclose(tested.query_cost, other.query_cost + 0.01 * np.asarray(other.seconds), rtol=1e-12)
     with pytest.raises(LogError):
-        hold_out(log, log, 0.9)
+        hold_out(log, log, SURE)
 
 
 def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):

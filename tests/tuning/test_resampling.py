@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from selection_references import make_log
 
+from rcjax.diagnostics.promise import without
 from rcjax.tuning import resampling
-from rcjax.tuning.resampling import deal_folds, sample_queries, without
+from rcjax.tuning.resampling import deal_folds, sample_queries
 
 pytestmark = pytest.mark.usefixtures("float64")
 
