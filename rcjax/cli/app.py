@@ -51,6 +51,7 @@ class CommandLine(TyperGroup):
         words = list(sys.argv[1:] if args is None else args)
         try:
             with warnings.catch_warnings(), standard_output():
+                warnings.simplefilter("always", UserWarning)  # those of rcjax, in whatever line
                 warnings.showwarning = lambda message, *_, **__: warn(message)
                 status = super().main(args, *rest, **named | {"standalone_mode": False}) or 0
         except BrokenPipeError:
@@ -75,23 +76,10 @@ app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, p
 
 def run() -> None:
     """Run the command line with the arguments of the process."""
-    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     app()
-
-
-def _open_closed_streams() -> None:
-    """Open what the shell has closed (`>&-`) on the null device, so that no other file is taken for it."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
 
 
 def _version(wanted: bool) -> None:

@@ -14,8 +14,8 @@ import typer
 from rcjax._base.wording import check_figure, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
-from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair
-from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, Reading, Share
+from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
+from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, Reading
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
 
@@ -29,7 +29,6 @@ def check(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFile,
-    alarm: Share = "5%",
     retuning: bool = True,
     explain: bool = False,
     json_: AsJson = False,
@@ -44,12 +43,9 @@ def check(
     Example: `rcjax check policy.json last_week.csv`
 
     Args:
-        alarm: Probability, at most, of any alarm where nothing has changed.
         retuning: Test whether tuning again would gain, in some seconds.
         explain: Say what each figure is.
     """
-    if not 0 < alarm < 1:
-        raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
     how = reading.options()
     start_jax()
     import rcjax
@@ -60,7 +56,7 @@ def check(
         subject, followed = at_traffic_of(log, load_tuned(policy))
         fresh = read_for(subject, log, how)
     with steps("checking"):
-        outcome = rcjax.check_policy(subject, fresh, retuning=retuning, alarm=alarm)
+        outcome = rcjax.check_policy(subject, fresh, retuning=retuning)
     document = outcome.to_json()
     beside = beside_reference(subject, fresh)
     document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
@@ -110,7 +106,7 @@ def diagnose(
     judged = fresh or training
     with steps("fitting the model"):
         model = rcjax.fit(training, copula=copula or "gumbel")
-    with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
+    with steps(f"testing, with {replicates:,} redrawings of the log"):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
         about = {"replicates": replicates, "frontier": frontier, "model_fit": cascade is not None}
         diagnosis = rcjax.diagnose(model, judged, training=training, **about)
@@ -166,8 +162,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
         for check in checks:
             if check["verdict"] == verdict:
                 screen.hang(_word(check), check["advice"])
-    level = f"{100 * facts['alarm']:.4g} %"
-    chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
+    chance = ", all checks considered: where nothing has changed, any drifts in at most 5 % of logs"
     _print_checks(screen, checks, _word, explain=explain, chance=chance)
     if not explain:
         screen.print("(--explain says what the figures are)")

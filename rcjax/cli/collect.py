@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, aclosing, closing
+from dataclasses import asdict
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,12 +23,9 @@ from rcjax.cli.printing import INTERRUPTED, conclude, interruptible, shown, term
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Plan, Setup
+    from rcjax.collecting.plan import Asked, Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
-
-
-T = TypeVar("T")
 
 
 def collect(
@@ -105,7 +102,7 @@ def collect(
     if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
         raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
     asked = draw(read_questions(questions, system, template), limit, seed)
-    _run(Collection(plan, asked, out, concurrency, dry_run, json_))
+    _run(plan, asked, out, None if dry_run else concurrency, json_)
 
 
 def _probe(plan: Plan, as_json: bool) -> None:
@@ -114,108 +111,92 @@ def _probe(plan: Plan, as_json: bool) -> None:
     from rcjax.collecting.plan import probe_all
 
     with busy("asking"):
-        abilities = asyncio.run(with_setup(plan, probe_all))
+        abilities = asyncio.run(probe_all(plan))
     document = {"models": [asdict(one) | {"signals": list(one.signals)} for one in abilities]}
     conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
     if any(one.error for one in abilities):
         raise typer.Exit(1)
 
 
-async def with_setup(plan: Plan, work: Callable[[Setup], Awaitable[T]]) -> T:
-    """What some work comes to, with the clients and graders of a plan, which are closed after it."""
-    from rcjax.collecting.plan import Setup
+def _run(plan: Plan, questions: list[Question], out: Path | None, concurrency: int | None, as_json: bool) -> None:
+    """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well.
 
-    setup = Setup(plan)
-    try:
-        return await work(setup)
-    finally:
-        await setup.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What `rcjax collect` was told to do."""
-
-    plan: Plan
-    questions: list[Question]
-    out: Path | None
-    """The log that is written, or gone on with."""
-    concurrency: int
-    dry_run: bool
-    as_json: bool
-
-
-def _run(collection: Collection) -> None:
-    """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
+    Args:
+        plan: how to ask.
+        questions: what.
+        out: the log that is written, or gone on with.
+        concurrency: questions to a model at once; None to ask nothing.
+        as_json: whether results are one document.
+    """
     import asyncio  # which takes long to import
 
     from rcjax.collecting.run import collected
 
     try:
         with terminable():
-            document = asyncio.run(with_setup(collection.plan, partial(_work, collection)))
+            document, run = asyncio.run(_work(plan, questions, out, concurrency, as_json))
     except (asyncio.CancelledError, KeyboardInterrupt):
         warn("ended: the calls that were under way count as spent, and are asked again")
         raise typer.Exit(INTERRUPTED) from None
-    if collection.dry_run or collection.out is None:
-        conclude(document, partial(_show_estimate, document), as_json=collection.as_json)
+    if run is None:
+        conclude(document, partial(_show_estimate, document), as_json=as_json)
         return
-    run = document.pop("run")
     came = collected(run)
     document |= came | {"notes": document["notes"] + came["notes"]}
-    conclude(document, partial(_show_collected, document), as_json=collection.as_json)
+    conclude(document, partial(_show_collected, document), as_json=as_json)
     if run.interrupted:
         raise typer.Exit(INTERRUPTED)
     if document["stopped"] or document["grading"] or document["silent"]:
         raise typer.Exit(1)
 
 
-async def _work(collection: Collection, setup: Setup) -> dict[str, Any]:
-    """The estimate, and unless that is all, the run, which begins with the answers that are there.
+async def _work(
+    plan: Plan, questions: list[Question], out: Path | None, concurrency: int | None, as_json: bool
+) -> tuple[dict[str, Any], Run | None]:
+    """(the estimate, the run, which begins with the answers that are there, and what it tells).
 
     Raises LogError where some of them are to something else than is asked now.
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.plan import assume_signals
+    from rcjax.collecting.calls import estimate
+    from rcjax.collecting.plan import Setup, assume_signals
     from rcjax.collecting.run import require_same
 
-    out, questions = collection.out, collection.questions
-    setup.graders.require(questions)
-    with ExitStack() as files:
-        # Before anything is read in it: nobody else writes to it from here on.
-        file = None if collection.dry_run or out is None else files.enter_context(closing(AnswerFile(out)))
-        answers = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
-        if out is not None:
-            require_same(assume_signals(setup, questions, answers), questions, answers, out)
-        setup.budget.spent = answers.spent
-        document = _estimated(collection, setup, answers)
-        if file is None:
-            return document
-        if not collection.as_json:
-            _show_estimate(document, before=True)
-        came = await _ask(collection, setup, file)
-        return document | came | {"notes": document["notes"] + came["notes"]}
+    async with aclosing(Setup(plan)) as setup:
+        setup.graders.require(questions)
+        with ExitStack() as files:
+            # Before anything is read in it: nobody else writes to it from here on.
+            file = None if concurrency is None or out is None else files.enter_context(closing(AnswerFile(out)))
+            answers = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
+            assumed = assume_signals(setup, questions, answers)
+            if out is not None:
+                require_same(assumed, questions, answers, out)
+            setup.budget.spent = answers.spent
+            document = {
+                "notes": _notes(assumed, questions, answers),
+                "questions": len(questions),
+                "spent": float(answers.spent),
+                "estimate": [asdict(estimate(asked, questions, answers, setup.judge_of)) for asked in assumed],
+            }
+            if file is None or concurrency is None:
+                return document, None
+            if not as_json:
+                _show_estimate(document, before=True)
+            run, notes = await _ask(setup, questions, file, concurrency)
+            signals = {asked.name: asked.signal for asked in run.models}
+            document |= {"notes": document["notes"] + notes, "signals": signals}
+            return document | {"spent": float(setup.budget.spent)}, run
 
 
-def _estimated(collection: Collection, setup: Setup, answers: AnswerRows) -> dict[str, Any]:
-    """What is left to ask, and what that will cost."""
-    from rcjax.collecting.calls import estimate
-    from rcjax.collecting.plan import assume_signals
-
-    assumed = assume_signals(setup, collection.questions, answers)
-    estimates = [estimate(asked, collection.questions, answers, setup.judge_of) for asked in assumed]
+def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
+    """What is worth knowing before anything is asked."""
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
-    asked = {question.query for question in collection.questions}
-    others = sum(query not in asked for query, *_ in answers.answered)
+    ids = {question.query for question in questions}
+    others = sum(query not in ids for query, *_ in answers.answered)
     if others:
         what = "of the log are to other questions than these (ids made of the content change with it and the template)"
         notes.append(f"{count(others, 'answer')} {what}")
-    return {
-        "notes": notes,
-        "questions": len(collection.questions),
-        "spent": float(answers.spent),
-        "estimate": [asdict(one) for one in estimates],
-    }
+    return notes
 
 
 def how_far(run: Run, started: float) -> str:
@@ -229,21 +210,22 @@ def how_far(run: Run, started: float) -> str:
     return f"{share_done(done, whole)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
-async def _ask(collection: Collection, setup: Setup, file: AnswerFile) -> dict[str, Any]:
+async def _ask(
+    setup: Setup, questions: Sequence[Question], file: AnswerFile, concurrency: int
+) -> tuple[Run, list[str]]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run, grade_anew
 
     if file.lost:
-        warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
-    models, remarks = await choose_signals(setup, collection.questions, file)
-    regraded = grade_anew(file, collection.questions)
-    run = Run(collection.questions, models, file, setup, collection.concurrency)
+        lost = f"{count(file.lost, 'call')} {'was' if file.lost == 1 else 'were'} under way when an earlier run ended"
+        warn(f"{lost}: what may have been spent counts as spent, and is asked again")
+    models, remarks = await choose_signals(setup, questions, file)
+    regraded = grade_anew(file, questions)
+    run = Run(questions, models, file, setup, concurrency)
     with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
         await run.go()
-    signals_used = {asked.name: asked.signal for asked in models}
-    notes = [*remarks, *([] if regraded is None else [regraded]), *setup.remarks()]
-    return {"run": run, "notes": notes, "signals": signals_used, "spent": float(setup.budget.spent)}
+    return run, [*remarks, *([] if regraded is None else [regraded]), *setup.remarks()]
 
 
 @shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import aclosing, closing
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.wording import count, figure, percent
-from rcjax.cli.collect import show_ungraded, with_setup
+from rcjax.cli.collect import show_ungraded
 from rcjax.cli.console import HowFar, Screen, busy
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, File, Grading, Model, Money, Output, Really
@@ -23,7 +23,7 @@ from rcjax.policy.counted import JUDGED_SAME
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, ShadowCalls
     from rcjax.collecting.grading import Manner, Regrading
-    from rcjax.collecting.plan import Setup
+    from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
 
 
@@ -105,7 +105,7 @@ def grade(
         far = HowFar()
         manner = Manner(into, again, reference, calls, watch=far.note)
         with busy("grading", how_far=far), terminable():
-            regraded, spent, notes = asyncio.run(with_setup(plan, partial(_grade, file, asked, manner)))
+            regraded, spent, notes = asyncio.run(_grade(plan, file, asked, manner))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
@@ -129,14 +129,16 @@ def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
 
 
 async def _grade(
-    file: AnswerFile, questions: Mapping[str, Question], manner: Manner, setup: Setup
+    plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
 ) -> tuple[Regrading, float, list[str]]:
     """(what has changed, money for judges, what is to be said of them)."""
     from rcjax.collecting.grading import regrade
+    from rcjax.collecting.plan import Setup
 
-    setup.graders.require(questions.values())
-    regraded = await regrade(file, questions, setup.graders, setup.budget, manner)
-    return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
+    async with aclosing(Setup(plan)) as setup:
+        setup.graders.require(questions.values())
+        regraded = await regrade(file, questions, setup.graders, setup.budget, manner)
+        return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
 
 
 @shown

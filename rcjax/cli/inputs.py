@@ -11,8 +11,7 @@ import dataclasses
 import importlib.util
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +188,7 @@ def read_log(path: Path, others: str = "the others are used where they can be", 
     require_plausible_prices(options.get("prices"), options.pop("really", False))
     segment = options.pop("segment", None)
     logs = rcjax.logs
-    with echoed(logs.LeftOutWarning, logs.NoConfidenceWarning, logs.PricesWarning, logs.UnlabelledWarning):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", logs.IncompleteLogWarning)
         try:
             log = rcjax.read_log(path, **options)
@@ -202,20 +201,6 @@ def read_log(path: Path, others: str = "the others are used where they can be", 
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
         warn(f"{path.name}: {counts}; {others}")
     return log
-
-
-@contextmanager
-def echoed(*categories: type[Warning]) -> Iterator[None]:
-    """Show warnings of some kinds as lines on standard error, once the work is done."""
-    with warnings.catch_warnings(record=True) as caught:
-        for category in categories:
-            warnings.simplefilter("always", category)
-        yield
-    for warning in caught:
-        if issubclass(warning.category, categories):
-            warn(warning.message)
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | None]:

@@ -29,7 +29,6 @@ from rcjax.cli.console import (
     staged,
 )
 from rcjax.cli.inputs import (
-    echoed,
     read_log,
     read_pair,
     require_libraries,
@@ -281,7 +280,7 @@ def report(
     with steps("reading"):
         training, fresh = read_pair(log, test, **how)
     require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
-    with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
+    with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh, baseline=baseline)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
     findings = dataclasses.replace(findings, command=command("tune", log, **again))

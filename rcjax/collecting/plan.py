@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -215,7 +216,7 @@ class Setup:
         """How many answers of a model to each question are asked for."""
         return self.respondents[name].settings.samples or self.plan.samples
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close all clients, and end checks and graders."""
         for respondent in self._respondents.values():
             await respondent.close()
@@ -234,14 +235,15 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
 
 
-async def probe_all(setup: Setup) -> list[Abilities]:
+async def probe_all(plan: Plan) -> list[Abilities]:
     """What each model can do."""
 
     async def ask(name: str, respondent: Respondent) -> Abilities:
         async with setup.budget.expense(lambda most: None) as expense:
             return await probe(respondent, setup.options(name, ()), Usage(), expense)
 
-    return list(await asyncio.gather(*(ask(*one) for one in setup.respondents.items())))
+    async with aclosing(Setup(plan)) as setup:
+        return list(await asyncio.gather(*(ask(*one) for one in setup.respondents.items())))
 
 
 def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import count
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import (
+    ALARM,
     judge_all,
     judge_answers,
     judge_labels,
@@ -43,8 +43,6 @@ from rcjax.replaying.stream import Rungs
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
-_MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
-
 _MOST_COMPARED = 2_000  # queries of the fresh log in permutations: more tell little beside 400 of the old one
 
 
@@ -62,8 +60,6 @@ class PolicyCheck:
     """Queries of the log tuned on that it was compared with."""
     tuned_on: int
     """All queries of that log."""
-    alarm: float
-    """How likely there is any alarm, at most, where nothing has changed."""
     models: list[dict[str, Any]]
     """By model: `answers`, `accuracy` and mean `confidence`, with `accuracy_tuned` and `confidence_tuned` on the log
     tuned on; `brier_excess` and, for the change since, `excess_p`; `calibration_error`, that `calibration_error_tuned`,
@@ -118,7 +114,6 @@ def check_policy(
     policy: AnyPolicy,
     log: Log,
     *,
-    alarm: float = 0.05,
     retuning: bool = True,
     seed: int = 0,
 ) -> PolicyCheck:
@@ -137,12 +132,11 @@ def check_policy(
     Args:
         policy: the policy in service.
         log: the fresh log.
-        alarm: the probability of an alarm where nothing has changed, in (0, 1).
         retuning: whether to ask what re-tuning would gain, which takes most of the time.
         seed: of the permutations and folds.
 
-    Raises ValueError for a policy made by hand, which carries no queries that it was tuned on, and for an `alarm`
-    outside (0, 1) or too low; LogError where the log lacks a model, is the one tuned on, or has too few answers.
+    Raises ValueError for a policy made by hand, which carries no queries that it was tuned on; LogError where the log
+    lacks a model, is the one tuned on, or has too few answers.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -152,20 +146,21 @@ def check_policy(
     >>> check.drifted, len(check.checks), check.reference
     (False, 9, 300)
     """
-    permutations = _permutations(policy, alarm)
     shared = overlap(log, policy)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     everyone = _reference(policy)
     old = as_tuned(policy, everyone.select(policy.models))
     new = as_tuned(policy, log.select(policy.models))
+    # The least p-value, times the number of tests, can be half the level.
+    permutations = max(999, math.ceil(2 * (3 * len(policy.models) + 3) / ALARM))
     shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
     rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     by_model = recorded_tuning(policy).spec.search != "selected"
     cost = _against_promise(policy, "cost", _costs(before, by_model), _costs(now, by_model), trained_on)
-    wrong, followed, money = now.wrong, None, tuple(tell_cheaper(cost, alarm))
+    wrong, followed, money = now.wrong, None, tuple(tell_cheaper(cost))
     if policy.budget is not None and policy.follows:
         rungs = Rungs.of(policy, new)
         stream = rungs.followed(Bill.of(policy.budget))
@@ -186,29 +181,16 @@ def check_policy(
         n=len(now.wrong),
         reference=old.n_queries,
         tuned_on=recorded_count(policy.provenance, "queries", old.n_queries),
-        alarm=alarm,
         models=rows,
         error=error,
         cost=cost,
         retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
         followed=followed,
-        checks=(*lacking, *judge_all(raw, alarm, unlabelled, len(now.wrong))),
+        checks=(*lacking, *judge_all(raw, ALARM, unlabelled, len(now.wrong))),
         unlabelled=unlabelled,
         counted=log.counted,
         remarks=(*_remarks(policy, new, shared, gain, retuning), *money),
     )
-
-
-def _permutations(policy: AnyPolicy, alarm: float) -> int:
-    """How many permutations a level needs: the least p-value, times the number of tests, can be below it."""
-    if not 0 < alarm < 1:
-        raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
-    tests = 3 * len(policy.models) + 3
-    if alarm * _MOST_PERMUTATIONS < 2 * tests:  # before the division, which overflows
-        least = math.ceil(2 * tests / _MOST_PERMUTATIONS * 1e6) / 1e6
-        models = count(len(policy.models), "model")
-        raise ValueError(f"alarm is {alarm:.3g}; for a policy of {models} give {least:g} or more, such as 0.05")
-    return max(999, math.ceil(2 * tests / alarm))
 
 
 def _reference(policy: AnyPolicy) -> Log:

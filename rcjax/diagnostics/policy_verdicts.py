@@ -69,6 +69,8 @@ KINDS = by_name(
 )
 
 
+ALARM = 0.05  # of logs in which nothing has changed, so many raise any alarm, at most
+
 _FEWEST = 20  # queries, below which nothing has drifted for certain
 
 _LIKELY = 0.5  # of a p-value, from which on a figure, however large, is what chance makes
@@ -193,9 +195,9 @@ def tell_followed(followed: Mapping[str, float], cost: Mapping[str, Any], counte
     )
 
 
-def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:
+def tell_cheaper(cost: Mapping[str, Any]) -> Iterator[str]:
     """A remark on money that is less than was expected, by more than chance explains: that is no drift."""
-    if -_relative(cost["seen"], cost["expected"]) > KINDS["cost"].limits.doubtful and cost["p_below"] < alarm:
+    if -_relative(cost["seen"], cost["expected"]) > KINDS["cost"].limits.doubtful and cost["p_below"] < ALARM:
         money = choose_unit([cost["expected"], cost["seen"]])
         less = f"{money.full(cost['seen'])}, less than the {money.full(cost['expected'])} expected"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"

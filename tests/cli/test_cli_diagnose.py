@@ -83,7 +83,7 @@ def test_what_is_shown_of_a_diagnosis(capsys):
 
 # -- check
 
-FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "reference": 300, "tuned_on": 300, "alarm": 0.05}
+FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "reference": 300, "tuned_on": 300}
 
 
 VERDICTS = {"f": "fine", "d": "doubtful", "b": "bad"}
