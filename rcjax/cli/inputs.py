@@ -249,6 +249,15 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     return dataclasses.replace(policy, budget=budget), [followed]  # type: ignore[type-var]
 
 
+def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
+    """The prices of a tuning, with those in a file in their place: the file may name one model alone."""
+    from rcjax.logs.prices import PriceList, read_prices
+
+    require_plausible_prices(path, really)
+    given = read_prices(path)
+    return path if isinstance(given, PriceList) else {**before, **given}
+
+
 def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from, or where the log lacks one, its own models.
 
@@ -256,7 +265,7 @@ def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) 
         subject: the policy, or a frontier, at whose prices tokens are priced where nothing else tells any.
         path: of the log.
         how: to read it (`Reading.options`). What is not said, its reference and its scale of scores, is as it was
-            tuned, and so is the task.
+            tuned, and so are the task and the prices of models that a file of prices does not name.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
@@ -270,6 +279,8 @@ def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) 
     own |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
     options: dict[str, Any] = own | {name: value for name, value in how.items() if value is not None}
     options |= {"task": "choice" if transform == "choice" else "generation"}
+    if options.get("prices") is not None and tuning.prices:
+        options["prices"] = _repriced(tuning.prices, options["prices"], options.get("really", False))
 
     def read(models: tuple[str, ...]) -> Log:
         try:

@@ -216,9 +216,10 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
     missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
-        lacking = ", ".join(either.get(column, column) for column in missing)
+        lacking, several = ", ".join(either.get(column, column) for column in missing), len(missing) > 1
         meant = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
-        raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(columns)}")
+        advice = f"no column{'s' * several} {lacking}: rename or add {'them' if several else 'it'}{meant}"
+        raise LogError(f"{name}: {advice}; found: {listed(columns)}")
 
 
 def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:

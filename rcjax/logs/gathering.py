@@ -210,10 +210,10 @@ class _Reader:
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "error" in columns:
             rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # of no query
-            rows = self._drop(rows, error.str.contains("^(?:not judged|passed on)"), "calls that no policy judges")
+            rows = self._drop(rows, error.str.contains("^(?:not judged|passed on)"), "that no policy judges")
             unread = pl.col("unread").eq_missing("true") if "unread" in columns else pl.lit(False)
             self._note_failed(rows.frame.filter(error.is_not_null() & ~unread))
-            rows = self._drop(rows, error.is_not_null() & ~unread, "calls that failed")
+            rows = self._drop(rows, error.is_not_null() & ~unread, "failed")
         if "shadow" in columns:
             rows = self._drop(rows, pl.col("shadow").ne_missing("true"), "of queries that did not go to all models")
         return rows
@@ -272,7 +272,7 @@ class _Reader:
         first = frame.filter(new)
         once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
         self.left_out["of queries that ask what an earlier one did"] += frame.height - first.height
-        self.left_out["repeated answers"] += first.height - once.height
+        self.left_out["repeated"] += first.height - once.height
         return once
 
     def _tell_left_out(self, table: Table, read: int, usable: set[str]) -> None:

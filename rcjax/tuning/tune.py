@@ -54,7 +54,7 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
         bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
     frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
     most = percent(float(np.abs(ratio - 1).max()), 0)
-    other = f"up to {most} other than the model tells at mean prices"
+    other = f"which differ by up to {most} from what the model expects at mean prices"
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
@@ -63,7 +63,9 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
     budget, cost = target.get("budget"), float(policy.expected["cost"] or 0.0)
     if budget is None or cost >= (1 - _UNSPENT) * budget:
         return []
-    return [f"{percent(1 - cost / budget, 0)} of the budget is left: more money buys no less {frontier.counted.noun}"]
+    return [
+        f"{percent(1 - cost / budget, 0)} of the budget is left: no policy makes less {frontier.counted.noun} with it"
+    ]
 
 
 def count_waiting(log: Log, second_cost: float) -> Log:

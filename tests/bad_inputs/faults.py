@@ -57,7 +57,7 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("is a call log nested too deep", ("calls.jsonl", '{"call_log": 1, "query": ' + DEEP), "calls.jsonl"),
         ("is UTF-16 cut off", ("odd.csv", "query,model".encode("utf-16")[:-1]), "UTF-16, but is not"),
         ("has one long line", ("long.csv", "x" * 1_000_000), "found: xxx", "xxx…"),
-        ("holds zeros", ("zeros.csv", bytes(4096)), "zeros.csv", "add missing columns"),
+        ("holds zeros", ("zeros.csv", bytes(4096)), "zeros.csv", "rename or add them"),
     ],
     "labels": [
         ("are the log itself", lambda folder: folder / LOG, "the labels are the log itself"),

@@ -215,6 +215,15 @@ def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
     succeed(*tune, *prices, "--out", policy)
     stored = succeed("evaluate", policy, folder / "test_tokens.csv", "--json")
     assert stored == succeed("evaluate", policy, folder / "test_tokens.csv", *prices, "--json")
+    # A file that names one model alone leaves the others as they were.
+    whole = json.loads((folder / "prices.json").read_text()) | {"large": {"input": 0.5, "output": 0.5}}
+    for name, content in (("half", {"large": whole["large"]}), ("whole", whole)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    half, changed = (
+        succeed("evaluate", policy, folder / "test_tokens.csv", "--prices", tmp_path / f"{name}.json", "--json")
+        for name in ("half", "whole")
+    )
+    assert half == changed != stored
     assert json.loads(stored)["cost"] == pytest.approx(
         json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))["cost"]
     )

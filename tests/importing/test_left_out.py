@@ -84,5 +84,5 @@ def test_a_log_itself_may_tell_no_confidence(tmp_path):
     assert log.logprob.tolist() == [[0.0, 0.0]] * 2
     assert log.answer.tolist() == [[0, 0], [0, 1]]
     for columns in ({}, {"answer": ["x"] * 4, "prob": [0.5] * 4}, {"answer": ["x"] * 4, "log_prob": [0.5] * 4}):
-        with pytest.raises(LogError, match="rename or add missing columns logprob"):
+        with pytest.raises(LogError, match="no column logprob"):
             rcjax.read_log(answers(tmp_path, **columns))

@@ -96,7 +96,7 @@ def test_a_model_whose_calls_all_failed_is_named(tmp_path):
             log.write(_call(query, "large", "C"))
             log.write(dataclasses.replace(_call(query, "large", "B"), model="other"))
     labels = pl.DataFrame({"query": list("0123"), "answer": list("BCBC")})
-    with pytest.warns(LeftOutWarning, match="4 calls that failed; that is all of small$"):
+    with pytest.warns(LeftOutWarning, match="4 failed; that is all of small$"):
         assert set(read_log(path, labels=labels).models) == {"large", "other"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeftOutWarning)

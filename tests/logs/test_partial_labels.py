@@ -60,7 +60,7 @@ def test_a_judge_without_the_column_correct_and_no_label_at_all(tmp_path):
         assert not log.labelled.any()
     assert "No answer is labelled; judged judges all." in read_log(frame, unlabelled=True).describe()
     bare = table().drop("correct")
-    assert "rename or add missing columns correct; rcjax label draws" in refusal(bare)
+    assert "no column correct: rename or add it; rcjax label draws" in refusal(bare)
     assert not read_log(bare, unlabelled=True).labelled.any()
 
 

@@ -44,13 +44,16 @@ def test_the_first_bad_row_is_named_in_frames_too():
 
 def test_missing_columns_are_listed_with_near_names():
     message = refusal(costed().rename({"model": "modell", "correct": "is_right"}))
-    assert "missing columns model, correct (did you mean 'modell' for 'model', 'is_right' for 'correct'?)" in message
+    assert (
+        "no columns model, correct: rename or add them (did you mean 'modell' for 'model', 'is_right' for 'correct'?)"
+        in message
+    )
     assert "found: query, modell, logprob, is_right" in message
     assert "logprob (or confidence)" in refusal(costed().drop("logprob"))
     bare = table().drop("input_tokens", "output_tokens")
-    assert "missing columns cost (or input_tokens and output_tokens)" in refusal(bare)
-    assert "missing columns output_tokens" in refusal(table().drop("output_tokens"))
-    assert "missing columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
+    assert "no column cost (or input_tokens and output_tokens)" in refusal(bare)
+    assert "no column output_tokens" in refusal(table().drop("output_tokens"))
+    assert "no columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
 
 
 def test_columns_that_others_name_otherwise_are_recognised():

@@ -142,7 +142,7 @@ def test_the_loop_closes(tmp_path):
 
         status, document, told = as_json("retune", policy, log, "--labels", labels, "--out", policy)
         assert status == 0, told
-        assert "2 calls that no policy judges" in told
+        assert "2 that no policy judges" in told
         second = Policy.load(policy)
         assert digest_of(second) != digest_of(first)
 
