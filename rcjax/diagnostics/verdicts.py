@@ -100,7 +100,7 @@ KINDS = by_name(
     Kind(
         "separation",
         "better is surer",
-        "of two answers, one better, how often that has the higher confidence; by chance 50 %",
+        "how often the better of two answers has the higher confidence; by chance 50 %",
         Limits(0.65, 0.55),
     ),
     Kind(
@@ -216,8 +216,8 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
         advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
     else:
         advice = (
-            f"of two answers of {name}, one better, that has the higher confidence {percent(figure, 0)} of the time "
-            "(by chance 50 %): deferring by its confidence gains little; get it another signal, or leave it out"
+            f"the better of two answers of {name} has the higher confidence in {percent(figure, 0)} of cases (by "
+            "chance 50 %): deferring by its confidence gains little; get it another signal, or leave it out"
         )
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
