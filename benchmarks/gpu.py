@@ -29,7 +29,7 @@ from benchmarks.chains import loops
 from benchmarks.race.cells import at_once
 from benchmarks.sweeps import synthetic
 from benchmarks.timing import timed
-from rcjax._core import numerics
+from rcjax._core import beta
 from rcjax.solving import at_lambda, bellman
 from rcjax.solving.paths import plan_cascades
 from rcjax.sweeps import engines
@@ -154,7 +154,7 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     plan = plan_cascades(model, sizes.cascades)
     assert plan is not None
     bellman._together = lambda count, most: count
-    numerics._unrolled = lambda: numerics.UNROLLED
+    beta._unrolled = lambda: beta.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
     tables = at_lambda.lay_out(*fitted, plan.pairs)
     optima = at_lambda.optimise(tables, jnp.asarray(lam), plan, "exact")

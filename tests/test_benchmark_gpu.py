@@ -12,7 +12,7 @@ from submodels import of_models
 import rcjax
 from benchmarks import gpu
 from benchmarks.chains import loops
-from rcjax._core import numerics
+from rcjax._core import beta
 from rcjax.solving import bellman
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -33,7 +33,7 @@ def test_every_figure_is_given_on_what_there_is(monkeypatch, capsys):
     pair = of_models(rcjax.demo_model(), np.array([0, 4]))
     monkeypatch.setattr(rcjax, "demo_model", lambda: pair)
     for name in ("_together", "_unrolled"):
-        module = bellman if name == "_together" else numerics
+        module = bellman if name == "_together" else beta
         monkeypatch.setattr(module, name, getattr(module, name))  # the benchmark sets them for its process
     monkeypatch.setattr(gpu, "alone", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(gpu, "begin", lambda *_: None)

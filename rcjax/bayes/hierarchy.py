@@ -43,7 +43,8 @@ from scipy.interpolate import CubicSpline
 from rcjax._base.codec import Between, Positive
 from rcjax._base.extras import required
 from rcjax._core.batching import part
-from rcjax._core.numerics import betaln, divide, extremes
+from rcjax._core.beta import betaln
+from rcjax._core.numerics import divide, extremes
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel

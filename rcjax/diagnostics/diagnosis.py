@@ -31,7 +31,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.tuning.certify import OverlapWarning, overlap
-from rcjax.tuning.resampling import held_out_confidence
+from rcjax.tuning.judging import held_out_confidence
 from rcjax.tuning.select import select_frontier
 
 if TYPE_CHECKING:

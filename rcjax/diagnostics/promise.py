@@ -24,7 +24,7 @@ from rcjax.model.fitting import fit_near, refit
 from rcjax.model.label_outcomes import expected_log
 from rcjax.replaying.replay import replay
 from rcjax.solving.frontiers import solve_frontier
-from rcjax.tuning.resampling import FOLDS, deal_folds
+from rcjax.tuning.judging import FOLDS, deal_folds
 from rcjax.tuning.select import select_frontier
 
 

@@ -125,25 +125,6 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def asked_at_all(thresholds: Any, members: Any) -> Any:
-    """(…, k) the members of cascades but for those that come after one that always answers; numpy's arrays or jax's.
-
-    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
-    [True, True, False]
-    """
-    stops = members & (thresholds <= ALWAYS_ANSWER)
-    return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)
-
-
-def cascade_names(members: Any, models: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """The names of the models of each of C cascades, from their members (C, k).
-
-    >>> cascade_names(np.array([[True, False], [True, True]]), ("small", "large"))
-    (('small',), ('small', 'large'))
-    """
-    return tuple(tuple(models[j] for j in np.flatnonzero(row)) for row in np.asarray(members))
-
-
 def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: Comparison) -> dict[str, Any]:
     """The `models`, `rules` and `agreements` of a policy over k models: of rules, neighbours alike are one.
 

@@ -25,7 +25,8 @@ from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
-from rcjax._core.numerics import betaln, open_unit
+from rcjax._core.beta import betaln
+from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, ranks

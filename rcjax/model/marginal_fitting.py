@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._core.beta import polygammas
 from rcjax._core.compilation import in_full
-from rcjax._core.numerics import divide, extremes, polygammas
+from rcjax._core.numerics import divide, extremes
 from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, log_components
 
 _MIN_SHAPE = 1e-2

@@ -22,7 +22,8 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide, sorted_numbers
+from rcjax._core.beta import betainc, betainc_and_power, betaln
+from rcjax._core.numerics import divide, sorted_numbers
 
 #: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
 MAX_CONCENTRATION = 1e4

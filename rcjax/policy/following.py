@@ -61,6 +61,10 @@ class Following:
         aim = self.aim(time)
         return position_at(costs, aim / self.ratio if self.ratio > 0 else aim)
 
+    def spend(self, cost: float, time: float) -> Self:
+        """The bill after money was spent, which ends at a time."""
+        raise NotImplementedError
+
     def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Self:
         """The bill after a query.
 
@@ -69,14 +73,11 @@ class Following:
             expected: what its rung was tuned to cost; None if it went by none, which tells nothing of the rungs.
             time: when it ended, as of `position`.
         """
-        raise NotImplementedError
-
-    def _seen(self, cost: float, expected: float | None) -> Self:
-        """The same, with what another query cost in the running means."""
+        spent = self.spend(cost, time)
         if expected is None:
-            return self
+            return spent
         return replace(
-            self,
+            spent,
             paid=self.paid + _NEWEST * (cost - self.paid),
             expected=self.expected + _NEWEST * (expected - self.expected),
         )
@@ -112,10 +113,9 @@ class Bill(Following):
         """Money that the next query should cost, on average: the budget, and a part of the balance."""
         return max(0.0, self.budget + self.balance / self.window)
 
-    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Bill:
-        """The bill after a query, as of `Following.pay`."""
-        balance = min(self.balance + self.budget - cost, self.window * self.budget)
-        return replace(self._seen(cost, expected), balance=balance)
+    def spend(self, cost: float, time: float) -> Bill:
+        """The bill after money was spent, at whatever time."""
+        return replace(self, balance=min(self.balance + self.budget - cost, self.window * self.budget))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +184,8 @@ class PeriodBill(Following):
         _, end = self.period.around(time)
         return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
 
-    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> PeriodBill:
-        """The bill after a query, as of `Following.pay`."""
-        return self.count(cost, time)._seen(cost, expected)
-
-    def count(self, cost: float, time: float, *, queries: int = 1) -> PeriodBill:
-        """The bill after calls whose rung is not known, as a log tells of them.
+    def spend(self, cost: float, time: float, *, queries: int = 1) -> PeriodBill:
+        """The bill after calls, of whichever rung.
 
         Args:
             cost: of the calls; money.

@@ -84,7 +84,7 @@ class Billing:
         for call in () if self._reader is None else self._reader.new():
             if call.policy == self.mark.policy and call.cascade != self.mark.cascade:
                 cost = call.cost + self._second_cost * call.seconds
-                bill = bill.count(cost, call.time, queries=int(call.begins))
+                bill = bill.spend(cost, call.time, queries=int(call.begins))
         self.bill, self._looked = bill.at(time.time()), now
         if self.bill.spent >= bill.period.money and self._said != self.bill.start:
             self._said = self.bill.start

@@ -22,7 +22,7 @@ from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Outcomes, Points, PointStatus
-from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies, asked_at_all
+from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import Cut, best_cascades, crossing, gain_tolerance
 from rcjax.solving.objective import Tables, arrivals, build_tables, evaluate
@@ -322,3 +322,13 @@ def evaluate_intervals(
     wrong, cost = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
     refused = (to(action, weights, np.full(k, ABSTAIN)) * density).sum() if refusing else jnp.zeros_like(wrong)
     return Outcomes(wrong, tables.cost @ cost, refused)
+
+
+def asked_at_all(thresholds: Any, members: Any) -> Any:
+    """(…, k) the members of cascades but for those that come after one that always answers; numpy's arrays or jax's.
+
+    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
+    [True, True, False]
+    """
+    stops = members & (thresholds <= ALWAYS_ANSWER)
+    return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)

@@ -12,7 +12,7 @@ from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
-from rcjax.frontier.policies import Chain, Search, cascade_names
+from rcjax.frontier.policies import Chain, Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
@@ -82,7 +82,8 @@ def _named(
     """The search as it is kept: a word, or the names of all cascades."""
     if plan is None or (isinstance(cascades, str) and max_length is None):
         return str(cascades)
-    return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)
+    members = np.unique(np.asarray(plan.members[:-1]), axis=0)
+    return tuple(tuple(names[j] for j in np.flatnonzero(row)) for row in members)
 
 
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.

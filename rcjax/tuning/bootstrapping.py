@@ -27,8 +27,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.candidates import RUNGS, together
-from rcjax.tuning.judging import charges, judge_all, judging_of
-from rcjax.tuning.resampling import sample_queries
+from rcjax.tuning.judging import charges, judge_all, judging_of, sample_queries
 
 _ROUND = 16
 

@@ -169,24 +169,6 @@ def tell_choice(
     return what + _for_price(frontier, comparison, compares, point, target)
 
 
-def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetName, labelled: bool = True) -> str:
-    """What of the figures of a frontier, for some kind of target, is counted, and what is corrected.
-
-    Args:
-        frontier: of the policies.
-        comparison: what the contest has shown.
-        target: the kind of target.
-        labelled: whether every answer of the log has a label; else errors are estimates.
-    """
-    luck = comparison.luckier(target, comparing=frontier.policies.agreements is not None)
-    how = "counted on them" if labelled else "estimated from those that are labelled"
-    counted = f"costs are the bills of these queries, and the {frontier.counted.noun} of single models is {how}"
-    if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
-        return counted
-    why = "the best of many looks better on its own log than on new queries"
-    return f"{counted}; that of cascades is raised by {100 * luck:.2g} points, as {why}"
-
-
 def _at_budget(frontier: Frontier, comparison: Comparison, compares: bool, budget: float) -> str:
     """Why a cascade is the best for a budget: how many errors it saves."""
     costs = np.asarray(frontier.model.cost, float)

@@ -23,9 +23,8 @@ from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.agreement import expected_on_log
 from rcjax.tuning.candidates import Choice, Targets, choose, choose_one, together
 from rcjax.tuning.comparison import Comparison, Gain, Gains
-from rcjax.tuning.judging import charges, judge_all
+from rcjax.tuning.judging import charges, deal_folds, judge_all
 from rcjax.tuning.pairs import Judging
-from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS = 40, 24
 

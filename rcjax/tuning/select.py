@@ -33,9 +33,8 @@ from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
 from rcjax.tuning.comparison import Comparison, tell_choice
 from rcjax.tuning.contest import errors_alone, leave_out
-from rcjax.tuning.judging import charges, judge_all, judging_of
+from rcjax.tuning.judging import FOLDS, charges, judge_all, judging_of, sample_queries
 from rcjax.tuning.pairs import Judging
-from rcjax.tuning.resampling import FOLDS, sample_queries
 
 _SHARE = 0.05  # of the queries may wait longer than a limit on the tail
 

@@ -26,8 +26,7 @@ from rcjax.policy.record import with_spec
 from rcjax.policy.spec import Spec
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
-from rcjax.tuning.comparison import tell_corrections
-from rcjax.tuning.resampling import held_out_confidence
+from rcjax.tuning.judging import held_out_confidence
 from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter, Selection
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
@@ -263,9 +262,6 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
     main, rungs = _main_point(frontier, whole), [" → ".join(rung.models) for rung in whole.policies]
     policy = with_spec(followed(policy, follows=spec.follows, period=spec.period), spec)
     notes = [*remarks, *tell_money(frontier, policy, target), *correction]
-    if selection is not None:
-        labelled = tuned.log.hand is None
-        notes.append(tell_corrections(selection.frontier, selection.comparison, selection.target, labelled))
     return dataclasses.replace(
         tuned,
         policy=policy,

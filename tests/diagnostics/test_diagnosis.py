@@ -23,7 +23,7 @@ from rcjax.diagnostics.promise import (
 from rcjax.goodness_of_fit.dependence import copula_rows, markov_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.tuning.resampling import FOLDS, held_out_confidence
+from rcjax.tuning.judging import FOLDS, held_out_confidence
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")

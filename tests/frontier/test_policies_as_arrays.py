@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, Policies, asked_at_all
+from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, Policies
+from rcjax.solving.at_lambda import asked_at_all
 
 pytestmark = pytest.mark.usefixtures("float64")
 

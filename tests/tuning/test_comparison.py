@@ -10,7 +10,7 @@ import pytest
 import rcjax
 from rcjax.frontier.policies import Agreements, Policies
 from rcjax.tuning.candidates import Candidates, Targets
-from rcjax.tuning.comparison import Comparison, Gain, Gains, tell_choice, tell_corrections
+from rcjax.tuning.comparison import Comparison, Gain, Gains, tell_choice
 from rcjax.tuning.select import Selection, raised_by_luck
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -116,27 +116,6 @@ def test_a_verdict_of_a_log_with_one_model(frontier):
     alone = dataclasses.replace(alone, saved=alone.saved.at(slice(1)), luck=alone.luck[:, :1])
     for target in ({"budget": 1.0}, {"lam": 1.0}):
         assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
-    assert "raised" not in tell_corrections(frontier, alone, "budget")
-
-
-@pytest.mark.parametrize(
-    ("luck", "cascades", "raised"),
-    [
-        (0.02, True, "that of cascades is raised by 2 points"),
-        (0.0034, True, "raised by 0.34 points"),
-        (0.0, True, ""),
-        (-0.1, True, ""),
-        (0.02, False, ""),
-    ],
-)
-def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised):
-    rows = slice(None) if cascades else slice(1)
-    own = dataclasses.replace(frontier, policies=frontier.policies.take(rows))
-    said = tell_corrections(own, shown(luck=luck), "budget")
-    assert "raised" not in tell_corrections(own, shown(luck=luck), "lam")  # whose luck is none there
-    assert said.startswith("costs are the bills of these queries, and the error of single models is counted on them")
-    assert raised in said
-    assert ("raised" in said) is bool(raised)
 
 
 # -- where a target stands among those compared
