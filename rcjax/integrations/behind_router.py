@@ -46,27 +46,22 @@ _DEADLINE = 600.0  # seconds for a request whose program tells none
 
 
 class RoutedAnswer(Responder):
-    """What answers a request: a document, or chunks as they come, and the headers; whoever asks for them begins it.
+    """What answers a request: a document, or chunks as they come.
 
     Args:
         work: what answers the request.
         extra: what the router is told with each attempt, such as `metadata`.
     """
 
-    def __init__(
-        self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]], extra: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]], extra: Mapping[str, Any]) -> None:
         super().__init__(_nobody)
-        self.headers: Mapping[str, str] = {}
         self.calls: list[Call] = []
         """That have ended."""
-        self.extra = {} if extra is None else dict(extra)
+        self.extra = dict(extra)
         self._estimate: Callable[[str, int], float] = lambda model, said: 0.0
         self._model, self._said = "", 0
         self._work = work
-        self._task: asyncio.Task[None] | None = None
         self._parts: asyncio.Queue[Mapping[str, Any] | Exception | None] = asyncio.Queue()
-        self._started = asyncio.Event()
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Take all of an answer."""
@@ -74,10 +69,8 @@ class RoutedAnswer(Responder):
         await self.done()
 
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Take a chunk; the headers with the first."""
-        if not self.begun:
-            self.begun, self.headers, self._model = True, headers, document["model"]
-            self._started.set()
+        """Take a chunk; what the headers say is in its field `rcjax` too."""
+        self.begun, self._model = True, document["model"]
         self._said += sum(said_bytes(choice.get("delta")) for choice in document["choices"])
         self._parts.put_nowait(_priced(document, None))  # what it cost stands in `rcjax`
 
@@ -90,7 +83,6 @@ class RoutedAnswer(Responder):
     def fail(self, problem: Exception) -> None:
         """End it by an error."""
         self.complete = True
-        self._started.set()
         self._parts.put_nowait(problem)
 
     @property
@@ -106,15 +98,9 @@ class RoutedAnswer(Responder):
             Usage(replies=1, uncounted_read=sent, uncounted_written=said)
         )["cost"]
 
-    async def first_headers(self) -> Mapping[str, str]:
-        """The headers, as soon as there is something of it; none if it fails before."""
-        self._begin()
-        await self._started.wait()
-        return self.headers
-
     async def parts(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """The document, or the chunks as they come. Raises what ended it; whoever leaves it ends the work."""
-        task = self._begin()
+        task = asyncio.create_task(self._work(self))
         try:
             while (part := await self._parts.get()) is not None:
                 if isinstance(part, Exception):
@@ -122,10 +108,7 @@ class RoutedAnswer(Responder):
                 yield part
         finally:
             task.cancel()
-
-    def _begin(self) -> asyncio.Task[None]:
-        self._task = self._task or asyncio.create_task(self._work(self))
-        return self._task
+            await asyncio.wait([task])  # then its bill is paid
 
 
 async def _nobody(message: Any) -> None:

@@ -5,7 +5,6 @@
         litellm_params: {model: rcjax/support, policy: support.json}
     litellm_settings:
       custom_provider_map: [{provider: rcjax, custom_handler: rcjax.integrations.litellm.provider}]
-      callbacks: [rcjax.integrations.litellm.provider]  # for the headers x-rcjax-…
 
 Needs `pip install 'litellm[proxy]'`; neither JAX nor numpy is imported.
 """
@@ -13,7 +12,6 @@ Needs `pip install 'litellm[proxy]'`; neither JAX nor numpy is imported.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from importlib import import_module
@@ -25,23 +23,19 @@ from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_reque
 
 try:
     litellm: Any = import_module("litellm")
-    CustomLogger: Any = import_module("litellm.integrations.custom_logger").CustomLogger
 except ImportError:
     raise ImportError("this needs LiteLLM: pip install 'litellm[proxy]'") from None
 
 #: Options of a deployment that are no request's.
 _NOT_ASKED = frozenset({"max_retries", "policy", "signal", "stream", "stream_options"})
 
-_REMEMBERED = 4096  # answers whose headers may still be asked for
 
-
-class Provider(litellm.CustomLLM, CustomLogger):
+class Provider(litellm.CustomLLM):
     """Answers requests for `rcjax/NAME` by the policy that the entry of this model names."""
 
     def __init__(self) -> None:
         super().__init__()
         self._desk = Desk(_router, _folders)
-        self._answers: OrderedDict[str, RoutedAnswer] = OrderedDict()
 
     async def acompletion(self, **call: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
@@ -50,31 +44,14 @@ class Provider(litellm.CustomLLM, CustomLogger):
             whole = await anext(parts)
         response = litellm.ModelResponse(**whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
-        response._hidden_params["additional_headers"] = _ours(answer.headers)
         return response
 
-    def astreaming(self, **call: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
+    def astreaming(self, **call: Any) -> AsyncIterator[Any]:
         """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
         return _streamed(self._answer(call, stream=True))
 
-    async def async_post_call_response_headers_hook(
-        self, data: Mapping[str, Any], user_api_key_dict: Any, response: Any, request_headers: Any = None, **_: Any
-    ) -> dict[str, str] | None:
-        """The headers of an answer as rcjax's gateway has them, where this is one of LiteLLM's callbacks.
-
-        Args:
-            data: the request.
-            user_api_key_dict: whose it is.
-            response: what it is answered with.
-            request_headers: its own.
-        """
-        answer = self._answers.pop(str(data.get("litellm_call_id")), None)
-        if answer is None:
-            return None
-        return _ours(await answer.first_headers())
-
     def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> RoutedAnswer:
-        """The answer to a request, whose headers may be asked for."""
+        """The answer to a request."""
         parameters = call.get("litellm_params") or {}
         headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
         trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
@@ -89,16 +66,7 @@ class Provider(litellm.CustomLLM, CustomLogger):
         # tell it, as of one that its client leaves LiteLLM asks what it cost before it is closed.
         for name in ("response_cost_calculator", "_response_cost_calculator"):  # whichever this version of LiteLLM asks
             setattr(call["logging_obj"], name, lambda *_, **__: answer.spent)
-        if self in litellm.callbacks:
-            self._answers[str(parameters.get("litellm_call_id"))] = answer
-            while len(self._answers) > _REMEMBERED:
-                self._answers.popitem(last=False)
         return answer
-
-
-def _ours(headers: Mapping[str, str]) -> dict[str, str]:
-    """Without the id of the request, of which LiteLLM has its own."""
-    return {name: value for name, value in headers.items() if name.startswith("x-rcjax-")}
 
 
 def _router() -> Any:
