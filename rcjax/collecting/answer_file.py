@@ -27,7 +27,7 @@ from rcjax._base.files import LineFile, is_stream, write_atomically
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TextFile, sound_calls
-from rcjax.serving.call_log import VERSION, has_failed, is_digest
+from rcjax.serving.call_log import VERSION, has_failed
 
 try:
     import fcntl
@@ -290,7 +290,7 @@ class ShadowCalls:
             self.left_out[why] += 1
             return
         said = row.get("answer")
-        text = "" if not isinstance(said, str) or is_digest(said) else said
+        text = said if isinstance(said, str) else ""
         fields = {name: value for name, value in row.items() if name != "prompt"}
         self.rows[call] = {**fields, "call": call, "text": text, "reference": []}
         require_call(self.rows[call], where)

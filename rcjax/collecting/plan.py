@@ -28,7 +28,7 @@ from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import CallError, read_reply
 from rcjax.serving.models_file import ModelSettings
-from rcjax.serving.running_checks import Checks, prepared, without_schemas
+from rcjax.serving.running_checks import Checks, prepared
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check
 from rcjax.signals.records import is_check
@@ -199,8 +199,7 @@ class Setup:
 
     def remarks(self) -> list[str]:
         """What is to be said of graders and checks at the end."""
-        alone = filter(None, map(without_schemas, self._checks.values()))
-        return [*self.graders.remarks(), *alone, *self.checks.remarks()]
+        return [*self.graders.remarks(), *self.checks.remarks()]
 
     def _ask_of(self, name: str) -> Ask:
         return judge_by(self._respondent(name))

@@ -20,7 +20,7 @@ from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.running_checks import prepared, without_schemas
+from rcjax.serving.running_checks import prepared
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.records import another_check, contradiction, record_signal, signal_from_record
@@ -214,9 +214,8 @@ def _with_versions(signals: Mapping[str, Any], records: Mapping[str, Mapping[str
         if other is not None:
             what = f"the check {signal.name} is not that of the policy's log: {other}: its verdicts may mean something"
             others.setdefault(f"{what} else: tune again, or bring back the one before", []).append(model)
-    lines = [f"signal of {', '.join(named)}: {what}" for what, named in others.items()]
-    for line in [*filter(None, map(without_schemas, checks.values())), *lines]:
-        warnings.warn(line, CascadeWarning, stacklevel=5)
+    for what, named in others.items():
+        warnings.warn(f"signal of {', '.join(named)}: {what}", CascadeWarning, stacklevel=5)
     return ready
 
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -29,10 +28,7 @@ _OPTIONAL, _APART = ("segment", "likeliest", *CACHED, "unread", "asked"), ("text
 VERSION = 1  # of the lines of a call log
 
 #: What becomes of a call that is to be logged.
-LOGGED = ("written", "lost", "cut")
-
-#: Bytes of a line, besides what was asked.
-LONGEST = 65_536
+LOGGED = ("written", "lost")
 
 #: Of the hash of a prompt, by which equal ones are known and count once. It has no salt: all workers, restarts and
 #: parts of a log must give the same, and a salt in the log would keep nobody who has it from testing a guess.
@@ -115,8 +111,7 @@ class CallLog:
     Threads, and processes of one machine, may write to one file. A line that a kill or a full disk left unfinished
     stays as it is: the next call goes on a line of its own, and readers skip what is unfinished. Neither keys nor
     headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
-    JSON in a text; of it a hash does, so that equal questions count once. Besides that a line has 64 KB at most: of
-    texts that would make it longer a digest stands there.
+    JSON in a text; of it a hash does, so that equal questions count once.
 
     Where another program renames or removes the file, such as logrotate, the next line goes to a new one.
 
@@ -128,7 +123,6 @@ class CallLog:
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
         >>> with CallLog(path) as log:
         ...     log.write(Call("q1", "small", "small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.2, "", True, None))
-        False
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1
@@ -144,26 +138,23 @@ class CallLog:
         self._turn = threading.Lock()
         self._lines = LineFile(path)
 
-    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> bool:
-        """Append a call, and what was asked if the log is to hold that; whether a text was too long for a line."""
+    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Append a call, and what was asked if the log is to hold that."""
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
-        is_cut = len(json.dumps(row, allow_nan=False)) > LONGEST
-        if is_cut:
-            row = {name: value if name == "asked" else _shortened(value) for name, value in row.items()}
         if messages is not None:
             prompt = json.dumps(messages, default=str)
             row["prompt_digest"] = hashlib.sha256(prompt.encode()).hexdigest()[:_DIGITS]
             row |= {"prompt": prompt} if self.prompts else {}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
-        return is_cut
 
     def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
         """Append a call, or count it as lost; return a line for people if that is news, else None.
 
         It is news when lines begin to be lost, and when they are written again.
         """
+        outcome, reason = "written", ""
         try:
-            outcome = "cut" if self.write(call, messages) else "written"
+            self.write(call, messages)
         except Exception as problem:  # the answer is paid for: it is given all the same
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
@@ -204,25 +195,3 @@ def has_failed(row: Mapping[str, Any]) -> bool:
     (True, False, False)
     """
     return row.get("error") is not None and not row.get("unread")
-
-
-def _shortened(value: Any) -> Any:
-    """A long text as its digest, by which answers can still be compared."""
-    if not isinstance(value, str) or len(value) <= _SHORT:
-        return value
-    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"sha256:{digest}, {len(value):,} characters"
-
-
-_SHORT = 1000  # characters, of a text in a line that is too long
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}, [0-9,]+ characters")
-
-
-def is_digest(text: str) -> bool:
-    """Whether a text of a log is the digest of one that was too long for a line.
-
-    >>> is_digest(_shortened("word " * 300)), is_digest("sha256:")
-    (True, False)
-    """
-    return _DIGEST.fullmatch(text) is not None

@@ -48,13 +48,6 @@ def prepared(checks: Iterable[Check]) -> dict[str, Check]:
     return {name: Check(name, _version(Check(name))) for name in dict.fromkeys(check.name for check in checks)}
 
 
-def without_schemas(check: Check) -> str | None:
-    """What is to be said of a check of JSON that no schema is checked by; None for others."""
-    if check.kind != "json" or check.version == "schemas":
-        return None
-    return "json: jsonschema is not installed: replies are checked to be JSON alone, and by no schema of a request"
-
-
 def _version(check: Check) -> str | None:
     if check.kind == "command":
         return _command_version(check)

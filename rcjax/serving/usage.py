@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -115,23 +115,13 @@ class Usage:
 
     def remarks(self, price: Price | None) -> list[str]:
         """What a person should know of how its money was reckoned, in words without figures; nothing as a rule."""
-        odd = dict.fromkeys(what for tokens, told in self.reported for what in _contradictions(tokens, told))
-        said = [f"its usage does not add up: {what}" for what in odd]
         if any(_bill(told, free=False) is not None for _, told in self.reported):
-            return [*said, "its server tells what calls cost, which counts in place of prices"]
+            return ["its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
         missing = next((name for lacks, name in lacking if lacks), None)
         what = "a cache serves its input, which is charged in full: no price"
-        return said if missing is None else [*said, f"{what} {missing} is known"]
-
-
-def _contradictions(tokens: Tokens, told: Mapping[str, Any]) -> Iterator[str]:
-    """What contradicts itself in the usage of a reply, and which of the figures counts."""
-    if told["prompt_tokens"] + told["completion_tokens"] > told["total_tokens"]:
-        yield "the total is less than input and output, which count"
-    if (_first(told, _CACHED) or 0) + (_first(told, _STORED) or 0) > tokens.read:
-        yield "more input is of a cache than there is input, which counts"
+        return [] if missing is None else [f"{what} {missing} is known"]
 
 
 def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:

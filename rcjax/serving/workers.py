@@ -250,7 +250,7 @@ def load(name: str) -> None:
     kind, _, rest = name.partition(":")
     try:
         if kind in ("json", "python"):
-            _LOADED["check"], digest = _json_check() if kind == "json" else _function(rest)
+            _LOADED["check"], digest = (_json_check(), None) if kind == "json" else _function(rest)
             _LOADED["version"] = {"version": digest}
     except _RefusedError as problem:
         _LOADED["version"] = {"refused": str(problem)}
@@ -303,13 +303,13 @@ def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]
     return function, None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
-def _json_check() -> tuple[Callable[[dict[str, Any]], Any], str | None]:
-    """(the check of JSON, by what it checks): by schemas where jsonschema is there to check by."""
+def _json_check() -> Callable[[dict[str, Any]], Any]:
+    """The check of JSON, by the schema of the request where that has one."""
     try:
         from jsonschema.validators import Draft202012Validator, validator_for
         from jsonschema_specifications import REGISTRY
     except ImportError:
-        return lambda call: float(_is_json(call)), "JSON alone"
+        raise _RefusedError("it needs jsonschema: pip install jsonschema") from None
 
     def check(call: dict[str, Any]) -> float:
         schema = _schema(call.get("response_format"))
@@ -318,7 +318,7 @@ def _json_check() -> tuple[Callable[[dict[str, Any]], Any], str | None]:
         validator = validator_for(schema, default=Draft202012Validator)
         return float(validator(schema, registry=REGISTRY).is_valid(json.loads(call["answer"])))  # fetches nothing
 
-    return check, "schemas"
+    return check
 
 
 def _is_json(call: Mapping[str, Any]) -> bool:

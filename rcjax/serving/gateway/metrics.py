@@ -37,10 +37,7 @@ _COUNTERS = {
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
-    "log_lines": (
-        "Calls for the log: written; lost, as the disk was full, say; cut, as an answer was too long for a line",
-        ("outcome",),
-    ),
+    "log_lines": ("Calls for the log: written; lost, as the disk was full, say", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
     "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
     "call_cost": ("Money for calls of models; shadow: those that shadow queries add", ("model", "shadow")),
@@ -149,7 +146,7 @@ class Metrics:
             self._of("log_lines", outcome).inc(0)
 
     def logged(self, outcome: str) -> None:
-        """A line of the call log was "written", "lost" or "cut"."""
+        """A line of the call log was "written" or "lost"."""
         self._of("log_lines", outcome).inc()
 
     def reloaded(self, name: str, outcome: str | None) -> None:

@@ -5,10 +5,10 @@ import os
 import warnings
 
 import pytest
-from chat_server import Response, completion, sure
+from chat_server import Response, sure
 from gateway_service import SURE, gateway, make_policy
 
-from rcjax.serving.call_log import LONGEST, CascadeWarning
+from rcjax.serving.call_log import CascadeWarning
 
 
 def answers(request, headers):
@@ -59,20 +59,6 @@ def test_no_options_make_a_line_long(service):
     assert len({one.get("others") for one in told}) == 4
 
 
-def test_an_answer_that_is_long_is_a_digest_and_counted():
-    text = "A" * 300_000
-    with gateway(behave=lambda request, headers: Response(completion(text)), signal="stated") as service:
-        reply = service.ask()
-        assert reply.json["choices"][0]["message"]["content"] == text
-        lines = (service.folder / "calls.jsonl").read_text().splitlines()
-        assert max(map(len, lines)) <= LONGEST
-        rows = [json.loads(line) for line in lines]
-        page = service.get("/metrics").body.decode()
-    cut = sum(str(row["answer"]).startswith("sha256:") for row in rows)
-    assert f'rcjax_log_lines_total{{outcome="cut"}} {float(cut)}' in page
-    assert f'rcjax_log_lines_total{{outcome="written"}} {float(len(rows) - cut)}' in page
-
-
 def counts(service):
     lines = service.get("/metrics").body.decode().splitlines()
     pairs = [line.rpartition(" ") for line in lines if line.startswith("rcjax_log_lines_total")]
@@ -92,7 +78,7 @@ def test_a_full_disk_is_counted_and_told_again_after_each_recovery():
             os.replace(s.folder / "full", log)
             assert {s.ask(model=model).status for model in ("a", "b", "large", "a", "b")} == {200}
             s.settle()
-            assert counts(s) == {"written": 2.0 * (round_ - 1), "lost": 5.0 * round_, "cut": 0.0}
+            assert counts(s) == {"written": 2.0 * (round_ - 1), "lost": 5.0 * round_}
             (s.folder / "empty").touch()
             os.replace(s.folder / "empty", log)
             assert {s.ask(model=model).status for model in ("b", "large")} == {200}
