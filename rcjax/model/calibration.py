@@ -275,10 +275,11 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
 
     def evaluate(beta: jax.Array) -> _At:
         score = beta[0] + beta[1] * z
-        fitted = special.expit(score)
+        small = jnp.exp(-jnp.abs(score))  # once for both: exponentials are most of the time of a fit
+        fitted, softplus = jnp.where(score >= 0, 1.0, small) / (1 + small), jnp.maximum(score, 0.0) + jnp.log1p(small)
         variance = weight * fitted * (1 - fitted)
         matrix = (powers @ variance)[np.array([[0, 1], [1, 2]])]
-        likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
+        likelihood = (target * score - weight * softplus).sum()
         value = likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(matrix)), 0.0)
         return _At(value, fitted, variance, matrix)
 

@@ -28,9 +28,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import fill_up, map_entries
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.logs.log import NO_ANSWER, Log
@@ -78,7 +79,7 @@ def _with_group_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, gr
         slope = jnp.where(labels, correct - expected, 0.0).sum() - shift
         return shift + slope / (1 + jnp.where(labels, expected * (1 - expected), 0.0).sum())
 
-    shift = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), plain.dtype))
+    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), plain.dtype))
     return jnp.where(group, special.expit(odds + shift), plain)
 
 
@@ -104,7 +105,7 @@ def _expected_wrong(
         answers = walk(confidence.T, policy, answer.T).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
-    return jax.lax.map(one, of)
+    return lax.map(one, of)
 
 
 def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
@@ -143,18 +144,32 @@ def agreeing(rows: CandidateRows, judging: Judging) -> Candidates:
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
     """
-    n, k = rows.confidence.shape
+    k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(triples.shape[1], 1)))
     refused = None if judging.refusal is None else refusals(rows, judging)[0]
-    judged = partial(_triple, rows, judging, refused, most)
-    return jax.tree.map(jnp.ravel, map_entries(judged, n, (0, 0, 0))(*triples))
+    rising = jnp.argsort(rows.confidence, axis=0).T
+    judged = lax.map(lambda models: _triple(rows, judging, refused, most, rising[models[0]], *models), tuple(triples))
+    return jax.tree.map(jnp.ravel, judged)
 
 
 def _triple(
-    rows: CandidateRows, judging: Judging, refused: jax.Array | None, most: int, *models: jax.Array
+    rows: CandidateRows,
+    judging: Judging,
+    refused: jax.Array | None,
+    most: int,
+    rising: jax.Array,
+    *models: jax.Array,
 ) -> Candidates:
-    """One triple of models at M thresholds, `most` at most; `refused` (k,): up to where each refuses, as the last."""
+    """One triple of models at M thresholds, `most` at most.
+
+    Args:
+        rows, judging: as of `agreeing`.
+        refused: (k,) up to where each model refuses, as the last.
+        most: thresholds.
+        rising: (n,) the queries by rising confidence of the first.
+        models: the three, ().
+    """
     first, second, third = models
     counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
     confidence, label = rows.confidence, judging.label
@@ -171,7 +186,7 @@ def _triple(
     right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
     beyond = rows.charges[:, second] + jnp.where(~settled, rows.charges[:, third], 0.0)
 
-    cuts = spread_cuts(confidence[:, first], counts, most)
+    cuts = spread_cuts(confidence[:, first], counts, most, rising)
     passed_on, everyone = partial(cuts.means_below, present=counts), partial(cuts.mean, present=counts)
     wrong = everyone(1 - alone, empty=1.0) - passed_on(right - alone)
     error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)

@@ -25,8 +25,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from rcjax._core.batching import map_entries
 from rcjax._core.numerics import divide
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -61,7 +61,7 @@ class Cuts:
         return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
 
 
-def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
+def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, rising: jax.Array | None = None) -> Cuts:
     """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
 
     The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
@@ -70,15 +70,20 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
         confidence: (n,) of the queries.
         present: (n,) which of them count.
         most: cuts.
+        rising: (n,) the queries by rising confidence, for who has it: sorting takes longer than all the rest.
 
     >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
     >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
-    order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
-    ordered = jnp.where(present, confidence, jnp.inf)[order]
     count = present.sum()
+    rising = jnp.argsort(confidence) if rising is None else rising
+    counts = present[rising]
+    before = jnp.cumsum(counts)  # those that count go ahead, in that order
+    place = jnp.where(counts, before - 1, count + jnp.arange(n) - before)
+    order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
+    ordered = jnp.where(present, confidence, jnp.inf)[order]
     tries = min(n, most)
     # The last of the queries below: spread over those present, and moved to the end of its ties.
     last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
@@ -163,7 +168,7 @@ def cross_calibrate(
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
-    return map_entries(one, len(logprob), (0, 0))(left, right)
+    return lax.map(lambda pair: one(*pair), (left, right))  # in step all would wait for the slowest
 
 
 def centred(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
@@ -249,9 +254,10 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     alone = _single_models(rows, judging)
+    rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(alone.k, 1)
-    judged = map_entries(partial(_pair, rows, judging, alone), len(rows.confidence), (0, 0, 0))
-    return together(alone, jax.tree.map(jnp.ravel, judged(left, right, rows.crossed)), xp=jnp)
+    pairs = lax.map(lambda pair: _pair(rows, judging, alone, rising[pair[0]], *pair), (left, right, rows.crossed))
+    return together(alone, jax.tree.map(jnp.ravel, pairs), xp=jnp)
 
 
 def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
@@ -292,9 +298,23 @@ def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
 
 
 def _pair(
-    rows: CandidateRows, judging: Judging, alone: Candidates, left: Any, right: Any, crossed: jax.Array
+    rows: CandidateRows,
+    judging: Judging,
+    alone: Candidates,
+    rising: jax.Array,
+    left: Any,
+    right: Any,
+    crossed: jax.Array,
 ) -> Candidates:
-    """One pair of models at M thresholds: queries below a cut are passed on. `crossed` (n,): what the first tells."""
+    """One pair of models at M thresholds: queries below a cut are passed on.
+
+    Args:
+        rows, judging: as of `candidates`.
+        alone: the single models.
+        rising: (n,) the queries by rising confidence of the first.
+        left, right: () the models.
+        crossed: (n,) what the first tells of the second.
+    """
     present = rows.present[:, left] & rows.present[:, right]
     labels = rows.correct.astype(rows.confidence.dtype)
     confidence, beyond = rows.confidence[:, left], rows.confidence[:, right]
@@ -305,13 +325,13 @@ def _pair(
     )
     first = judging.label * first_label + (judging.calibrated + judging.crossed) * by_itself
     second = judging.label * second_label + judging.calibrated * by_second + judging.crossed * by_first
-    refuses, refusal = jnp.zeros_like(present), None
+    refuses, refusal = None, None
     if alone.refusal is not None:
         refusal = alone.refusal[right]
         refuses, worth = beyond <= refusal, jnp.asarray(judging.refusal, second.dtype)
         second, second_label = (jnp.where(refuses, worth, of) for of in (second, second_label))
 
-    cuts = spread_cuts(confidence, present, MOST_THRESHOLDS)
+    cuts = spread_cuts(confidence, present, MOST_THRESHOLDS, rising)
     passed_on, everyone = partial(cuts.means_below, present=present), partial(cuts.mean, present=present)
     wrong = everyone(1 - first_label, empty=1.0)
     places, level = jnp.zeros_like(cuts.last), jnp.zeros_like(cuts.threshold)
@@ -325,6 +345,6 @@ def _pair(
         error=jnp.where(cuts.parts, wrong - passed_on(second - first), jnp.inf),
         cost=alone.cost[left] + passed_on(rows.charges[:, right]),
         counted=jnp.where(cuts.parts, wrong - passed_on(second_label - first_label), jnp.inf),
-        abstention=passed_on(refuses.astype(second.dtype)),
+        abstention=level if refuses is None else passed_on(refuses.astype(second.dtype)),
         refusal=None if refusal is None else level + refusal,
     )
