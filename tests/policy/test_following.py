@@ -135,13 +135,6 @@ def test_the_money_of_a_month_is_used_and_kept(name):
     assert bill.left(NOVEMBER + 30 * DAY) == MONEY
 
 
-def test_where_money_ends_the_cheapest_rung_answers():
-    times = arrivals(lambda day: 6.0)
-    paid, positions, bill = spend(PeriodBill.of(Period(MONEY, "month"), BUDGET, NOVEMBER), times)
-    assert (positions[np.cumsum(paid) > MONEY] == 0).all()
-    assert bill.left(times[-1]) < 0
-
-
 @pytest.mark.parametrize("every", ["day", "week", "month"])
 def test_clocks_that_jump(every):
     """A month forward and back, and some hours back: money of the true periods is kept, as if nothing had been."""

@@ -125,10 +125,7 @@ def test_round_trip_is_exact_and_valid(tmp_path_factory, first, position, budget
 
 RUNGS = LADDER.to_json()["rungs"]
 BROKEN = [
-    ({"schema_version": 2}, "this file has version 2; rcjax reads 1"),
     ({"position": 2.5}, r"position: must be between 0 and 2, but it is 2.5"),
-    ({"rungs": []}, "rungs: must be a list, not empty"),
-    ({"rungs": [1, 2]}, r"rungs\[0\]: must be an object"),
     ({"rungs": [RUNGS[0], RUNGS[1] | {"rules": {}}]}, r"rungs\[1\].rules"),
     ({"rungs": RUNGS[::-1]}, r"rungs\[1\].expected.cost: must be above"),
     ({"calibrations": {}}, r"rungs\[0\].calibrations"),

@@ -82,18 +82,6 @@ def test_a_confidence_at_the_threshold_defers_and_the_next_above_answers(logprob
     assert step(math.nextafter(phi, 0)) == Answer("médium", phi)
 
 
-def test_certain_confidences_fall_in_the_first_and_the_last_rule():
-    sure = Calibration("none", 1e100, 1e100, -1.0, 1.0)
-    policy = make_policy(calibrations={**make_policy().calibrations, "médium": sure})
-    assert policy.step("médium", logprob=0.0) == Answer("médium", 1.0)
-    unsure = Calibration("none", -1e100, 0.0, -1.0, 1.0)
-    policy = make_policy(
-        calibrations={**policy.calibrations, "médium": unsure},
-        rules={**policy.rules, "médium": [Rule(0.0, "ask", "large"), Rule(1.0, "answer")]},
-    )
-    assert policy.step("médium", logprob=0.0) == Defer("large", 0.0)
-
-
 def test_thresholds():
     assert make_policy().thresholds == {"small": None, "médium": 0.6, "large": None}
     never = {**make_policy().rules, "small": [Rule(1.0, "ask", "large")]}
@@ -136,9 +124,6 @@ def test_numpy_numbers_are_welcome_and_do_not_stay():
     policy = make_policy(cost={name: numpy.float32(0.5) for name in make_policy().models})
     assert all(type(cost) is float for cost in policy.cost.values())
     assert type(policy.step("small", logprob=numpy.float32(-3.0)).confidence) is float
-    assert policy.step("small", logprob=numpy.float64(-3.0)) == policy.step("small", logprob=-3.0)
-    with pytest.raises(ValueError, match="must be between"):
-        make_policy(expected={"lam": numpy.float32(numpy.inf)})
     assert make_policy(provenance={"n": numpy.int64(3)}) == make_policy(provenance={"n": 3})
 
 
@@ -149,14 +134,9 @@ def test_policies_are_immutable():
     policy = make_policy()
     with pytest.raises(dataclasses.FrozenInstanceError):
         policy.models = ("other",)
-    for mapping in (policy.calibrations, policy.rules, policy.cost, policy.prices["small"], policy.expected):
+    for mapping in (policy.calibrations, policy.prices["small"], policy.provenance["versions"]):
         with pytest.raises(TypeError):
             mapping["small"] = None
-    with pytest.raises(TypeError):
-        policy.provenance["versions"]["rcjax"] = "9"
-    for value in (GENERATION, Rule(1.0, "answer"), Answer("small", 0.5), Defer("small", 0.5)):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(value, dataclasses.fields(value)[0].name, 1)
 
 
 def test_policies_do_not_share_what_they_were_built_from():

@@ -91,14 +91,6 @@ def test_a_step_without_answers_raises_and_names_what_is_missing():
     )
 
 
-def test_steps_that_compare_nothing_need_no_answers():
-    plain = make_policy()
-    for model in plain.models:
-        assert plain.step(model, logprob=-0.1)
-    for model in ("small", "large"):
-        assert comparing().step(model, logprob=-0.1) == plain.step(model, logprob=-0.1)
-
-
 @pytest.mark.thorough
 def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
     with jax.enable_x64(True):

@@ -52,20 +52,14 @@ def test_a_byte_order_mark_and_a_null_are_fine(tmp_path):
     assert load_policy(tmp_path / "policy.json") == make_policy(prices=None)
 
 
-ASK_BACK = [{"up_to": 1.0, "action": "ask", "model": "small"}]
-
 # One of each check; tests/frontier/test_damaged_files.py puts any value at any place.
 BROKEN = [
     (("schema_version",), True, "this file has version True; rcjax reads 1"),
-    (("models",), [], "models: must be a list, not empty"),
     (("models",), ["small", "médium", "large", "more"], "calibrations: must have as keys .*'more'"),
     (("calibrations", "small", "slope"), math.nan, r"\.slope: must be between .* but it is nan"),
     (("calibrations", "small", "smallest"), 9.0, r"\.smallest: must be at most `largest`"),
-    (("calibrations", "small", "transform"), "probit", r"\.transform: this rcjax knows .* only.*'probit'"),
     (("rules", "small", 0, "up_to"), 0.7, r"rules\['small'\]: must have its up_to in increasing order"),
-    (("rules", "small", 2, "up_to"), 0.9, r"rules\['small'\]: must have 1 as its last up_to"),
     (("rules", "small", 0, "model"), "huge", r"\.model: must be a later model, .*'large'.* but it is 'huge'"),
-    (("rules", "médium"), ASK_BACK, r"rules\['médium'\]\[0\].model: must be a later model"),
     (("rules", "large", 0, "model"), "small", r"model: is for the action 'ask' only"),
     (("provenance", "x"), {1}, r"provenance\['x'\]: must be a JSON value"),
 ]
@@ -102,34 +96,18 @@ def test_broken_files(tmp_path, text, message):
     assert str(path) in str(caught.value)
 
 
-VALID = json.dumps(make_policy().to_json(), indent=2).encode()
-
-
-def loads_or_refuses(path, content):
-    """The policy in a file of this content, or None where it was refused, in one line; any other error is raised."""
-    path.write_bytes(content)
-    problem = ""
+@settings(max_examples=examples(200), deadline=None)
+@given(data=st.data())
+def test_damaged_files_load_or_are_refused_in_one_line(tmp_path_factory, data):
+    path, valid = tmp_path_factory.getbasetemp() / "damaged.json", json.dumps(make_policy().to_json()).encode()
+    at, junk = data.draw(st.integers(0, len(valid) - 1)), data.draw(st.binary(max_size=3))
+    path.write_bytes(valid[:at] + junk + valid[at + len(junk) :] if junk else valid[:at])
+    policy, said = None, ""
     try:
         policy = load_policy(path)
-    except ValueError as error:
-        policy, problem = None, str(error)
-    assert len(problem.splitlines()) <= 1
-    assert len(problem) < 1000
+    except ValueError as problem:
+        said = str(problem)
+    assert len(said.splitlines()) <= 1
     if policy is not None:
-        policy.save(path)
-        assert load_policy(path) == policy
+        assert junk
         assert isinstance(policy.step(policy.first, confidence=0.5), (Answer, Defer))
-    return policy
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(length=st.integers(0, len(VALID) - 1))
-def test_truncated_files_are_refused(tmp_path_factory, length):
-    assert loads_or_refuses(tmp_path_factory.getbasetemp() / "cut.json", VALID[:length]) is None
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(at=st.integers(0, len(VALID) - 1), junk=st.binary(min_size=1, max_size=3))
-def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk):
-    damaged = VALID[:at] + junk + VALID[at + len(junk) :]
-    loads_or_refuses(tmp_path_factory.getbasetemp() / "damaged.json", damaged)

@@ -1,6 +1,7 @@
-"""Queries walking through policies that compare answers, against a plain loop over `policy.step`."""
+"""Queries walking through policies, against a plain loop over `policy.step`."""
 
 import dataclasses
+import math
 
 import jax
 import numpy as np
@@ -20,18 +21,18 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 NAMES = ("a", "b", "c", "d")
 K, N = len(NAMES), 30
-LEVELS = np.linspace(0.0, 1.0, 6)
+LEVELS = np.linspace(0.0, 1.0, 24)
 PLAIN = Calibration("none", intercept=0.2, slope=1.3, smallest=-20.0, largest=0.0)
 walked = jax.jit(walk)
 
 
-def random_policy(rng):
-    """Any rules of two intervals, and any agreements."""
+def random_policy(rng, intervals=2):
+    """Any rules, whose bounds are confidences of the log, and any agreements."""
     rules, agreements = {}, {}
     for j, name in enumerate(NAMES):
         later = NAMES[j + 1 :]
-        acts = [rng.choice(["answer", "abstain", *(["ask"] * 3 if later else [])]) for _ in range(2)]
-        ends = [rng.choice(LEVELS[1:-1]), 1.0]
+        acts = [rng.choice(["answer", "abstain", *(["ask"] * 3 if later else [])]) for _ in range(intervals)]
+        ends = [*sorted(PLAIN(math.log(level)) for level in rng.choice(LEVELS[1:], intervals - 1, replace=False)), 1.0]
         targets = [str(rng.choice(later)) if act == "ask" else None for act in acts]
         rules[name] = [Rule(float(end), str(act), to) for end, act, to in zip(ends, acts, targets, strict=True)]
         if j and later and rng.random() < 0.6:
@@ -73,10 +74,11 @@ def comparing(policy):
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_a_walk_is_a_loop_over_the_steps(seed):
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 20]))
+def test_a_walk_is_a_loop_over_the_steps(seed, intervals):
+    """Twenty bounds are searched by halves, fewer are all compared with."""
     rng = np.random.default_rng(seed)
-    policy, log = random_policy(rng), random_log(rng)
+    policy, log = random_policy(rng, intervals), random_log(rng)
     packed = policy_arrays(policy, np.float64).take(0)
     confidence = np.vectorize(PLAIN)(log.logprob.T)
     answers, asked = (np.asarray(part) for part in walked(confidence, comparing(packed), log.answer.T))

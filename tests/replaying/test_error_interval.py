@@ -40,18 +40,6 @@ def test_all_labels_are_wilsons(frontier):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fair", "none"])
-def test_few_labels_are_less_than_all_and_more_than_none(kind, frontier):
-    log = judged_log(N, LABELS, kind, by_answer=True)
-    low, high = ends(frontier, log).T
-    error = np.clip(np.asarray(rcjax.replay(frontier, log).error), 0, 1)
-    least, most = (np.diff(wilson_interval(error, n)).ravel() for n in (N, LABELS // 2))
-    assert ((low >= 0) & (high <= 1)).all()
-    assert (high - low > 1.1 * least).all()
-    assert (high - low < most).all()
-
-
-@pytest.mark.thorough
 def test_labels_without_an_error_do_not_say_that_there_is_none(frontier):
     log = judged_log(N, LABELS, "none", by_answer=True)
     log = dataclasses.replace(log, correct=log.labelled)

@@ -179,11 +179,6 @@ def test_the_luck_of_a_mean_is_twice_its_variance(n):
     assert 4 * error < 0.3 / n  # or the test could not fail
 
 
-def test_policies_that_no_draw_changes_have_no_luck():
-    figures = np.random.default_rng(0).random((30, 4, 3))
-    np.testing.assert_allclose(search_luck(figures, figures), 0.0, atol=1e-15)
-
-
 def test_a_replicate_without_queries_out_of_its_bag_says_nothing_of_luck():
     kept, tuned = np.random.default_rng(1).random((2, 30, 4, 3))
     kept[3, :, 2] = tuned[3, :, 2] = np.nan

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from typing import Any
 
 import jax
 import numpy as np
@@ -46,18 +45,6 @@ def with_copies(log: Log, other: Log, size: int) -> Log:
     return changed.take(slice(None))  # with its mean costs
 
 
-def drawn(rng: np.random.Generator, n: int, values: np.ndarray) -> Log:
-    """A log of two models, whose confidences are among few values, and rise and fall together."""
-    ease = rng.uniform(size=(n, 1))
-    place = np.clip((ease + 0.3 * rng.normal(size=(n, 2))) * len(values), 0, len(values) - 1).astype(int)
-    correct, cost = rng.uniform(size=(n, 2)) < ease, np.tile([1.0, 10.0], (n, 1))
-    arrays = (np.log(values)[place], correct, cost, np.ones((n, 2), bool), cost.mean(0))
-    fields: Any = dict(
-        zip(("logprob", "correct", "query_cost", "answered", "cost"), jax.device_put(arrays), strict=True)
-    )
-    return Log(models=("small", "large"), queries=tuple(range(n)), task="choice", source="drawn", **fields)
-
-
 # -- both logs at hand
 
 
@@ -88,14 +75,6 @@ def test_a_few_queries_are_told_of(splits, size, models):
     train, test = splits
     found = overlap(with_copies(test, train, size).select(train.models[:models]), train)
     assert (found.queries, found.whole) == (size if size > 2 else 0, False)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("count", [2, 3, 20, 101])
-def test_few_stated_confidences_agree_by_accident(count):
-    """Of 200 pairs of logs with the same names, hardly one is taken for one."""
-    rng, values = np.random.default_rng(count), np.linspace(0.5, 0.95, count)
-    assert sum(bool(overlap(drawn(rng, 150, values), drawn(rng, 300, values))) for _ in range(200)) <= 1
 
 
 # -- by what a policy or a model carries

@@ -64,16 +64,6 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
     assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
 
 
-def test_what_a_query_that_does_not_count_holds_plays_no_part():
-    confidence, crossed, correct, present = random_log(2, missing=0.4)
-    rng = np.random.default_rng(9)
-    other = np.where(present, confidence, rng.uniform(size=(N, K)))
-    anything = np.where(present, correct, True)
-    found, same = tried(confidence, crossed, correct, present, COST), tried(other, crossed, anything, present, COST)
-    for name in COLUMNS:
-        np.testing.assert_allclose(getattr(same, name), getattr(found, name), rtol=1e-12)
-
-
 judged_by = jax.jit(candidates)
 
 
@@ -119,13 +109,6 @@ def test_a_large_log_tries_four_hundred_thresholds():
     shares = np.searchsorted(np.sort(confidence[:, 0]), kept) / n
     assert len(kept) == 399
     np.testing.assert_allclose(shares, np.arange(1, 400) / 400, atol=1.01 / n)
-
-
-def test_queries_that_no_pair_shares_give_no_pair():
-    confidence, crossed, correct, _ = random_log(7)
-    present = np.arange(N)[:, None] % K == np.arange(K)
-    found = tried(confidence, crossed, correct, present, COST)
-    np.testing.assert_array_equal(np.isfinite(found.error), np.arange(len(found.error)) < K)
 
 
 def test_a_model_without_answers_is_no_candidate():

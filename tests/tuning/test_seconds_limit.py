@@ -86,8 +86,6 @@ def test_what_is_out_of_reach_is_said_with_what_the_fastest_takes(log):
 def test_what_a_limit_does_not_go_with(log):
     with pytest.raises(LogError, match=r"no column seconds .* a limit on the seconds needs it"):
         rcjax.tune(dataclasses.replace(log, seconds=None), max_seconds=2.0, **SURE)
-    with pytest.raises(ValueError, match="max_seconds is no guarantee: leave confidence out"):
-        rcjax.tune(log, max_seconds="p95=2", max_error=0.3, confidence=0.9)
 
 
 # -- a price

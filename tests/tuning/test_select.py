@@ -96,18 +96,6 @@ def test_the_frontier_is_the_hull_of_all_pairs_by_definition(log, model, compare
     assert loss.argmin(1).tolist() == [*range(len(corners))]
 
 
-def test_for_a_lambda_it_is_the_pair_with_the_least_loss(log, model, compared):
-    compared()
-    lam = np.array([0.0, *np.geomspace(1e-3, 1, 25), 1e9])  # free and priceless errors at the ends
-    frontier = select_frontier(log, model=model, lam=lam[::-1]).frontier
-    every = np.array(reference(log))
-    np.testing.assert_allclose(frontier.lam, lam, rtol=1e-15)
-    assert (np.asarray(frontier.status) == PointStatus.CONVERGED).all()
-    best = every[(every[:, 3] + lam[:, None] * every[:, 4]).argmin(1)]
-    np.testing.assert_allclose(np.array(as_rows(frontier)), best, rtol=1e-6, atol=1e-9)
-    assert len(np.unique(best, axis=0)) > 3
-
-
 def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model, found):
     again = select_frontier(log.select(log.models[::-1]), model=model)
     np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)

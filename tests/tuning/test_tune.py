@@ -22,19 +22,6 @@ def log(float64):
     return rcjax.sample_log(200, seed=3).select(MODELS)
 
 
-@pytest.mark.thorough
-def test_without_a_target_it_is_the_selected_frontier(log):
-    tuned = rcjax.tune(log, intervals=False)
-    model = rcjax.fit(log)
-    selected = rcjax.tuning.select_frontier(log, model=model).frontier
-    assert tuned.policy is None
-    assert tuned.remarks == ()
-    assert tuned.frontier.bands is None
-    np.testing.assert_array_equal(tuned.frontier.cost, selected.cost)
-    np.testing.assert_array_equal(tuned.frontier.thresholds, selected.thresholds)
-    assert "policy" not in tuned.to_json()
-
-
 @pytest.mark.parametrize("target", [{"budget": 1e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 2000.0}])
 def test_the_policy_is_that_of_the_frontier(log, target):
     tuned = rcjax.tune(log, intervals=False, **target)
