@@ -57,18 +57,6 @@ def test_a_grid_counts_as_walking_through_the_queries_does(data):
             assert getattr(alone, axis)[0] == pytest.approx(getattr(walked, axis))
 
 
-def test_areas_need_costs_in_common():
-    line = Curve(np.array([0.0, 2.0]), np.array([1.0, 0.0]))
-    flat = Curve(np.array([1.0, 3.0]), np.array([0.5, 0.5]))
-    assert methods.areas({"line": line, "flat": flat}) == pytest.approx({"line": 0.25, "flat": 0.5})
-    assert methods.areas({"line": line, "point": Curve(np.array([1.0]), np.array([0.5]))}) == {
-        "line": None,
-        "point": None,
-    }
-    assert methods.change(0.9, 1.0) == pytest.approx(-10)
-    assert methods.change(None, 1.0) is None
-
-
 @pytest.mark.thorough
 def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
     from benchmarks.paper import __main__ as paper
