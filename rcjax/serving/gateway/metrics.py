@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections import deque
 from contextlib import suppress
 from functools import cache
@@ -103,6 +104,10 @@ class Ended(NamedTuple):
     """A request that has ended, as the page of the service tells of it."""
 
     name: str
+    digest: str | None
+    """Of the policy of this name; None of a model."""
+    time: float
+    """When it ended, in seconds since 1970."""
     model: str
     status: str
     cost: float
@@ -169,7 +174,8 @@ class Metrics:
         model = result.model or ""
         rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
         tuned = None if rung is None else rung.expected.get("cost")
-        self.recent.append(Ended(name, model, result.status, result.cost, tuned))
+        digest = None if served is None else served.digest
+        self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned))
         self._of("requests", name, model, result.status).inc()
         self._of("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from html import escape
 
 from rcjax._base.wording import choose_unit, count, percent
+from rcjax.policy.following import Bill
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
 
 _POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
 _FEWEST = 20  # requests whose mean cost says something
+_CLOCK = "%Y-%m-%d %H:%M UTC"
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -38,7 +40,7 @@ caption {{ text-align: left; font-weight: 600; padding-bottom: .2rem }}
 th, td {{ text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line) }}
 td:last-child {{ white-space: nowrap }}
 th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right }}
-.here td {{ font-weight: 600 }}
+:nth-child(2):nth-last-child(3) {{ text-align: left }} .here td {{ font-weight: 600 }}
 </style><main><h1>rcjax serve</h1><p>{worker}</p>{policies}</main></html>
 """
 
@@ -50,33 +52,38 @@ def draw_page(catalog: Catalog, requests: Sequence[Ended]) -> str:
         catalog: what is served.
         requests: the last ones, from old to new.
     """
-    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    worker = f"{when}: the last {count(len(requests), 'request')} of this worker. Load it again for news."
-    policies = catalog.policies.items()
-    drawn = [_policy(served, [one for one in requests if one.name == name]) for name, served in policies]
+    which = f"the last {count(len(requests), 'request')} of this worker. Load it again for news."
+    worker = f"{time.strftime(_CLOCK, time.gmtime())}: {which}"
+    drawn = [_policy(served, requests) for served in catalog.policies.values()]
     others = [one for one in requests if one.name not in catalog.policies]
     passed = _answering("Passed on, by the name of a model", others) if others else ""
     return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed)
 
 
-def _policy(served: ServedPolicy, requests: Sequence[Ended]) -> str:
+def _policy(served: ServedPolicy, recent: Sequence[Ended]) -> str:
+    """A policy, by the requests since it was taken up: those of one before it, under its name, do not count."""
     policy, billing = served.policy, served.cascade.billing
+    requests = [one for one in recent if (one.name, one.digest) == (served.name, served.digest)]
     which = "no policy yet: everything passes" if served.passing else f"policy {served.digest}"
-    about = f"{' → '.join(policy.models)} · {which}"
-    budget = policy.budget
+    about = [" → ".join(policy.models), which]
+    if requests:
+        since = time.strftime(_CLOCK, time.gmtime(requests[0].time))
+        about.append(f"{count(len(requests), 'request')} since {since}")
+    budget, bill = policy.budget, billing.bill
     paid = sum(one.cost for one in requests) / len(requests) if requests else 0.0
     unit = choose_unit([paid, budget or 0.0])
     money = [f"<strong>{unit.full(paid)}</strong> paid" if requests else "nothing asked yet"]
     money += [] if budget is None else [f"budget {unit.full(budget)}"]
-    balance = billing.balance
-    money += [] if balance is None else [f"{'overspent' if balance < 0 else 'in hand'} ${abs(balance):.3g}"]
+    if isinstance(bill, Bill):
+        what = "overspent" if bill.balance < 0 else "in hand"
+        money.append(f"{what} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
     money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
-    parts = [f"<h2>{escape(served.name)}</h2><p>{escape(about)}</p><p>{' · '.join(money)}</p>"]
+    parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
     if len(requests) > 1:
         aim = None if budget is None else budget * unit.scale
         parts.append(_chart([one.cost * unit.scale for one in requests], aim))
-    parts += [_check(requests), _ladder(served, billing.position)]
-    return "".join(parts) + (_answering("Who answers", requests) if requests else "")
+    answering = _answering("Who answers", requests) if requests else ""
+    return "".join([*parts, _check(requests), _ladder(served, billing.position), answering])
 
 
 def _check(requests: Sequence[Ended]) -> str:
@@ -97,18 +104,12 @@ def _chart(costs: Sequence[float], budget: float | None) -> str:
     size = -(-len(costs) // _POINTS)
     means = [sum(part) / len(part) for part in (costs[i : i + size] for i in range(0, len(costs), size))]
     most = max(*means, budget or 0.0, 1e-12) * 1.1
-
-    def place(i: int, value: float) -> tuple[float, float]:
-        across = i / max(len(means) - 1, 1)
-        return _WIDTH * across, _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * value / most
-
-    points = [place(i, mean) for i, mean in enumerate(means)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    marks = f'<text x="2" y="11">up to ${max(means):.3g}</text>'
-    marks += f'<polyline points="{line}"/><circle cx="{points[-1][0] - 4:.1f}" cy="{points[-1][1]:.1f}" r="4"/>'
+    heights = [_HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * value / most for value in (*means, budget or 0.0)]
+    line = " ".join(f"{_WIDTH * i / max(len(means) - 1, 1):.1f},{y:.1f}" for i, y in enumerate(heights[:-1]))
+    marks = f'<text x="2" y="11">up to ${max(means):.3g}{"" if budget is None else "; dashed: the budget"}</text>'
+    marks += f'<polyline points="{line}"/><circle cx="{_WIDTH - 4}" cy="{heights[-2]:.1f}" r="4"/>'
     if budget is not None:
-        y = place(0, budget)[1]
-        marks += f'<line x1="0" y1="{y:.1f}" x2="{_WIDTH}" y2="{y:.1f}"/><text x="2" y="{y - 5:.1f}">budget</text>'
+        marks += f'<line x1="0" y1="{heights[-1]:.1f}" x2="{_WIDTH}" y2="{heights[-1]:.1f}"/>'
     marks += f'<text x="0" y="{_HEIGHT - 4}">older</text>'
     marks += f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">now</text>'
     label = f"money per request, the last {len(costs)} requests in turn"
@@ -117,17 +118,17 @@ def _chart(costs: Sequence[float], budget: float | None) -> str:
 
 def _ladder(served: ServedPolicy, position: float) -> str:
     """What each rung costs and errs, and which the next request goes by."""
-    told = [(rung, rung.expected.get("cost"), rung.expected.get("error")) for rung in served.policy.rungs]
-    if any(None in (cost, error) for _, cost, error in told):
+    rungs = [(" → ".join(rung.models), rung.expected) for rung in served.policy.rungs]
+    if not all({"cost", "error"} <= expected.keys() for _, expected in rungs):
         return ""
-    unit = choose_unit([cost or 0.0 for _, cost, _ in told])
+    unit = choose_unit([expected["cost"] for _, expected in rungs])
     rows = [
-        (str(number), " → ".join(rung.models), f"${unit.show(cost or 0.0)}", percent(error))
-        for number, (rung, cost, error) in enumerate(told)
+        (str(number), models, f"${unit.show(expected['cost'])}", percent(expected["error"]))
+        for number, (models, expected) in enumerate(rungs)
     ]
+    where = f"The ladder, as it was tuned: the next request at {position:.3g}" if len(rows) > 1 else "As it was tuned"
     heads = ("rung", "asks", f"costs per {unit.name}", "errs")
-    where = f"The ladder, as it was tuned: the next request at {position:.3g}"
-    return _table(where, heads, rows, [abs(number - position) < 1 for number in range(len(rows))])
+    return _table(where, heads, rows, [abs(number - position) < 1 < len(rows) for number in range(len(rows))])
 
 
 def _answering(caption: str, requests: Sequence[Ended]) -> str:
@@ -135,18 +136,17 @@ def _answering(caption: str, requests: Sequence[Ended]) -> str:
 
     def table(title: str, names: Sequence[str]) -> str:
         rows = [(one, f"{number:,}", percent(number / len(requests))) for one, number in Counter(names).most_common()]
-        return _table(title, ("which", "requests", "share"), rows)
+        return _table(title, ("which", "requests", "share"), rows, [False] * len(rows))
 
     failures = [one.status for one in requests if one.status in ("failed", "best so far")]
     drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
     return table(caption, [one.model or "nobody" for one in requests]) + drawn
 
 
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool] = ()) -> str:
-    marks = [*here, *[False] * len(rows)]
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool]) -> str:
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
     body = "".join(
         f"<tr{' class=here' if mark else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
-        for row, mark in zip(rows, marks, strict=False)
+        for row, mark in zip(rows, here, strict=True)
     )
     return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"

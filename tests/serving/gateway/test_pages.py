@@ -9,6 +9,7 @@ from chat_server import Response, sure
 from gateway_service import MODELS, SURE, gateway, make_policy
 
 from rcjax.policy import Ladder
+from rcjax.serving.gateway.catalog import digest_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 KEY = {"authorization": "Bearer key-of-a-client"}
@@ -52,15 +53,27 @@ def test_the_page_tells_of_money_the_ladder_and_who_answers_and_of_nothing_that_
         for model in ("<b>", "<b>", "large"):
             body = {"model": model, "messages": [{"role": "user", "content": "a secret"}]}
             assert service.post(body, **KEY).status == 200
+        recent = service.app.state.gateway.metrics.recent
+        recent.extend(one._replace(digest="before", cost=9.0) for one in (recent[0], recent[1]))
         assert service.get("/").headers["www-authenticate"] == 'Basic realm="rcjax"'
         reply = service.get("/", authorization=f"Basic {base64.b64encode(b'me:key-of-a-client').decode()}")
         page = reply.body.decode()
     assert (reply.status, reply.headers["content-security-policy"].split(";")[0]) == (200, "default-src 'none'")
     assert "nothing asked yet" in empty
-    told = "<strong>$10.4 per million queries</strong> paid · budget $200 per million queries · in hand $0.000379"
+    paid = "<strong>$10.4 per million queries</strong> paid · budget $200 per million queries"
+    balance = " · in hand $0.000379, to even out over the next 400 queries"
+    since = f"policy {digest_of(ladder)} · 2 requests since "
     rung = "<td>0</td><td>small → middle → large</td><td>$100</td><td>10.0 %</td>"
     answered = "<td>small</td><td>2</td><td>100.0 %</td>"
-    for part in ("<h2>&lt;b&gt;</h2>", told, rung, answered, "Passed on, by the name of a model", "<polyline"):
+    for part in (
+        "<h2>&lt;b&gt;</h2>",
+        since,
+        paid + balance,
+        rung,
+        answered,
+        "Passed on, by the name of a model",
+        "<polyline",
+    ):
         assert part in page, part
     assert not [part for part in ("<script", "key-of-a-client", "a secret", "<b>") if part in page]
 
