@@ -21,7 +21,7 @@ from matplotlib.ticker import PercentFormatter
 import rcjax
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
-from rcjax.cli.replays import budget_of_demo, logs_of_demo
+from rcjax.cli.replays import FRESH, SHARE
 from rcjax.plots import plot_frontier
 from rcjax.plots.drawings import BLACK, ORANGE
 from rcjax.report.page import style, to_svg
@@ -53,8 +53,8 @@ THEMES = {
 
 def tuned() -> rcjax.Tuned:
     """The demo's log, tuned for its budget."""
-    log, _ = logs_of_demo()
-    return rcjax.tune(log, budget=budget_of_demo(log))
+    log = rcjax.sample_log(1000 + FRESH).take(slice(1000))
+    return rcjax.tune(log, budget=SHARE * float(log.cost[-1]))
 
 
 def draw(result: rcjax.Tuned) -> Figure:

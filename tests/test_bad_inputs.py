@@ -93,7 +93,6 @@ def test_a_bad_file_gets_one_line(command, slot, bad, good):
 ALIASES = {
     "itself": lambda path, _: path,
     "a symbolic link": lambda path, link: link.symlink_to(path) or link,
-    "a hard link": lambda path, link: link.hardlink_to(path) or link,
 }
 WRITES = ("output", "lines", "new")
 ALLOWED = {("retune", "--out", "policy")}  # a policy is tuned again in its place

@@ -114,8 +114,9 @@ def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Ma
     """What is known of each model's answers, the cheapest model first; after a run also its `signals` and failures."""
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     run = signals is not None
-    heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better is surer", f"$ per {money.name}"]
-    table = make_table("model", *heads)
+    heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better\nis surer", f"$ per\n{money.name}"]
+    table = make_table("model", *heads, words=1 + run, whole=True)
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"  # and nothing is cut
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         cells = [f"{row['answers']:,}"]
         cells = cells if signals is None else [signals[row["model"]], *cells, f"{row['failed']:,}"]

@@ -69,21 +69,12 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
     Both are pairs of an option, or the name of an argument, and its path; None if it is absent. Pipes and devices may
     be given more than once.
     """
-    taken = {_identity(path): (name, path) for name, path in inputs if path is not None}
+    taken = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
     for option, path in outputs:
-        if path is not None and not is_stream(path) and _identity(path) in taken:
-            name, other = taken[_identity(path)]
+        if path is not None and not is_stream(path) and os.path.realpath(path) in taken:
+            name, other = taken[os.path.realpath(path)]
             what = f"{path} must not be the file of {name}, {other}: give another one"
             raise typer.BadParameter(what, param_hint=option)
-
-
-def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
-    """What tells a file from every other one: of one that is not there yet, where links lead to."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return os.path.realpath(path)
-    return status.st_dev, status.st_ino
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:

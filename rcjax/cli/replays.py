@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Of the cost of always asking the largest model: what the demo may spend.
 SHARE = 0.4
-_FRESH = 10_000
+FRESH = 10_000  # queries to follow the budget over
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
@@ -284,9 +284,10 @@ def demo(
 
     steps = staged(3)
     with steps("sampling queries"):
-        log, fresh = logs_of_demo(queries, seed)
+        sample = rcjax.sample_log(queries + FRESH, seed)
+        log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
     with steps("tuning"):
-        tuned = rcjax.tune(log, budget=budget_of_demo(log))
+        tuned = rcjax.tune(log, budget=SHARE * float(log.cost[-1]))
     assert tuned.policy is not None
     with steps("following the budget over fresh queries"):
         replayed = replay_on(tuned.policy, fresh)
@@ -295,19 +296,6 @@ def demo(
     document |= {"single_models": _single_models(fresh), "queries_a_month": _QUERIES_A_MONTH}
     alone = {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}
     conclude(document, partial(_show_demo, document, alone), as_json=json_)
-
-
-def logs_of_demo(queries: int = 1000, seed: int = 0) -> tuple[Log, Log]:
-    """The log that the demo tunes on, and fresh queries, sampled at once."""
-    import rcjax
-
-    sample = rcjax.sample_log(queries + _FRESH, seed)
-    return sample.take(slice(queries)), sample.take(slice(queries, None))
-
-
-def budget_of_demo(log: Log) -> float:
-    """Money per query that the demo may spend."""
-    return SHARE * float(log.cost[-1])
 
 
 @shown

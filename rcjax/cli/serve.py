@@ -12,7 +12,7 @@ import typer
 
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds, Share
-from rcjax.cli.parsers import size
+from rcjax.cli.parsers import pairs, size
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def serve(
     from rcjax.serving.gateway.catalog import RequestLimits, Settings
     from rcjax.serving.gateway.processes import serve as run
 
-    named = {"POLICY" if path is policy else f"--policy {name}": path for name, path in files.items() if path}
+    named = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
     require_outputs({"--log": log}, named | {"--models": models})
     require_plausible_models(models, really)
     settings = Settings(
@@ -179,20 +179,12 @@ def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...]
 
 def _policies(single: Path | None, named: Sequence[str], passing: str | None) -> dict[str, Path | None]:
     """The files of policies by name."""
-    files: dict[str, Path | None] = {} if single is None else {"policy": single}
-    for text in named:
-        name, equals, path = text.partition("=")
-        if not equals or not path:
-            advice = "give support=support.json"
-            raise typer.BadParameter(f"{text!r} is not a name and a file: {advice}", param_hint="--policy")
+    files = pairs([*([] if single is None else [f"policy={single}"]), *named], "--policy")
+    for name in files:
         if not re.fullmatch(r"[\w.:/@+-]+", name):
             advice = "give one of letters, digits and . _ - : / @ +"
             raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
-        if name in files:
-            what = f"{name} is given twice: give each policy a name of its own"
-            raise typer.BadParameter(what, param_hint="--policy")
-        files[name] = Path(path)
     if not files and passing is None:
         advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
         raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
-    return files or {"policy": None}
+    return {name: Path(path) for name, path in files.items()} or {"policy": None}

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from rcjax.goodness_of_fit.reliability import (
     calibration_test,
     separation,
 )
-from rcjax.logs.cells import label_counts
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
@@ -71,9 +70,6 @@ class Diagnosis:
     promise: dict[str, Any] | None = None
     """The frontier that was tuned as its search promises it, and seen, with that `search`; see
     `diagnostics.promise.try_promise`. None where it was not judged."""
-    labels: dict[str, Any] | None = None
-    """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words.
-    None where all have one and nobody judges."""
     counted: Counted = ERRORS
     """What is counted on the log, with the words for it; in the JSON form its noun."""
 
@@ -92,11 +88,10 @@ class Diagnosis:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is worth knowing though nothing is wrong."""
-        on_labels = () if self.labels is None else _remarks_on_labels(self.labels, self.counted.noun)
         if self.held_out or self.promise is None:
-            return on_labels
+            return ()
         what = "folds of one log are as hard as the rest of it"
-        return (*on_labels, f"{what}: that queries to come are harder, only fresh ones can show (--test)")
+        return (f"{what}: that queries to come are harder, only fresh ones can show (--test)",)
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -184,7 +179,6 @@ def diagnose(
         confidence=unseen,
         correct=correct,
         **dict(zip(checks, results, strict=True)),
-        labels=_labels(log),
         counted=log.counted,
     )
 
@@ -200,21 +194,6 @@ def _promise(
     if frontier is None and training is not None:
         frontier = select_frontier(training.select(model.models), model=model).frontier
     return None if frontier is None else try_promise(frontier, held, trained_on, seed)
-
-
-def _labels(log: Log) -> dict[str, Any] | None:
-    if log.hand is None:
-        return None
-    counts = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
-    return dataclasses.asdict(counts) | {"told": counts.describe()}
-
-
-def _remarks_on_labels(labels: Mapping[str, Any], noun: str) -> tuple[str, ...]:
-    """How many labels there are, and what they are used for."""
-    if all(model["labelled"] == model["answers"] for model in labels["models"]):
-        return (labels["told"],)
-    what = "calibration and separation are judged by the labelled answers alone"
-    return labels["told"], f"{what}, the {noun} by what labels{' and judges' * bool(labels['judges'])} say of all"
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:

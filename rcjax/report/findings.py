@@ -173,17 +173,6 @@ class Findings:
         return f"{does}: {', '.join(parts)}."
 
     @property
-    def labels(self) -> int:
-        """How many queries have an answer with a label by hand."""
-        return int((np.asarray(self.log.labelled) & np.asarray(self.log.answered)).any(1).sum())
-
-    def more_labels(self) -> str:
-        """How many labels would halve the interval of the error of the policy to start with, in a sentence."""
-        ends = between([self.expected["error_low"], self.expected["error_high"]])
-        more = f"{4 * self.labels:,} labelled queries, four times the {self.labels:,} of now"
-        return f"{more}, would halve the interval of the {self.noun} of the policy to start with, {ends} %."
-
-    @property
     def tried(self) -> str:
         """How the promise of all policies fared on queries left out; empty where it was not tried."""
         diagnosis = self.diagnosis
@@ -219,7 +208,6 @@ class Findings:
             "expected": plain(dict(self.expected)),
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
-            "labels": {"queries": self.labels, "to_halve": 4 * self.labels},
         }
 
 

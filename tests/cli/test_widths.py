@@ -7,6 +7,8 @@ import pytest
 
 from rcjax._base.wording import describe_cascade, figure
 from rcjax.cli import tune
+from rcjax.cli.console import Screen
+from rcjax.cli.import_ import models_table
 from rcjax.frontier.hull import too_dear
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -97,3 +99,16 @@ def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
 def test_a_figure_has_three_digits_once_it_is_rounded():
     texts = {9.999: "10.0", 10.04: "10.0", 999.6: "1,000", 0.0009999: "0.00100", 1e-24: "1.00e-24", 1e100: "1.00e+100"}
     assert {value: figure(value) for value in texts} == texts
+
+
+def test_signals_and_figures_of_a_collection_are_not_cut(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"answers": 12_000, "failed": 1_200, "accuracy": 0.71, "separation": 0.66, "cost": 2.3e-4}
+    long = "qwen2.5-32b-coder-instruct"
+    rows = [row | {"model": name} for name in (long, "m")]
+    Screen().print(models_table(rows, "accuracy", {long: "verification", "m": "stated"}))
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert out.count("verification") == 1
+    assert re.sub(r"\s|─|verification.*", "", out).count("qwen2.5") == 1
+    assert max(map(len, out.splitlines())) <= 80

@@ -1,7 +1,6 @@
 """A diagnosis of a log some of whose answers have no label, and what needs a label for every answer."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
@@ -47,13 +46,3 @@ def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
         for check in diagnosis.checks
         if check.name in ("accuracy", "calibration error") and check.verdict == "bad"
     ]
-
-
-@pytest.mark.thorough
-def test_it_says_how_many_labels_there_are(diagnosis):
-    assert diagnosis.labels["labelled_queries"] == 200
-    assert diagnosis.labels["judges"][0]["judge"] == "judged"
-    first, second = diagnosis.remarks[:2]
-    assert first.startswith("200 of 500 queries are labelled; judged judges all and agrees with 9")
-    assert "are judged by the labelled answers alone" in second
-    json.dumps(diagnosis.to_json())

@@ -156,12 +156,6 @@ def test_every_point_brings_the_policy_of_its_target(report, page):
         assert policy_for(report, point["target"]).expected["cost"] == pytest.approx(policy.expected["cost"], rel=1e-5)
 
 
-def test_four_times_the_labels_halve_an_interval(report, page):
-    n = report.log.n_queries
-    assert report.to_json()["labels"] == {"queries": n, "to_halve": 4 * n}
-    assert f"<p>{4 * n:,} labelled queries, four times the {n:,} of now, would halve the interval of the error" in page
-
-
 @pytest.mark.thorough
 def test_every_point_tells_its_seconds():
     log, test = timed_log(300, seed=1).split(0.6, seed=0)
