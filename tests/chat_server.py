@@ -108,6 +108,7 @@ class Server:
     def __init__(self, behave, key=KEY):
         self.behave, self.key = behave, key
         self.requests = []
+        self.arrived = threading.Event()
         self.port = None
         self.busy = self.busiest = 0
 
@@ -124,6 +125,7 @@ class Server:
         assert headers["authorization"].lower() == f"bearer {self.key}"
         request = json.loads(await reader.readexactly(int(headers["content-length"])))
         self.requests.append(request)
+        self.arrived.set()
         self.busy += 1
         self.busiest = max(self.busiest, self.busy)
         try:

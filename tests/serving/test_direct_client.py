@@ -41,7 +41,8 @@ class Server:
     """Takes requests, one a connection at a time, and says what it was told to."""
 
     def __init__(self, way):
-        self.way, self.requests, self.closed = way, [], asyncio.Event()
+        self.way, self.requests = way, []
+        self.asked, self.closed = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, reader, writer):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -50,6 +51,7 @@ class Server:
                 headers = dict(line.split(": ", 1) for line in head[1:] if line)
                 body = await reader.readexactly(int(headers["content-length"]))
                 self.requests.append((head[0], headers, json.loads(body)))
+                self.asked.set()
                 writer.write(self.way.said)
                 await writer.drain()
                 if self.way.resets:
@@ -188,8 +190,7 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
                 await stream(client, "m", MESSAGES, {}, Usage(), hand_on)
 
             task = asyncio.create_task(ask())
-            while not (begun.is_set() if streamed else server.requests):
-                await asyncio.sleep(0.01)
+            await (begun if streamed else server.asked).wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

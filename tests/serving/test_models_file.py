@@ -79,16 +79,12 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
         ("[llama3.2-1b]\ninput = 1\noutput = 1", "put a name with a dot in quotes"),
         ("[x]\ninput = 1\noutput = 1\nkey_evn = 'K'", "key_evn is no setting of a model: did you mean key_env?"),
         ("[x]\ninput = '1'\noutput = 1", "x.input: must be a number, but it is '1'"),
-        ("[x]\ninput = nan\noutput = 1", "x.input: must be between 0 and 1e+18, but it is nan"),
-        ("[x]\ninput = 1\noutput = 1\nsamples = 0", "x.samples: must be between 1 and 1000, but it is 0"),
         (
             "[x]\ninput = 1\noutput = 1\noptions.extra_headers = 3",
             "x.options.extra_headers: the header '' cannot be sent",
         ),
         ("[x]\ninput = 1\noutput = 1\nbase_url = 'localhost:1'", "x.base_url: must begin with http"),
-        ("[x]\ninput = 1\noutput = 1\noptions = 3", "x.options: must be an object"),
         ("[x]\ninput = 1\noutput = 1\nsignal = 'sure'", "'sure' is no signal: give choice, verification"),
-        ("[x]\ninput = 1\noutput = 1\nmodel = ''", "x.model: must be a text that is not empty"),
         ("[x\n", "cannot be read"),
     ],
 )

@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import itertools
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -114,15 +113,13 @@ UNTOLD = {
 
 def leave(service, body, path):
     """Ask, read no more than the first pieces of an answer, and be gone."""
-    before, end = len(service.server.requests), time.monotonic() + 60
+    service.server.arrived.clear()
     with contextlib.closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as connection:
         connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
         response, came = connection.getresponse() if body["stream"] else None, b""
         while response is not None and came.count(EIGHT.encode()) < 2:
             came += response.read1(65_536)
-        while len(service.server.requests) == before:
-            assert time.monotonic() < end
-            time.sleep(1e-3)
+        assert service.server.arrived.wait(60)
     service.settle()
 
 

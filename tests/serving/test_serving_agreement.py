@@ -69,13 +69,3 @@ def test_a_service_compares():
         replies = [service.ask(question) for question in ("A A B", "A B B", "A B C", "B B A")]
         assert [reply.json["rcjax"]["model"] for reply in replies] == ["middle", "large", "large", "middle"]
         assert [row["answer"] for row in service.log_rows()][:2] == ["A", "A"]
-
-
-def test_a_service_refuses_a_policy_of_keys_in_one_line():
-    with (
-        pytest.raises(ValueError, match="compares keys of answers") as caught,
-        gateway(behave=upstream, policy=comparing("key")),
-    ):
-        pass
-    assert "\n" not in str(caught.value)
-    assert "policy.json" in str(caught.value)

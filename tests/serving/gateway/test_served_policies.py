@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from chat_server import Response, completion, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy, until
 from openai import OpenAI
 
 from rcjax.policy import Policy, Rule
@@ -152,6 +152,22 @@ def test_models_of_any_name():
         assert reply.json["rcjax"]["models"] == [*names]
         assert [service.get(path).status for path in ("/v1/chat/completions", "/v1/responses")] == [405] * 2
         assert service.post({}, "/v1/embeddings").json["error"]["code"] == "unknown_path"
+
+
+def test_shadow_calls_keep_no_answer_waiting():
+    """The largest model, which only shadow queries go to, answers once the client has its answer."""
+    gate, waited = threading.Event(), []
+
+    def behave(request, headers):
+        if request["model"] == "org/large":
+            waited.append(gate.wait(30))
+        return Response(sure("A", SURE))
+
+    with gateway(behave=behave, shadow=1.0) as service:
+        assert service.ask().json["rcjax"]["models"] == ["small"]
+        gate.set()
+        until(lambda: {row["model"] for row in service.log_rows()} == {*MODELS})
+    assert waited == [True]
 
 
 def test_what_the_signal_needs_goes_before_what_a_client_asks_for():
