@@ -27,7 +27,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.policy.record import recorded_waiting
+from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.spec import SecondsLimit
 from rcjax.tuning.select import SecondsFilter
 from rcjax.tuning.tune import count_waiting

@@ -8,6 +8,7 @@ cells are thin enough to take g at their nodes.
 
 import dataclasses
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,25 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.posterior import Posterior
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import Bands, ErrorAndCost, ErrorCostAbstention, Outcomes, check_level
+from rcjax.frontier.points import Bands, Outcomes, check_level
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
+from rcjax.solving.expected_outcome import ErrorAndCost
 from rcjax.solving.objective import build_tables, evaluate
 
 _BATCH = 256  # policies that are evaluated at a time
+
+
+class ErrorCostAbstention(NamedTuple):
+    """Figures of policies that may refuse to answer."""
+
+    error: Any
+    """Probability that a wrong answer is given."""
+    cost: Any
+    """Money per query."""
+    abstention: Any
+    """Probability that no answer is given."""
 
 
 def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
@@ -77,7 +90,8 @@ def posterior_figures(
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), ours.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
-    return Outcomes(*map(jnp.asarray, figures)).figures(frontier.refusals is not None)
+    error, cost, refused = map(jnp.asarray, figures)
+    return ErrorAndCost(error, cost) if frontier.refusals is None else ErrorCostAbstention(error, cost, refused)
 
 
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:

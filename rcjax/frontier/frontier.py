@@ -19,11 +19,10 @@ from rcjax.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.frontier.points import Bands, Points, Seconds
 from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, cascade_at
 from rcjax.model.calibrated import Fitted
-from rcjax.policy.counted import Counted, recorded_counted
+from rcjax.policy.counted import Counted, recorded_counted, recorded_waiting
 from rcjax.policy.decisions import Comparison
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.record import recorded_waiting
 from rcjax.policy.spec import Spec, Target
 
 #: How far inside of its limit a ladder stands, so that no rounding lifts it above.

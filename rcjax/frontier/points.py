@@ -36,30 +36,6 @@ class Outcomes(NamedTuple):
         """error + abstain_price·abstention + λ·cost."""
         return self.penalty(abstain_price) + lam * self.cost
 
-    def figures(self, refusing: bool) -> "ErrorAndCost | ErrorCostAbstention":
-        """As public functions return it: without abstention, where no model may refuse."""
-        return ErrorCostAbstention(*self) if refusing else ErrorAndCost(self.wrong, self.cost)
-
-
-class ErrorAndCost(NamedTuple):
-    """Figures of policies that answer every query."""
-
-    error: Any
-    """Probability of a wrong answer."""
-    cost: Any
-    """Money per query."""
-
-
-class ErrorCostAbstention(NamedTuple):
-    """Figures of policies that may refuse to answer."""
-
-    error: Any
-    """Probability that a wrong answer is given."""
-    cost: Any
-    """Money per query."""
-    abstention: Any
-    """Probability that no answer is given."""
-
 
 class PointStatus(Status):
     """What became of a λ: `Frontier.status`, and the status of a sweep's points."""

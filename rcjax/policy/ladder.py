@@ -242,6 +242,13 @@ def position_at(figures: Sequence[float], value: float) -> float:
     return above - 1 + (value - low) / (high - low)
 
 
+def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
+    """The same policy, each part of which has these entries, JSON values, in its provenance besides."""
+
+    rungs = [replace(rung, provenance={**rung.provenance, **entries}) for rung in policy.rungs]
+    return replace(policy, rungs=tuple(rungs)) if isinstance(policy, Ladder) else rungs[0]
+
+
 def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """One mapping of several, the first of which to have a key tells its value."""
     merged: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from rcjax._base.codec import Amount, Names, Object, Record, keyed, read, written
 from rcjax._base.tokens import PRICES
-from rcjax.policy.ladder import Ladder
+from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, read_search
 
@@ -83,34 +83,6 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
     known["second_cost"], _ = recorded_waiting(policy.provenance)
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
-
-
-def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
-    """The same policy, each part of which records how it was tuned, beside what its frontier knew of it."""
-    return with_provenance(policy, tuning={**spec.to_json(), **policy.provenance.get("tuning", {})})
-
-
-def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
-    """The same policy, each part of which has these entries, JSON values, in its provenance besides."""
-
-    rungs = [dataclasses.replace(rung, provenance={**rung.provenance, **entries}) for rung in policy.rungs]
-    return dataclasses.replace(policy, rungs=tuple(rungs)) if isinstance(policy, Ladder) else rungs[0]
-
-
-def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
-    """(what costs of a policy or model count for a second of waiting, what a call costs without by model).
-
-    0 and nothing where costs are money alone. Raises ValueError for what rcjax does not write.
-
-    >>> recorded_waiting({}), recorded_waiting({"waiting": {"second_cost": 0.001, "money": {"small": 1e-5}}})[0]
-    ((0.0, {}), 0.001)
-    """
-    where = "provenance.waiting"
-    waiting = read(Object, provenance.get("waiting", {}), where)
-    if not waiting:
-        return 0.0, {}
-    price = read(Amount, waiting.get("second_cost"), f"{where}.second_cost")
-    return price, read(Mapping[str, Amount], waiting.get("money"), f"{where}.money")
 
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:

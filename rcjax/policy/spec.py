@@ -29,7 +29,8 @@ from rcjax._base.codec import (
 from rcjax._base.wording import choose_unit
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
-from rcjax.policy.ladder import Period
+from rcjax.policy.ladder import Period, with_provenance
+from rcjax.policy.policy import AnyPolicy
 
 TargetName = Literal["budget", "max_error", "error_cost", "lam"]
 TARGETS = get_args(TargetName)
@@ -369,3 +370,8 @@ def read_fit(value: Any, where: str) -> dict[str, Any]:
     for name in options:
         choice(name, where, ("copula", "method"))
     return Spec.from_json(options, where).fit
+
+
+def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
+    """The same policy, each part of which records how it was tuned, beside what its frontier knew of it."""
+    return with_provenance(policy, tuning={**spec.to_json(), **policy.provenance.get("tuning", {})})

@@ -21,8 +21,8 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
+from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_waiting
 from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, walk
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.spec import Spec, Target, TargetName
 from rcjax.replaying.figures import beside_reference
 from rcjax.replaying.replay import Replay
-from rcjax.tuning.select import Selection
+from rcjax.tuning.comparison import Selection
 
 _TIES = 1e-9  # sums of money this close are one
 

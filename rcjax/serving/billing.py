@@ -19,9 +19,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.following import Bill, Following, PeriodBill, new_bill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_waiting
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 
 _LOOK = 1.0  # seconds between looks at what others have spent

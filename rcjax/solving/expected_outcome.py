@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from rcjax._core.batching import in_pieces, part
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import ErrorAndCost
 from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -28,6 +27,15 @@ from rcjax.solving.paths import check_cascade
 #: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
 #: number of rows; of the many, the integrands of a piece fit into a CPU's caches.
 _FEW, _MANY = 16, 384
+
+
+class ErrorAndCost(NamedTuple):
+    """Figures of policies that answer every query."""
+
+    error: Any
+    """Probability of a wrong answer."""
+    cost: Any
+    """Money per query."""
 
 
 def outcome(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None) -> Outcome:

@@ -40,9 +40,9 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import hash_names, read_reference
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand
+from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import with_provenance, with_spec
-from rcjax.policy.spec import Spec, Target
+from rcjax.policy.spec import Spec, Target, with_spec
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.betting import refuted, upper_limit
 

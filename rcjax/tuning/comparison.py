@@ -131,42 +131,52 @@ def _row(compares: bool, rows: int) -> int:
     return rows - 1 if compares else min(1, rows - 1)
 
 
-def tell_choice(
-    frontier: Frontier,
-    comparison: Comparison,
-    point: int,
-    target: Mapping[str, float],
-    rungs: Sequence[str] = (),
-    cost: float | None = None,
-) -> str:
-    """What to do for a target, and why.
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The frontier of the cascades that earn their place, and what they were compared with."""
 
-    Args:
-        frontier: that the policy was chosen from.
-        comparison: what the contest has shown.
-        point: the place of the policy.
-        target: by its name; empty where the point was asked for by itself, at its λ.
-        rungs: what the queries go by, in words, where a ladder divides them.
-        cost: money per query of the ladder; None: that of the point.
-    """
-    names, policy = frontier.models, frontier.policies.on_host().take(point)
-    members = [names[j] for j in np.flatnonzero(policy.members)]
-    if len(members) == 1:
-        divided = len(set(rungs)) > 1
-        which = f"{rungs[0]} for some queries and {rungs[1]} for the others" if divided else f"{members[0]} alone"
-        return f"use {which}: no cascade is shown to be better"
-    what, agreements = f"use {' → '.join(members)}", policy.agreements
-    compares = agreements is not None and bool(agreements.compares.any())
-    if agreements is not None and compares:
-        second = int(agreements.compares.argmax())
-        first, third = agreements.earlier[second], agreements.differ[second]
-        what += f", asking {names[third]} where {names[first]} and {names[second]} differ"
-    if "budget" in target:
-        return what + _at_budget(frontier, comparison, compares, target["budget"])
-    if "max_error" in target:
-        bill = float(frontier.cost[point]) if cost is None else cost
-        return what + _at_error(frontier, comparison.alone, target["max_error"], bill)
-    return what + _for_price(frontier, comparison, compares, point, target)
+    frontier: Frontier
+    comparison: Comparison
+    target: TargetName = "budget"
+    """The kind of target that errors of cascades are corrected for."""
+
+    def verdict(
+        self,
+        point: int,
+        target: Mapping[str, float] | None = None,
+        rungs: Sequence[str] = (),
+        cost: float | None = None,
+    ) -> str:
+        """What to do, and why, in words.
+
+        Differences are on queries left out, with one standard error: in percentage points of errors for a budget, for a
+        price in money with what errors cost. For a limit on the error it is the money that is saved on the log.
+
+        Args:
+            point: a place of the frontier.
+            target: by its name; None for the point by itself, at its λ.
+            rungs: what the queries go by, in words, where a ladder divides them.
+            cost: money per query of the ladder; None: that of the point.
+        """
+        frontier, target, names = self.frontier, target or {}, self.frontier.models
+        policy = frontier.policies.on_host().take(point)
+        members = [names[j] for j in np.flatnonzero(policy.members)]
+        if len(members) == 1:
+            divided = len(set(rungs)) > 1
+            which = f"{rungs[0]} for some queries and {rungs[1]} for the others" if divided else f"{members[0]} alone"
+            return f"use {which}: no cascade is shown to be better"
+        what, agreements = f"use {' → '.join(members)}", policy.agreements
+        compares = agreements is not None and bool(agreements.compares.any())
+        if agreements is not None and compares:
+            second = int(agreements.compares.argmax())
+            first, third = agreements.earlier[second], agreements.differ[second]
+            what += f", asking {names[third]} where {names[first]} and {names[second]} differ"
+        if "budget" in target:
+            return what + _at_budget(frontier, self.comparison, compares, target["budget"])
+        if "max_error" in target:
+            bill = float(frontier.cost[point]) if cost is None else cost
+            return what + _at_error(frontier, self.comparison.alone, target["max_error"], bill)
+        return what + _for_price(frontier, self.comparison, compares, point, target)
 
 
 def _at_budget(frontier: Frontier, comparison: Comparison, compares: bool, budget: float) -> str:

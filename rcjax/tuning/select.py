@@ -10,7 +10,7 @@ cascade stands beside a model that does better.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +31,7 @@ from rcjax.policy.spec import SecondsLimit, Spec, Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
-from rcjax.tuning.comparison import Comparison, tell_choice
+from rcjax.tuning.comparison import Comparison, Selection
 from rcjax.tuning.contest import errors_alone, leave_out
 from rcjax.tuning.judging import FOLDS, charges, judge_all, judging_of, sample_queries
 from rcjax.tuning.pairs import Judging
@@ -121,36 +121,6 @@ class SecondsFilter:
 
 
 _FINE = 400  # λ at which policies that go by agreement are taken
-
-
-@dataclasses.dataclass(frozen=True)
-class Selection:
-    """The frontier of the cascades that earn their place, and what they were compared with."""
-
-    frontier: Frontier
-    comparison: Comparison
-    target: TargetName = "budget"
-    """The kind of target that errors of cascades are corrected for."""
-
-    def verdict(
-        self,
-        point: int,
-        target: Mapping[str, float] | None = None,
-        rungs: Sequence[str] = (),
-        cost: float | None = None,
-    ) -> str:
-        """What to do, and why, in words.
-
-        Differences are on queries left out, with one standard error: in percentage points of errors for a budget, for a
-        price in money with what errors cost. For a limit on the error it is the money that is saved on the log.
-
-        Args:
-            point: a place of the frontier.
-            target: by its name; None for the point by itself.
-            rungs: what the queries go by, in words, where a ladder divides them.
-            cost: money per query of the ladder; None: that of the point.
-        """
-        return tell_choice(self.frontier, self.comparison, point, target or {}, rungs, cost)
 
 
 def select_frontier(

@@ -22,12 +22,12 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.ladder import Period, followed
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import with_spec
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import Spec, with_spec
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
+from rcjax.tuning.comparison import Selection
 from rcjax.tuning.judging import held_out_confidence
-from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter, Selection
+from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
 

@@ -14,8 +14,7 @@ import rcjax
 from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.policy import Ladder, Policy, Rule, load_policy
 from rcjax.policy.any_policy import draw_lot
-from rcjax.policy.record import with_spec
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import Spec, with_spec
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(

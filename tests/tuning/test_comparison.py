@@ -10,8 +10,8 @@ import pytest
 import rcjax
 from rcjax.frontier.policies import Agreements, Policies
 from rcjax.tuning.candidates import Candidates, Targets
-from rcjax.tuning.comparison import Comparison, Gain, Gains, tell_choice
-from rcjax.tuning.select import Selection, raised_by_luck
+from rcjax.tuning.comparison import Comparison, Gain, Gains, Selection
+from rcjax.tuning.select import raised_by_luck
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -115,7 +115,11 @@ def test_a_verdict_of_a_log_with_one_model(frontier):
     alone = shown()
     alone = dataclasses.replace(alone, saved=alone.saved.at(slice(1)), luck=alone.luck[:, :1])
     for target in ({"budget": 1.0}, {"lam": 1.0}):
-        assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
+        assert (
+            Selection(frontier, alone)
+            .verdict(0, target)
+            .startswith("use middle alone: no cascade is shown to be better")
+        )
 
 
 # -- where a target stands among those compared
