@@ -7,33 +7,25 @@ and the client of OpenAI; LiteLLM is not imported here.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers
 
-from rcjax._base.extras import required
 from rcjax._base.wording import visible
 from rcjax.policy.ladder import load_policy
 from rcjax.serving.asking import known_prices, read_price
-from rcjax.serving.call_log import Call
-from rcjax.serving.completions import Usage, said_bytes
 from rcjax.serving.endpoint import HTTP, DirectClient
 from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, RequestLimits, Settings, file_signature
 from rcjax.serving.gateway.chat import Conversation, Responder
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, query_of, segment_of
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.usage import request_bytes
 
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
@@ -45,81 +37,24 @@ _LOGGER = logging.getLogger("rcjax.serving")
 _DEADLINE = 600.0  # seconds for a request whose program tells none
 
 
-class RoutedAnswer(Responder):
-    """What answers a request: a document, or chunks as they come.
+class _Whole(Responder):
+    """Keeps the answer to a request."""
 
-    Args:
-        work: what answers the request.
-        extra: what the router is told with each attempt, such as `metadata`.
-    """
-
-    def __init__(self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]], extra: Mapping[str, Any]) -> None:
+    def __init__(self) -> None:
         super().__init__(_nobody)
-        self.calls: list[Call] = []
-        """That have ended."""
-        self.extra = dict(extra)
-        self._estimate: Callable[[str, int], float] = lambda model, said: 0.0
-        self._model, self._said = "", 0
-        self._work = work
-        self._parts: asyncio.Queue[Mapping[str, Any] | Exception | None] = asyncio.Queue()
+        self.completion: Mapping[str, Any] = {}
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
-        """Take all of an answer."""
-        await self.event(document, headers)
-        await self.done()
-
-    async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Take a chunk; what the headers say is in its field `rcjax` too."""
-        self.begun, self._model = True, document["model"]
-        self._said += sum(said_bytes(choice.get("delta")) for choice in document["choices"])
-        self._parts.put_nowait(_priced(document, None))  # what it cost stands in `rcjax`
-
-    async def done(self) -> None:
-        """End it."""
-        if not self.complete:
-            self.complete = True
-            self._parts.put_nowait(None)
-
-    def fail(self, problem: Exception) -> None:
-        """End it by an error."""
-        self.complete = True
-        self._parts.put_nowait(problem)
-
-    @property
-    def spent(self) -> float:
-        """Money so far; of an answer that is still coming, or was left, for what was sent and said of it."""
-        comes = self.begun and self._model not in [call.model for call in self.calls]
-        return math.fsum(call.cost for call in self.calls) + (self._estimate(self._model, self._said) if comes else 0.0)
-
-    def estimate_by(self, catalog: Catalog, request: ChatRequest) -> None:
-        """Estimate by the prices of these models what this request costs while its answer comes."""
-        sent = request_bytes(request.messages, request.fields)
-        self._estimate = lambda model, said: catalog.caller.endpoints[model].account(
-            Usage(replies=1, uncounted_read=sent, uncounted_written=said)
-        )["cost"]
-
-    async def parts(self) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The document, or the chunks as they come. Raises what ended it; whoever leaves it ends the work."""
-        task = asyncio.create_task(self._work(self))
-        try:
-            while (part := await self._parts.get()) is not None:
-                if isinstance(part, Exception):
-                    raise part
-                yield part
-        finally:
-            task.cancel()
-            await asyncio.wait([task])  # then its bill is paid
+        """Take the answer; what the headers say, and what it cost, is in its field `rcjax`."""
+        self.completion = _priced(document, None)
 
 
 async def _nobody(message: Any) -> None:
     raise AssertionError(message)
 
 
-_ANSWERING: ContextVar[RoutedAnswer] = ContextVar("_ANSWERING")
-
-
-def _observe(call: Call, policy: str | None = None) -> None:
-    _ANSWERING.get().calls.append(call)
+#: What the router is told with each attempt at the request that is answered.
+_EXTRA: ContextVar[Mapping[str, Any]] = ContextVar("_EXTRA")
 
 
 class Desk:
@@ -138,10 +73,10 @@ class Desk:
         )
         self._catalogs: dict[tuple[str, str, str | None], tuple[Any, Settings, Catalog]] = {}
 
-    def answer(
+    async def answer(
         self, request: ChatRequest, headers: Mapping[str, str], deadline: float | None = None, **extra: Any
-    ) -> RoutedAnswer:
-        """The answer to a request; what goes wrong is in it.
+    ) -> Mapping[str, Any]:
+        """The completion that answers a request. Raises ApiError where there is none.
 
         Args:
             request: whose `model` is the name of a policy.
@@ -149,21 +84,19 @@ class Desk:
             deadline: seconds for all of it; None for ten minutes.
             extra: what the router is told with each attempt, too.
         """
-        extra["metadata"] = {PROVIDER: {"policy": request.model}}
-        return RoutedAnswer(partial(self._answer, request, Headers(dict(headers)), deadline or _DEADLINE), extra)
-
-    async def _answer(self, request: ChatRequest, headers: Headers, deadline: float, answer: RoutedAnswer) -> None:
-        _ANSWERING.set(answer)
+        known, answer = Headers(dict(headers)), _Whole()
         try:
-            answer.extra["metadata"][PROVIDER]["query"] = query = query_of(headers)
+            query = query_of(known)
             settings, catalog = self._catalog(request.model)
-            settings = replace(settings, limits=replace(settings.limits, deadline=deadline))
-            answer.estimate_by(catalog, request)
-            await Conversation(settings, catalog, None, request, query, answer, segment_of(headers)).answer()
-        except ApiError as problem:
-            answer.fail(problem)
+            limits = replace(settings.limits, deadline=deadline or _DEADLINE)
+            _EXTRA.set({**extra, "metadata": {PROVIDER: {"policy": request.model, "query": query}}})
+            asked = None, request, query, answer, segment_of(known)
+            await Conversation(replace(settings, limits=limits), catalog, *asked).answer()
+        except ApiError:
+            raise
         except Exception as problem:  # whose message may quote what was asked
-            answer.fail(fault_within(problem))
+            raise fault_within(problem) from None
+        return answer.completion
 
     def _catalog(self, name: str) -> tuple[Settings, Catalog]:
         """The policy of a name, read again where its file has changed; the one before goes on if it is broken, or not
@@ -203,8 +136,7 @@ class Desk:
         prices = known_prices(policy)
         models = {name: ServedModel(name, name, read_price(prices.get(name)), signal=signal) for name in policy.models}
         settings = Settings({name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
-        maker = CatalogMaker(settings, lambda model: self._client, observe=_observe)
-        return settings, maker.make({name: policy}, models)
+        return settings, CatalogMaker(settings, lambda model: self._client).make({name: policy}, models)
 
 
 def _misconfigured(message: str) -> ApiError:
@@ -230,49 +162,14 @@ class _Routed(HTTP.AsyncBaseTransport):
     async def handle_async_request(self, request: Any) -> Any:
         asked = json.loads(await request.aread())
         try:
-            extra = deepcopy(_ANSWERING.get().extra)  # to which a router adds what is of one request alone
+            extra = deepcopy(_EXTRA.get())  # to which a router adds what is of one request alone
             answer = await self._router().acompletion(**{**asked, **extra, **_ALONE})
         except Exception as problem:  # whatever it is, it is a reply of the router's
             status = getattr(problem, "status_code", None)
             status = status if isinstance(status, int) and 400 <= status < 600 else 500
             return HTTP.Response(status, content=_encoded({"error": _error(problem)}), headers=_waiting(problem))
-        if not asked.get("stream"):
-            cost = _reported_cost(getattr(answer, "_hidden_params", None) or {})
-            return HTTP.Response(200, content=_encoded(_priced(answer.model_dump(), cost)))
-        return HTTP.Response(200, stream=_Events(answer, asked["messages"]))
-
-
-@dataclass
-class _Events(HTTP.AsyncByteStream):
-    """A router's stream as events."""
-
-    answer: Any
-    messages: Any
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks: list[Any] = []
-        try:
-            async for chunk in self.answer:
-                chunks.append(chunk)
-                document = chunk.model_dump()
-                if document.get("usage"):
-                    document = _priced(document, self._cost(chunks))
-                yield b"data: " + _encoded(document) + b"\n\n"
-        except Exception as problem:
-            yield b"data: " + _encoded({"error": _error(problem)}) + b"\n\n"
-            return
-        yield b"data: [DONE]\n\n"
-
-    def _cost(self, chunks: list[Any]) -> float | None:
-        """What the router's own log will say that the whole of the chunks cost; None if it cannot be reckoned."""
-        with suppress(Exception):  # whose log it is; it must not end an answer
-            whole = required("litellm", extra="run").stream_chunk_builder(chunks, messages=self.messages)
-            return _reported_cost({"response_cost": self.answer.logging_obj._response_cost_calculator(result=whole)})
-        return None
-
-    async def aclose(self) -> None:
-        with suppress(Exception):  # as not every stream of a router can be closed
-            await self.answer.aclose()
+        cost = _reported_cost(getattr(answer, "_hidden_params", None) or {})
+        return HTTP.Response(200, content=_encoded(_priced(answer.model_dump(), cost)))
 
 
 def _reported_cost(hidden: Mapping[str, Any]) -> float | None:
@@ -288,7 +185,7 @@ def _reported_cost(hidden: Mapping[str, Any]) -> float | None:
 
 
 def _priced(document: Mapping[str, Any], cost: float | None) -> Mapping[str, Any]:
-    """A completion, or a chunk, whose usage tells this cost, or none."""
+    """A completion whose usage tells this cost, or none."""
     usage = document.get("usage")
     if not isinstance(usage, Mapping):
         return document

@@ -12,13 +12,13 @@ Needs `pip install 'litellm[proxy]'`; neither JAX nor numpy is imported.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rcjax.integrations.behind_router import PROVIDER, Desk, RoutedAnswer
+from rcjax.integrations.behind_router import PROVIDER, Desk
+from rcjax.serving.completions import choice_text
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request
 
 try:
@@ -39,19 +39,24 @@ class Provider(litellm.CustomLLM):
 
     async def acompletion(self, **call: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
-        answer = self._answer(call)
-        async with aclosing(_translated(answer)) as parts:
-            whole = await anext(parts)
+        whole = await self._answer(call)
         response = litellm.ModelResponse(**whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
         return response
 
-    def astreaming(self, **call: Any) -> AsyncIterator[Any]:
-        """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
-        return _streamed(self._answer(call, stream=True))
+    async def astreaming(self, **call: Any) -> AsyncIterator[Any]:
+        """Answer a request in pieces as LiteLLM takes them: the text, calls of tools, the end with the usage."""
+        whole = await self._answer(call, stream=True)
+        choice: Mapping[str, Any] = next(iter(whole["choices"]), {})
+        yield _piece(choice_text(choice))
+        message = choice.get("message")
+        for index, tool in enumerate((message.get("tool_calls") or ()) if isinstance(message, Mapping) else ()):
+            yield _piece("", tool_use={"index": index, **tool})
+        told = {"usage": whole["usage"], "provider_specific_fields": {"rcjax": whole["rcjax"]}}
+        yield _piece("", is_finished=True, finish_reason=choice.get("finish_reason") or "stop", **told)
 
-    def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> RoutedAnswer:
-        """The answer to a request."""
+    async def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> Mapping[str, Any]:
+        """The completion that answers a request."""
         parameters = call.get("litellm_params") or {}
         headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
         trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
@@ -59,14 +64,13 @@ class Provider(litellm.CustomLLM):
         seconds = getattr(timeout, "read", timeout)
         seconds = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
         try:
-            answer = self._desk.answer(_request(call, stream=stream), headers, seconds, **trace)
+            whole = await self._desk.answer(_request(call, stream=stream), headers, seconds, **trace)
         except ApiError as problem:
             raise _error(problem) from None
-        # A request costs what all its attempts did: LiteLLM has no price for a policy. A stream has no other way to
-        # tell it, as of one that its client leaves LiteLLM asks what it cost before it is closed.
+        # A request costs what all its attempts did: LiteLLM has no price for a policy.
         for name in ("response_cost_calculator", "_response_cost_calculator"):  # whichever this version of LiteLLM asks
-            setattr(call["logging_obj"], name, lambda *_, **__: answer.spent)
-        return answer
+            setattr(call["logging_obj"], name, lambda *_, **__: whole["rcjax"]["cost"])
+        return whole
 
 
 def _router() -> Any:
@@ -89,7 +93,6 @@ def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
     """The request that a provider is told of. Raises ApiError for what cannot be one."""
     options = {name: value for name, value in call["optional_params"].items() if name not in _NOT_ASKED}
     body = {"model": call["model"], "messages": call["messages"], **options, **options.pop("extra_body", {})}
-    body |= {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     request = chat_request(json.loads(json.dumps(body, default=_plain)))
     if stream and (request.fields.get("n") or 1) != 1:
         what = "several answers (n) cannot be streamed by a provider of LiteLLM's: ask for one, or without stream"
@@ -100,33 +103,6 @@ def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
 def _plain(value: Any) -> Any:
     """An object of LiteLLM's as JSON has it."""
     return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else str(value)
-
-
-async def _streamed(answer: RoutedAnswer) -> AsyncIterator[Any]:
-    """An answer as LiteLLM takes it: text, calls of tools, and an end with the usage and what rcjax did."""
-    last: Mapping[str, Any] = {}
-    reason = "stop"
-    async with aclosing(_translated(answer)) as chunks:
-        async for last in chunks:
-            for choice in last["choices"]:
-                delta = choice.get("delta") or {}
-                reason = choice.get("finish_reason") or reason
-                if delta.get("content") or delta.get("refusal"):
-                    yield _piece(delta.get("content") or delta["refusal"])
-                for call in delta.get("tool_calls") or ():
-                    yield _piece("", tool_use=call)
-    told = {"usage": last.get("usage"), "provider_specific_fields": {"rcjax": last["rcjax"]}}
-    yield _piece("", is_finished=True, finish_reason=reason, **told)
-
-
-async def _translated(answer: RoutedAnswer) -> AsyncGenerator[Mapping[str, Any], None]:
-    """The parts of an answer. Raises errors of LiteLLM's in place of the gateway's."""
-    try:
-        async with aclosing(answer.parts()) as parts:
-            async for part in parts:
-                yield part
-    except ApiError as problem:
-        raise _error(problem) from None
 
 
 #: Errors for which LiteLLM has a class of its own, as it may send a request elsewhere by it.

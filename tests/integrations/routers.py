@@ -1,33 +1,17 @@
 """A router of LiteLLM's as far as rcjax asks one: models that say what a test wants, in this process."""
 
-import asyncio
-
 from acting_models import ActingModels
-from chat_server import KEY, events_of
+from chat_server import KEY
 
 
 class Answered:
-    """A completion, or a chunk, as LiteLLM has them."""
+    """A completion as LiteLLM has it."""
 
     def __init__(self, document, **hidden):
         self._document, self._hidden_params = document, hidden
 
     def model_dump(self):
         return self._document
-
-
-class Stream:
-    """The chunks of an answer."""
-
-    def __init__(self, document, problem=None):
-        self._chunks, self._problem = events_of(document, counted=True)[:-1], problem
-
-    async def __aiter__(self):
-        for chunk in self._chunks:
-            await asyncio.sleep(0)
-            yield Answered(chunk)
-        if self._problem is not None:
-            raise self._problem
 
 
 class Router:
@@ -37,7 +21,7 @@ class Router:
         self.model_list = [{"model_name": name, "litellm_params": {"model": f"openai/{name}"}} for name in NAMES]
         self.model_list += [{"model_name": f"my {one['model']}", "litellm_params": one} for one in policies]
         self.behave = ActingModels()
-        self.costs, self.problems, self.broken, self.asked = {}, {}, {}, []
+        self.costs, self.problems, self.asked = {}, {}, []
 
     def get_model_list(self, model_name):
         return [one for one in self.model_list if one["model_name"] == model_name]
@@ -49,8 +33,6 @@ class Router:
             raise self.problems[model]
         body = {"model": model, "messages": messages, **told}
         document = self.behave(body, {"authorization": f"bearer {KEY}"}).body
-        if told.get("stream"):
-            return Stream(document, self.broken.get(model))
         return Answered(document, **self.costs.get(model, {}))
 
 
