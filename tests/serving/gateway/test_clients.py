@@ -1,11 +1,9 @@
 """The client of OpenAI, changed by nothing but its base URL, calls policies and models by both interfaces."""
 
 import json
-import time
 
-import openai
 import pytest
-from acting_models import FORM, ActingModels
+from acting_models import FORM
 from chat_server import Response
 from gateway_service import SURE
 from openai import OpenAI
@@ -165,37 +163,3 @@ def test_headers(service):
             assert streamed.headers["x-rcjax-status"] == "passed on"
             assert "x-rcjax-cost" not in streamed.headers
             assert [*streamed.iter_lines()][-2:] == ["data: [DONE]", ""]
-
-
-def failing(status, headers=None, **error):
-    return lambda *_: Response({"error": {"message": "", **error}}, status, headers or {})
-
-
-ERRORS = [
-    (failing(400, code="context_length_exceeded"), openai.BadRequestError, 400, "context_length_exceeded"),
-    (failing(500), openai.InternalServerError, 502, "upstream_failed"),
-]
-
-
-def test_errors(client, service):
-    """A stream that breaks off is one, too, in place of an end."""
-    for behave, kind, status, code in ERRORS:
-        service.server.behave = behave
-        for ask in (client.create, client.events):
-            with pytest.raises(kind) as caught:
-                ask()
-            assert (caught.value.status_code, caught.value.code) == (status, code)
-            assert caught.value.type
-            assert caught.value.message
-    service.server.behave = lambda *_: BREAKS_OFF
-    with pytest.raises(openai.APIError, match="large: "):
-        client.events(model="large")
-
-
-def test_a_client_waits_as_long_as_it_is_told(service, monkeypatch):
-    waits = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    limited = [failing(429, {"retry-after": "7"})] * 3
-    service.server.behave = lambda *request: (limited.pop() if limited else ActingModels())(*request)
-    assert chat(service, max_retries=1).create().choices[0].message.content == "B"
-    assert waits == [7.0]

@@ -133,13 +133,6 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         assert service.ask("again", model="small").status == 200
 
 
-def test_what_is_no_http_is_refused():
-    with gateway(behave=by_model(**ANSWERS)) as service:
-        with raw_request(service, b"", "\x16\x03\x01 hello\r\n\r\n") as connection:
-            assert b"400" in connection.recv(1000)
-        assert service.ask().status == 200
-
-
 def test_a_request_may_be_too_large_or_too_slow():
     limits = {"body_bytes": 1000, "body_seconds": 1.0}
     with gateway(behave=by_model(**ANSWERS), limits=limits) as service:

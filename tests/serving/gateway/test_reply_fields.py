@@ -210,10 +210,3 @@ def test_events_as_other_servers_write_them(service, way):
         service.by_model |= {"large": [*sent, *end]}
         reply = service.ask(model="large", stream=True)
         assert (reply.text, reply.events[-1]) == ("So it is B.", "[DONE]")
-
-
-def test_a_completion_without_choices_is_none(service):
-    for choices in ([], [1], [None, {}], {}, None):
-        service.by_model |= {"large": completion("B", choices=choices)}
-        reply = service.ask(model="large")
-        assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")
