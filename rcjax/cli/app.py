@@ -76,10 +76,23 @@ app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, p
 
 def run() -> None:
     """Run the command line with the arguments of the process."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     app()
+
+
+def _open_closed_streams() -> None:
+    """Open what the shell has closed (`>&-`) on the null device: a log that is opened would be taken for it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
 
 
 def _version(wanted: bool) -> None:

@@ -86,7 +86,7 @@ def by_name(*kinds: Kind) -> Mapping[str, Kind]:
 CALIBRATION_ERROR = Kind(
     "calibration error",
     "calibration error",
-    "how far confidences are from the share of right answers, on average",
+    "how far confidences are from what came, on average",
     Limits(0.05, 0.10),
 )
 

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,3 +47,24 @@ def test_a_full_standard_output_is_named(monkeypatch):
     with pytest.raises(OSError, match="No space left") as caught:
         printing.print_json({})
     assert caught.value.filename == "standard output"
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
+def test_streams_that_are_closed_are_the_null_device(tmp_path, closed):
+    """No file of ours takes their numbers, and printing to them does no harm."""
+    script = """if True:
+        import os, sys
+        from rcjax.cli.app import _open_closed_streams
+        _open_closed_streams()
+        with open(sys.argv[1], "w") as file:
+            print("out"); print("err", file=sys.stderr)
+            sys.stdout.flush(); sys.stderr.flush()
+            file.write(str(file.fileno() > 2))
+    """
+    path = tmp_path / "file"
+    shell = " ".join(f"{number}>&-" for number in closed)
+    command = f"exec {sys.executable} -c '{script}' {path} {shell}".replace('"w"', r'"w"')
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == "True"
+    assert done.stdout == ("" if 1 in closed else "out\n")
