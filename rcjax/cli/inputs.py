@@ -246,7 +246,11 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
 
     require_plausible_prices(path, really)
     given = read_prices(path)
-    return path if isinstance(given, PriceList) else {**before, **given}
+    if isinstance(given, PriceList) or not {*given} & {*before}:
+        return path
+    if kept := [name for name in before if name not in given]:
+        warn(f"{path.name} does not price {', '.join(kept)}: as when the policy was tuned", "note")
+    return {**before, **given}
 
 
 def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) -> Log:

@@ -47,7 +47,6 @@ COMMANDS = {
     "label": ["label", "train", "--task", "choice", "--n", "12", "--labels", "few", "--out", "drawn"],
     "evaluate": ["evaluate", "policy", "fresh"],
     "diagnose": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES, "--all"],
-    "diagnose briefly": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES],
     "check": ["check", "policy", "fresh", "--no-retuning"],
     "retune": ["retune", "policy", "fresh", "--no-bands", "--out", "new"],
     "a missing file": ["tune", "absent"],
@@ -60,7 +59,7 @@ COMMANDS = {
 
 
 #: These take longest: much is compiled for them alone.
-DEAR = {"tune one cascade", "diagnose", "diagnose briefly"}
+DEAR = {"tune one cascade", "diagnose"}
 
 
 @pytest.mark.parametrize(
