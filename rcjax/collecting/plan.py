@@ -28,7 +28,7 @@ from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import CallError, read_reply
 from rcjax.serving.models_file import ModelSettings
-from rcjax.serving.running_checks import Checks, prepared
+from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check
 from rcjax.signals.records import is_check
@@ -192,9 +192,10 @@ class Setup:
         return self._respondent(model) if form == "judge" else None
 
     def check(self, name: str) -> Check | None:
-        """The check of a signal's name, as it is now; None for another signal. Raises ValueError for one that fails."""
+        """The check of a signal's name; None for another signal. Raises ValueError for one that cannot be run."""
         if is_check(name) and name not in self._checks:
-            self._checks |= prepared([Check(name)])
+            require_runnable([Check(name)])
+            self._checks[name] = Check(name)
         return self._checks.get(name)
 
     def remarks(self) -> list[str]:

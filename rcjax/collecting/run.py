@@ -63,7 +63,6 @@ def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
         "system message of digest": row.get("system_digest"),
         "question (its choices and template included) of digest": row.get("question_digest"),
         "signal": record.get("signal"),
-        "check of digest": record.get("check"),
         "options": record.get("options"),
         "other options of digest": None if record.get("options") is None else record.get("others", ""),
     }

@@ -6,7 +6,6 @@ No JAX, no numpy: the client of OpenAI and the standard library.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,13 +16,12 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.running_checks import prepared
+from rcjax.serving.running_checks import require_runnable
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Signal, Votes
-from rcjax.signals.records import another_check, contradiction, record_signal, signal_from_record
+from rcjax.signals.records import contradiction, record_signal, signal_from_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +155,7 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)
-    signals = _with_versions(signals, records)
+    require_runnable(signal for signal in signals.values() if isinstance(signal, Check))
     endpoints = {}
     for model, signal in signals.items():
         told, known = asking.models.get(model), read_price(prices.get(model))
@@ -202,21 +200,6 @@ def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mappin
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
         raise ValueError(f"signal of {', '.join(unknown)}: the policy {what}: {advice}")
     return signals
-
-
-def _with_versions(signals: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The signals, whose checks can be run and have their versions; a warning where one is not that of the policy."""
-    checks = prepared(signal for signal in signals.values() if isinstance(signal, Check))
-    ready = {model: checks[one.name] if isinstance(one, Check) else one for model, one in signals.items()}
-    others: dict[str, list[str]] = {}
-    for model, signal in ready.items():
-        other = another_check(records.get(model, {}), signal)
-        if other is not None:
-            what = f"the check {signal.name} is not that of the policy's log: {other}: its verdicts may mean something"
-            others.setdefault(f"{what} else: tune again, or bring back the one before", []).append(model)
-    for what, named in others.items():
-        warnings.warn(f"signal of {', '.join(named)}: {what}", CascadeWarning, stacklevel=5)
-    return ready
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:

@@ -7,14 +7,12 @@ Messages say what went wrong and where, and quote neither the question nor the r
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import count
@@ -23,10 +21,10 @@ from rcjax.serving.workers import (
     MOST,
     BrokeDownError,
     Workers,
+    refusal,
     run_check,
     run_command,
     search_pattern,
-    version,
 )
 from rcjax.signals import Check, Reading, Reply, SignalError
 from rcjax.signals.records import Verdict, read_verdict
@@ -40,56 +38,34 @@ class CheckError(SignalError):
         self.kind = kind
 
 
-def prepared(checks: Iterable[Check]) -> dict[str, Check]:
-    """The checks by name, each with the version that it has now.
+def require_runnable(checks: Iterable[Check]) -> None:
+    """Refuse a check that cannot be run with a ValueError: a line that names it and says what to do."""
+    for check in dict.fromkeys(checks):
+        if check.kind == "command":
+            program = shlex.split(check.rest)[0]
+            if shutil.which(program) is None:
+                what = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
+                raise ValueError(f"{what} and where the system looks; quote a path with spaces")
+        elif check.kind != "length":
+            problem = _refusal(check)
+            if problem is not None:
+                raise ValueError(f"{check.name}: cannot be run: {problem}")
 
-    Raises ValueError, a line that names the check and says what to do, for one that cannot be run.
-    """
-    return {name: Check(name, _version(Check(name))) for name in dict.fromkeys(check.name for check in checks)}
 
-
-def _version(check: Check) -> str | None:
-    if check.kind == "command":
-        return _command_version(check)
-    if check.kind == "length":
-        return None
-    what = f"{check.name}: cannot be run"
+def _refusal(check: Check) -> str | None:
+    """Why Python cannot run a check; None if it can."""
     try:
         workers = Workers(check.name, 1)
     except ImportError as error:
-        raise ValueError(f"{what}: {error}") from None
-    if check.kind == "regex":
-        return None
+        return str(error)
     try:
-        reply = workers.first(version)
+        return None if check.kind == "regex" else workers.first(refusal)
     except TimeoutError:
-        raise ValueError(f"{what}: it is not there within a minute") from None
+        return "it is not there within a minute"
     except BrokeDownError as error:
-        raise ValueError(f"{what}: {error}") from None
+        return str(error)
     finally:
         workers.close()
-    if "version" not in reply:
-        raise ValueError(f"{what}: {reply['refused']}")
-    return reply["version"]
-
-
-def _command_version(check: Check) -> str:
-    """A digest of the files that a command line names: its program, by its path, and scripts that it is given."""
-    words = shlex.split(check.rest)
-    program = shutil.which(words[0])
-    if program is None:
-        what = f"{check.name}: there is no program {words[0]} that can be run"
-        raise ValueError(f"{what}: looked for in {os.getcwd()} and where the system looks; quote a path with spaces")
-    paths = [Path(word) for word in words if os.sep in word or word != words[0]]
-    files = [path for path in paths if path.is_file()] or [Path(program)]
-    digest = hashlib.sha256()
-    for path in files:
-        try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise ValueError(f"{check.name}: {path}: {error.strerror or error}") from None
-    return digest.hexdigest()[:16]
 
 
 class Checks:

@@ -8,7 +8,6 @@ last: of an error its kind and its place are said, never its message, which may 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import inspect
 import json
@@ -229,7 +228,7 @@ class _RefusedError(Exception):
     """A check that cannot be run."""
 
 
-_LOADED: dict[str, Any] = {}  # the check of this process, and its version
+_LOADED: dict[str, Any] = {}  # the check of this process, or why it is refused
 
 
 def begin() -> None:
@@ -250,15 +249,14 @@ def load(name: str) -> None:
     kind, _, rest = name.partition(":")
     try:
         if kind in ("json", "python"):
-            _LOADED["check"], digest = (_json_check(), None) if kind == "json" else _function(rest)
-            _LOADED["version"] = {"version": digest}
+            _LOADED["check"] = _json_check() if kind == "json" else _function(rest)
     except _RefusedError as problem:
-        _LOADED["version"] = {"refused": str(problem)}
+        _LOADED["refusal"] = str(problem)
 
 
-def version() -> dict[str, Any]:
-    """Which check it is, `{"version"}`, or why it cannot be run, `{"refused"}`."""
-    return _LOADED["version"]
+def refusal() -> str | None:
+    """Why the check cannot be run; None if it can."""
+    return _LOADED.get("refusal")
 
 
 def run_check(call: str) -> dict[str, Any]:
@@ -286,8 +284,8 @@ def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[st
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]:
-    """(the function of `module:function`, a digest of its file)."""
+def _function(target: str) -> Callable[[dict[str, Any]], Any]:
+    """The function of `module:function`."""
     name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(name)
@@ -299,8 +297,7 @@ def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]
     function = getattr(module, attribute, None)
     if not callable(function):
         raise _RefusedError(f"the module {name} has no function {attribute}: give one of a dictionary")
-    path = getattr(module, "__file__", None)
-    return function, None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    return function
 
 
 def _json_check() -> Callable[[dict[str, Any]], Any]:

@@ -62,8 +62,6 @@ class Check(OneReply):
 
     Args:
         name: `json`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
-        version: what tells it from another of its name: a digest of its file, or of `json` what it checks by. It is
-            found out where the check is to be run, and recorded in logs and policies.
 
     Raises ValueError for a name of another form.
 
@@ -72,7 +70,6 @@ class Check(OneReply):
     """
 
     name: str
-    version: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not is_check(self.name):
@@ -230,7 +227,6 @@ _FORM: dict[str, Any] = {
 #: Signals as they are named on the command line and in files.
 NAMES = ("choice", "verification", "votes", "stated", "mean")
 
-_VERSION = "check"  # what a record calls the version of a check
 
 _KINDS: dict[str, Callable[..., Any]] = {
     "choice": Choice,
@@ -287,7 +283,7 @@ def record_signal(signal: Any) -> dict[str, Any]:
     {'signal': 'votes', 'samples': 3, 'temperature': 0.7}
     """
     if type(signal) is Check:
-        return {"signal": signal.name} | ({} if signal.version is None else {_VERSION: signal.version})
+        return {"signal": signal.name}
     name = next((name for name, kind in _KINDS.items() if type(signal) is kind), None)
     if name is None:
         return {"signal": type(signal).__name__}
@@ -314,22 +310,9 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
     'top is 20, not 5'
     """
     current = record_signal(signal)
-    compared = [name for name in current if name in record and name != _VERSION]
+    compared = [name for name in current if name in record]
     names = [name for name in compared if written(current[name]) != written(record[name])]
     return f"{names[0]} is {current[names[0]]!r}, not {record[names[0]]!r}" if names else None
-
-
-def another_check(record: Mapping[str, Any], signal: Any) -> str | None:
-    """Where a check has the name that a record tells and is another one all the same, both versions in words.
-
-    >>> another_check({"signal": "command:./check", "check": "0a1b"}, Check("command:./check", "2c3d"))
-    'it is 2c3d now, and was 0a1b'
-    """
-    current = record_signal(signal)
-    if type(signal) is not Check or record.get("signal") != current["signal"]:
-        return None
-    then, now = (one.get(_VERSION, "of no version") for one in (record, current))
-    return None if then == now else f"it is {now} now, and was {then}"
 
 
 def signal_from_record(record: Mapping[str, Any]) -> Signal | None:

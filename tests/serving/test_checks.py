@@ -12,10 +12,10 @@ import pytest
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
 
 from rcjax.serving import running_checks
-from rcjax.serving.running_checks import Checks, prepared
+from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.workers import Workers
 from rcjax.signals import Check, Reply, SignalError
-from rcjax.signals.records import another_check, record_signal, signal_from_record
+from rcjax.signals.records import record_signal, signal_from_record
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -155,27 +155,16 @@ def test_what_cannot_be_run_is_refused_with_a_line(place, name, says):
     (place / "lacks.py").write_text("import no_such_library\n")
     (place / "plain.txt").write_text("no program\n")
     with pytest.raises(ValueError, match=r"^[^\n]*$") as problem:
-        prepared([Check(name)])
+        require_runnable([Check(name)])
     assert says in str(problem.value)
     assert name in str(problem.value)
 
 
-def test_the_version_is_a_digest_of_the_files_that_are_named(place):
-    names = ["command:./check.py passes", "python:of_a_test:passes", "json", "regex:x", "length"]
-    before = prepared(map(Check, names))
-    assert [check.version for check in before.values()][2:] == [None] * 3
-    records = {name: record_signal(check) for name, check in before.items()}
-    assert all(another_check(records[name], check) is None for name, check in before.items())
-    for file in ("check.py", "of_a_test.py"):
-        (place / file).write_text((place / file).read_text() + "\n# another\n")
-    after = prepared(map(Check, names))
-    news = [another_check(records[name], check) for name, check in after.items()]
-    assert [new is not None for new in news] == [True, True, False, False, False]
-    assert news[0] == f"it is {after[names[0]].version} now, and was {before[names[0]].version}"
-    assert [signal_from_record(record) for record in records.values()][:2] == [None, None]  # no file starts code
-    assert signal_from_record(records["json"]) == Check("json")
+def test_a_path_with_a_space_is_quoted_and_no_record_starts_code(place):
     quoted = write_program(place / "with space", "print(1)")
-    assert prepared([Check(f"command:'{quoted}'")])
+    checks = [Check(name) for name in (f"command:'{quoted}'", "python:of_a_test:passes", "json")]
+    require_runnable(checks)
+    assert [signal_from_record(record_signal(check)) for check in checks] == [None, None, Check("json")]
 
 
 def test_nothing_stays_behind_and_no_shell_reads_the_command(place):

@@ -16,7 +16,7 @@ from rcjax import signals
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.serving.cascade import CascadeError
 
-pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.asking.CascadeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")
 MEAN = 3e-4  # of the large model, in the policy
 EMPTY = Response(b"")
 ERROR = {"error": {"message": "too long", "code": "internal_error"}}

@@ -116,7 +116,7 @@ def test_conversations_and_clients_and_signals_by_model():
         (Response(completion("Well", [("Well", {"Well": -0.1})])), "no choice of A, B, C, D is among"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::rcjax.serving.asking.CascadeWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")
 def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
     with CallLog(tmp_path / "calls.jsonl") as log:
         result, server = ask(script(small=response, middle=good("B", SURE)), retries=0, log=log)

@@ -10,9 +10,7 @@ from gateway_service import MODELS, gateway, make_policy
 from openai import AsyncOpenAI
 
 from rcjax.serving import running_checks
-from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.running_checks import prepared
 from rcjax.serving.workers import Workers
 from rcjax.signals import Check
 from rcjax.signals.records import record_signal
@@ -70,15 +68,6 @@ def test_no_file_of_a_policy_starts_what_it_likes(place):
     with pytest.raises(ValueError, match="tuned on command:touch started, which no file of a policy starts"):
         Cascade(policy, AsyncOpenAI(api_key="x"))
     assert not (place / "started").exists()
-
-
-def test_a_check_that_differs_is_said_at_the_start(place):
-    policy = recorded(prepared([CHECK])[CHECK.name])
-    with open(place / "of_a_test.py", "a") as file:
-        file.write("# another\n")
-    says = "signal of small, middle, large: the check python:of_a_test:by_word .*is not that of the policy's log"
-    with pytest.warns(CascadeWarning, match=says), gateway(policy, behave, signal=CHECK.name) as service:
-        assert service.ask("passes").headers["x-rcjax-model"] == "small"
 
 
 def test_what_cannot_be_run_ends_the_start_with_a_line():
