@@ -16,7 +16,6 @@ class ActingModels:
 
     def __init__(self):
         self.unsure = ()
-        self.pause = 0.0  # between pieces of a stream
 
     def __call__(self, request, headers):
         assert headers["authorization"].lower() == f"bearer {KEY}"
@@ -30,7 +29,7 @@ class ActingModels:
             return Response(said(model, content=None, finish_reason="tool_calls", tool_calls=calls))
         if request.get("response_format", {}).get("type") in ("json_object", "json_schema"):
             return Response(said(model, content=json.dumps(FORM)))
-        return Response(self._letter(model, request), pause=self.pause)
+        return Response(self._letter(model, request))
 
     def _letter(self, model, request):
         body = sure("A", UNSURE) if model in self.unsure else sure("B", SURE)

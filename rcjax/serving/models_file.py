@@ -19,7 +19,6 @@ told by a digest alone, so that two ways of asking can be told apart. A policy t
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -181,9 +180,7 @@ def _settings(name: str, table: Any, where: str) -> ModelSettings:
             raise ValueError(f"{where}: no {key} price: {advice}")
     for key in table:
         if key not in SETTINGS:
-            close = difflib.get_close_matches(key, SETTINGS, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
-            raise ValueError(f"{where}: {key} is no setting of a model: {meant}")
+            raise ValueError(f"{where}: {key} is no setting of a model: there are {', '.join(SETTINGS)}")
     entry: _Entry = read(_Entry, table, where)
     prices = (getattr(entry, one) for one in PRICES)
     price = Price(*(None if one is None else Decimal(str(one)) for one in prices))

@@ -183,6 +183,17 @@ def test_what_is_not_in_the_list_is_a_digest():
         assert recorded_options(record["options"]) == (record["options"], None)
 
 
+def test_no_options_make_a_record_long():
+    """Options of sampling within each other made lines of any length; each is another way of asking."""
+    nested = {}
+    for _ in range(30):
+        nested = {"options": nested, "stop": ["x" * 32] * 64}
+    wide = {name: ["A" * 32] * 64 for name in ("effort", "min_p", "priority", "seed", "top_k", "type", "verbosity")}
+    texts = [record_asked(signals.Choice(), {"extra_body": one}, PRICE) for one in (nested, wide, wide | {"seed": 1})]
+    assert max(map(len, texts)) < 16_000
+    assert len({json.loads(text)["others"] for text in texts}) == 3
+
+
 def test_how_an_answer_is_drawn_is_kept():
     assert [recorded_options(options) for options in KEPT] == [(options, None) for options in KEPT]
 

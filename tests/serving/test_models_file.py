@@ -77,7 +77,10 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
         ("x = 1", "model x: give a table"),
         ("[x]\ninput = 1", "model x: no output price"),
         ("[llama3.2-1b]\ninput = 1\noutput = 1", "put a name with a dot in quotes"),
-        ("[x]\ninput = 1\noutput = 1\nkey_evn = 'K'", "key_evn is no setting of a model: did you mean key_env?"),
+        (
+            "[x]\ninput = 1\noutput = 1\nkey_evn = 'K'",
+            "key_evn is no setting of a model: there are model, base_url",
+        ),
         ("[x]\ninput = '1'\noutput = 1", "x.input: must be a number, but it is '1'"),
         (
             "[x]\ninput = 1\noutput = 1\noptions.extra_headers = 3",

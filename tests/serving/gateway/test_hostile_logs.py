@@ -43,22 +43,6 @@ def test_no_field_of_a_request_is_content_in_the_log(service, model):
         assert [one["options"]["temperature"] for one in asked] == [0.5] * (model == "policy")
 
 
-def test_no_options_make_a_line_long(service):
-    """Options of sampling within each other made lines of any length; each is another way of asking."""
-    stop = ["x" * 32] * 64
-    nested = {"stop": stop}
-    for _ in range(30):
-        nested = {"options": nested, "stop": stop}
-    wide = {name: ["A" * 32] * 64 for name in ("effort", "min_p", "priority", "seed", "top_k", "type", "verbosity")}
-    for fields in (nested, wide, {**wide, "seed": 1}, {"top_k": 4}):
-        assert service.ask(**fields).status == 200
-    rows = service.log_rows()
-    assert max(len(json.dumps(row)) for row in rows) < 16_000
-    told = [json.loads(row["asked"]) for row in rows]
-    assert told[-1]["options"]["extra_body"] == {"top_k": 4}
-    assert len({one.get("others") for one in told}) == 4
-
-
 def counts(service):
     lines = service.get("/metrics").body.decode().splitlines()
     pairs = [line.rpartition(" ") for line in lines if line.startswith("rcjax_log_lines_total")]
