@@ -48,8 +48,6 @@ class Diagnosis:
     """The log that was judged."""
     n: int
     """Queries judged: those that every model answered."""
-    tested: int
-    """Queries that the bootstraps of marginals and copulas used, at random where n is larger."""
     held_out: bool
     """Whether the log was not the one that the model was fitted to; else, held-out figures come from five folds."""
     confidence: np.ndarray
@@ -174,7 +172,6 @@ def diagnose(
         models=model.models,
         source=log.source,
         n=log.n_queries,
-        tested=len(chosen),
         held_out=not trained,
         confidence=unseen,
         correct=correct,

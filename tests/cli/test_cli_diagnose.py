@@ -65,7 +65,7 @@ def test_what_is_shown_of_a_diagnosis(capsys):
             ("copula", f"{'a' * 30} & {'b' * 30}", 0.5, "bad"),
         )
     ]
-    found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "tested": 500, "held_out": False}
+    found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "held_out": False}
     found |= {"remarks": ["a remark"], "counted": "error", "checks": checks}
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
