@@ -14,16 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.checks import inside, require
-from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, read
+from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, choice, read
 from rcjax._core.json_values import arrays_from_json
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.stated import SIZES, StatedValues, padded_rows, size_for
 from rcjax.policy.decisions import NO_CONFIDENCE, Transform
 from rcjax.policy.record import recorded_count
-from rcjax.policy.spec import read_fit
+from rcjax.policy.spec import Spec
 
 _LOOSE = 1e-4  # to which probabilities sum to 1: files hold them in single precision, or rounded
+
+
+def _read_fit(value: Any, where: str) -> dict[str, Any]:
+    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, and `method`."""
+    options = read(Object, value, where)
+    for name in options:
+        choice(name, where, ("copula", "method"))
+    return Spec.from_json(options, where).fit
 
 
 def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
@@ -75,7 +83,7 @@ class _Details(Record):
     """What rcjax itself reads of the details of a model."""
 
     provenance: Object = dataclasses.field(default_factory=dict)
-    fit: Annotated[Object, read_fit] = dataclasses.field(default_factory=dict)
+    fit: Annotated[Object, _read_fit] = dataclasses.field(default_factory=dict)
     reference: Object | None = None
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     copulas: tuple[Any, ...] | None = None

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from rcjax._base.checks import require, what_it_is
+from rcjax._base.checks import require
 from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read
 
 Transform = Literal["choice", "generation", "none"]
@@ -87,11 +87,7 @@ class Calibration:
 
     def __call__(self, logprob: float) -> float:
         """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
-        try:
-            sound = logprob <= 0  # NaN is not
-        except TypeError:
-            raise TypeError(f"logprob must be a number, not {what_it_is(logprob)}") from None
-        if not sound:
+        if not logprob <= 0:  # NaN is not
             raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
         if logprob == NO_CONFIDENCE:
             if self.unread is not None:

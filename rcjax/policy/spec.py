@@ -17,7 +17,6 @@ from rcjax._base.codec import (
     Amount,
     Between,
     Names,
-    Object,
     Positive,
     among,
     choice,
@@ -362,14 +361,6 @@ class Spec:
             ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(sure)),
         ]
         return [(option, what) for option, what, broken in rules if broken]
-
-
-def read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, and `method`."""
-    options = read(Object, value, where)
-    for name in options:
-        choice(name, where, ("copula", "method"))
-    return Spec.from_json(options, where).fit
 
 
 def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:

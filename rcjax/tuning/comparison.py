@@ -39,11 +39,6 @@ class Gain(NamedTuple):
         """
         return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
 
-    @property
-    def shown(self) -> Any:
-        """Whether it is above 0 by two standard errors."""
-        return (self.mean > 0) & (self.mean > 2 * self.se)
-
     def at(self, index: Any) -> "Gain":
         """That of one of several."""
         return Gain(self.mean[index], self.se[index])
@@ -197,8 +192,10 @@ def _at_error(frontier: Frontier, errors: np.ndarray, limit: float, bill: float)
         return f": no single model keeps to this limit: {names[surest]} {does}, at {money.full(float(costs[surest]))}"
     rival = int(np.where(keeps, costs, np.inf).argmin())
     saved = float(costs[rival]) - bill
-    share = f" ({percent(abs(saved) / costs[rival], 0)})" if costs[rival] > 0 else ""
-    return f": {money.full(abs(saved))}{share} {_way(saved)} than {names[rival]} alone, the cheapest within this limit"
+    if saved <= 0:  # a guarantee takes more than to keep to the limit on the log
+        return ""
+    share = percent(saved / costs[rival], 0)
+    return f": {money.full(saved)} ({share}) less than {names[rival]} alone, the cheapest within this limit"
 
 
 def _for_price(

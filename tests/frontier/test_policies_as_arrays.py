@@ -1,8 +1,5 @@
 """Policies as arrays: cascades against a loop over their models, leading axes, and who is asked at all."""
 
-import dataclasses
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 COUNT, K = 60, 4
 LEVELS = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
-NAMES = tuple(field.name for field in dataclasses.fields(Policies))
 
 
 def cascades(refusing, shape=(COUNT,)):
@@ -23,15 +19,6 @@ def cascades(refusing, shape=(COUNT,)):
     thresholds, members = rng.choice(LEVELS, (*shape, K)), rng.uniform(size=(*shape, K)) < 0.6
     members[(0,) * len(shape)] = False
     return thresholds, members, np.minimum(rng.choice(LEVELS, (*shape, K)), thresholds) if refusing else None
-
-
-def assert_same(one, other):
-    for name in NAMES:
-        own, theirs = getattr(one, name), getattr(other, name)
-        assert (own is None) == (theirs is None), name
-        if own is not None:
-            np.testing.assert_array_equal(own, theirs, err_msg=name)
-            assert np.asarray(own).dtype == np.asarray(theirs).dtype, name
 
 
 def action_at(policies, row, j, confidence):
@@ -56,14 +43,6 @@ def test_intervals_of_cascades_are_those_of_a_loop(refusing):
                 asks = not refuses and confidence <= thresholds[row, j]
                 expected = ABSTAIN if refuses else following if asks else j
                 assert action_at(policies, row, j, confidence) == expected
-
-
-@pytest.mark.parametrize("refusing", [False, True])
-def test_in_a_compiled_function_they_are_the_same(refusing):
-    arrays = cascades(refusing)
-    compiled = jax.jit(lambda *arrays: Policies.of_cascades(*arrays, xp=jnp))(*arrays)
-    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(compiled))
-    assert_same(compiled, Policies.of_cascades(*arrays))
 
 
 # -- who is asked at all
