@@ -265,11 +265,11 @@ def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) 
     from rcjax.logs.errors import LogError, MissingPricesError
 
     if isinstance(subject, AnyPolicy):
-        tuning, provenance, transform = recorded_tuning(subject), subject.provenance, subject.transform
-        own = {"segment": subject.segment_column}
+        tuning, provenance = recorded_tuning(subject), subject.provenance
+        transform, own = tuning.spec.transform, {"segment": subject.segment_column}
     else:
-        tuning, provenance, transform = subject.model, subject.model.provenance, subject.model.calibrators.transform
-        own = {}
+        tuning, provenance = subject.model, subject.model.provenance
+        transform, own = subject.model.calibrators.transform, {}
     scores = recorded_scores(provenance)
     own |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
     options: dict[str, Any] = own | {name: value for name, value in how.items() if value is not None}

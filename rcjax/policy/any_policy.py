@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 from rcjax._base.checks import SCHEMA_VERSION, header, load
 from rcjax._base.codec import Amount, read
 from rcjax._base.files import write_atomically
-from rcjax.policy.decisions import Transform
 
 
 class AnyPolicy:
@@ -85,12 +84,6 @@ class AnyPolicy:
     def segment_column(self) -> str | None:
         """The column of the log that told the segments of its queries; None for a policy that has none."""
         return self.provenance.get("tuning", {}).get("segment")
-
-    @property
-    def transform(self) -> Transform:
-        """How raw confidences are transformed: those of the first model of the first rung."""
-        part = self.rungs[0]
-        return part.calibrations[part.first].transform
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled

@@ -159,10 +159,6 @@ class Ladder(AnyPolicy):
         """How each model's raw confidence becomes a calibrated one."""
         return merge(rung.calibrations for rung in self.rungs)
 
-    def at(self, position: float) -> Ladder:
-        """The same ladder, at another position."""
-        return replace(self, position=position)
-
     def step(self, model: str, *, query: int | str | None = None, **evidence: Any) -> Decision:
         """Decide after an answer of `model` by the rung of the query, as `choose` draws it, and `Policy.step`.
 

@@ -65,9 +65,9 @@ def test_expected_figures_are_those_of_two_rungs_by_the_position():
     assert expected["lam"] == pytest.approx(0.2 / 4e-5)
     assert expected["error_cost"] == pytest.approx(1 / expected["lam"])
     assert "cost_low" not in expected
-    assert LADDER.at(1.5).expected["error_low"] is None
+    assert dataclasses.replace(LADDER, position=1.5).expected["error_low"] is None
     for position, rung in enumerate(LADDER.rungs):
-        on = LADDER.at(position)
+        on = dataclasses.replace(LADDER, position=position)
         assert (on.expected, on.policies, on.weights) == (rung.expected, (rung,), (1.0,))
 
 
