@@ -77,11 +77,10 @@ def import_(
     with busy("reading"):
         evaluations = import_evaluations(files, how, prices)
         problem = attempt(partial(write_table, evaluations.frame, out))
-    for remark in filter(None, (evaluations.damage, evaluations.priced)):
-        warn(remark)
+    if evaluations.damage is not None:
+        warn(evaluations.damage)
     summary = summarise(evaluations.frame)
     document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
-    document |= {"priced_by": dict(evaluations.priced_by)} if evaluations.priced else {}
     document |= {} if problem else {"out": str(out)}
     show = partial(_show_import, summary, evaluations.notes, None if problem else out)
     conclude(document, show, as_json=json_, problem=problem)

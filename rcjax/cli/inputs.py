@@ -242,11 +242,11 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     """The prices of a tuning, with those in a file in their place: the file may name one model alone."""
-    from rcjax.logs.prices import PriceList, read_prices
+    from rcjax.logs.prices import read_prices
 
     require_plausible_prices(path, really)
     given = read_prices(path)
-    if isinstance(given, PriceList) or not {*given} & {*before}:
+    if not {*given} & {*before}:
         return path
     if kept := [name for name in before if name not in given]:
         warn(f"{path.name} does not price {', '.join(kept)}: as when the policy was tuned", "note")

@@ -50,8 +50,7 @@ Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where LOG has no cost: money per million tokens, by model (TOML or JSON), or the price list of LiteLLM "
-        "or OpenRouter.",
+        help="Money per million tokens, by model (TOML or JSON); other models cost what LOG says, where it does.",
     ),
 ]
 CopulaFamily = Annotated[Any, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,12 @@ from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.gathering import gather
 from rcjax.importing.lines import CHARACTERS, How, Line, unread
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
-from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, brief, listed
+from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed
 from rcjax.logs.oddities import tell_unread
 from rcjax.logs.prices import (
     describe_caches,
     mend_all,
     price_for,
-    priced_by,
-    priced_words,
     read_prices,
     require_counted,
     tell_lost,
@@ -68,10 +66,6 @@ class Evaluations:
     """How many files and samples cannot be read, and which; None if all can."""
     unreadable: tuple[str, ...] = ()
     """Of each of these, what is wrong where."""
-    priced: str | None = None
-    """Which entries of a list of prices were taken, in words; None if prices are from no list."""
-    priced_by: Mapping[str, str] = field(default_factory=dict)
-    """The same: the entry, by model."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -109,8 +103,6 @@ def read_evaluations(
     evaluations = import_evaluations(paths, How(**choices), prices)
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
         warnings.warn(remark, LeftOutWarning, stacklevel=2)
-    if evaluations.priced is not None:
-        warnings.warn(evaluations.priced, PricesWarning, stacklevel=2)
     return evaluations.frame
 
 
@@ -156,15 +148,12 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         for signal, those in by_signal.items()
         if those
     ]
-    models = frame["model"].unique(maintain_order=True).to_list()
     return Evaluations(
         frame,
         (*signals, *gathered.alike, *more, *_remarks(rows, by_signal.get("choice", ()), how)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         damage=gathered.damage,
         unreadable=(*gathered.lost_files, *gathered.lost_samples),
-        priced=priced_words(rates, models),
-        priced_by=priced_by(rates, models),
     )
 
 

@@ -195,6 +195,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
     compared = [column for column in ANSWERS if column in columns][:1]
     needed += [column for column in (*compared, *{"correct"} & {*columns}, *judges) if column not in needed]
+    needed += ["cost"] * (priced and "cost" in columns)  # of models that the prices do not name
     needed += [column for column in (SAMPLE, *SECONDS, *CACHED * (money == TOKENS)) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 

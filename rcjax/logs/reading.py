@@ -34,7 +34,6 @@ from rcjax.logs.errors import (
     LeftOutWarning,
     LogError,
     NoConfidenceWarning,
-    PricesWarning,
     Say,
     UnlabelledWarning,
     brief,
@@ -43,7 +42,7 @@ from rcjax.logs.errors import (
 )
 from rcjax.logs.gathering import UNUSABLE, Reading, gather, require_table
 from rcjax.logs.log import Log, mean_cost
-from rcjax.logs.prices import price_for, priced_words, read_prices
+from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load, name_of
 from rcjax.policy.counted import Scores
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -79,8 +78,8 @@ def read_log(
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
             pyarrow or any other that narwhals knows).
-        prices: what tokens cost, in place of a column `cost`: anything that `read_prices` takes. For a list of
-            LiteLLM's or OpenRouter's a `PricesWarning` names the entries used.
+        prices: what tokens cost, in place of a column `cost`: anything that `read_prices` takes. Models that they do
+            not name cost what that column says, and a `PricesWarning` names them.
         models: the models to keep, in this order, at least one; by default all, at least two, sorted by mean cost, ties
             by first appearance.
         task: "choice" or "generation": what the models did, and so what the raw confidence measures.
@@ -160,7 +159,7 @@ def _read(source: Any, how: Reading) -> Log:
         queries=query_ids(answers.queries),
         task=how.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
-        prices=None if how.rates is None else {name: price_for(how.rates, name) for name in names},
+        prices=None if how.rates is None else prices_of(names, how.rates, name, how.say),
         asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
         answer=code,  # type: ignore[arg-type]
         compare=None if code is None else gathered.compare,
@@ -179,8 +178,6 @@ def _read(source: Any, how: Reading) -> Log:
         how.say(NoConfidenceWarning, f"{name}: {unread}")
     if not log.complete.all():
         how.say(IncompleteLogWarning, log.describe())
-    if (priced := priced_words(how.rates, names)) is not None:
-        how.say(PricesWarning, priced)
     if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
         said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"

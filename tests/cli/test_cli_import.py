@@ -45,17 +45,6 @@ def test_one_json_document(tmp_path):
     assert pl.read_csv(out).height == 15
 
 
-def test_a_list_of_prices_says_which_entry_it_took(tmp_path):
-    out, listed = tmp_path / "log.csv", tmp_path / "list.json"
-    entry = {"litellm_provider": "openai", "input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}
-    listed.write_text(json.dumps({"sample_spec": {}, "openai/small": entry, "large": entry, "azure/large": {}}))
-    result = run("import", *EVAL, "--prices", listed, "--out", out, "--json")
-    words = "large is priced by large, 0.1 and 0.4; small is priced by openai/small, 0.1 and 0.4 per million tokens"
-    assert result.stderr == f"warning: list.json: {words}\n"
-    assert json.loads(result.stdout)["priced_by"] == {"large": "large", "small": "openai/small"}
-    assert pl.read_csv(out)["cost"].to_list() == pytest.approx([(50 * 0.1 + 3 * 0.4) / 1e6] * 16)
-
-
 def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
     out = tmp_path / "log.csv"
     calls = FILES / "litellm" / "calls.jsonl"

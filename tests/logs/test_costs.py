@@ -100,3 +100,16 @@ def test_calls_that_are_left_out_do_not_count_for_the_mean_of_lost_costs():
         with pytest.warns(LeftOutWarning, match="20 of 59 answers of large"):
             log = rcjax.read_log(table)
         assert float(log.cost[-1]) == pytest.approx(paid_means(frame.filter(~dear), "large"))
+
+
+def test_a_price_of_one_model_leaves_the_others_as_dear_as_the_log_says():
+    frame = frame_of(lost=()).with_columns(input_tokens=pl.when(pl.col("model") == "large").then(100.0))
+    frame, half = frame.with_columns(output_tokens=pl.col("input_tokens") / 10), {"large": (1.0, 2.0)}
+    with pytest.warns(PricesWarning, match=r"without a price, so as dear as the log says: free, small$"):
+        log = rcjax.read_log(frame, prices=half)
+    assert log.cost.tolist() == pytest.approx([0.0, 1.5e-5, 120e-6])
+    assert [*log.prices] == ["large"]
+    for other, match in (("big", "model free: no price"), ("large", "row 1, model free: cost is missing")):
+        bare = frame.with_columns(cost=pl.lit(None, pl.Float64)) if other == "large" else frame
+        with pytest.raises(LogError, match=match):
+            rcjax.read_log(bare, prices={other: (1.0, 2.0)})
