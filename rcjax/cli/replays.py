@@ -260,7 +260,10 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, *, done
         screen.print_path(f"Policy written to {document['written']}")
         screen.next_step("deploy it; rcjax serve takes up the new file by itself")
     elif done:
-        screen.next_step("the same command with --out writes the new policy")
+        against = "keep the policy in service; --out with --anyway writes the new one all the same"
+        screen.next_step(
+            against if document["reasons_against"] else "the same command with --out writes the new policy"
+        )
 
 
 def demo(
