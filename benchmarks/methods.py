@@ -38,7 +38,7 @@ class Answers(NamedTuple):
 def answers(model: rcjax.CascadeModel, log: rcjax.Log, cascade: Sequence[str]) -> Answers:
     """The answers of some models to the queries that all of the model's models answered."""
     log = log.take(log.complete)
-    places = list(model.index(cascade))
+    places = [model.models.index(name) for name in cascade]
     confidence = np.asarray(model.calibrate(log.select(model.models).logprob))[:, places]
     chosen = log.select(cascade)
     return Answers(confidence, 1.0 - np.asarray(chosen.correct), np.asarray(chosen.cost, float))

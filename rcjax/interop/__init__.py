@@ -47,7 +47,7 @@ class Pair(NamedTuple):
     def of(cls, copula: Copula, marginals: tuple[Any, Any] | None) -> "Pair":
         """Of a copula and two distributions of another library; None: uniform ones.
 
-        Raises TypeError for what is none of these, ValueError for distributions of vectors.
+        Raises TypeError for what is none of these, or a distribution of vectors.
 
         >>> from rcjax.copulas import Gumbel
         >>> round(float(Pair.of(Gumbel(1.0), None).log_prob(jnp.array([0.2, 0.7]))), 4)
@@ -56,16 +56,11 @@ class Pair(NamedTuple):
         instance(copula, Copula, "copula")
         if marginals is None:
             return cls(copula, (Uniform(), Uniform()))
-        if not isinstance(marginals, tuple | list) or len(marginals) != 2:
-            raise TypeError(f"marginals must be a pair of distributions or None, not {what_it_is(marginals)}")
-        for margin in marginals:
-            if not all(hasattr(margin, name) for name in ("cdf", "log_prob", "batch_shape", "event_shape")):
-                raise TypeError(f"a marginal must be a distribution, not {what_it_is(margin)}")
-            if tuple(margin.event_shape):
-                raise ValueError(
-                    f"a marginal has event shape {tuple(margin.event_shape)}; it must be of single numbers"
-                )
-        return cls(copula, tuple(marginals))
+        first, second = marginals
+        for margin in (first, second):
+            if not hasattr(margin, "log_prob") or tuple(margin.event_shape):
+                raise TypeError(f"a marginal must be a distribution of single numbers, not {what_it_is(margin)}")
+        return cls(copula, (first, second))
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

@@ -54,7 +54,7 @@ class CopulaDistribution(_Joint):
             it is a distribution of ranks.
         validate_args: as of every distribution of NumPyro.
 
-    Raises TypeError for what is neither, ValueError for distributions of vectors.
+    Raises TypeError for what is neither, or a distribution of vectors.
 
     >>> from rcjax.copulas import Gaussian
     >>> standard = dist.Normal(0.0, 1.0)

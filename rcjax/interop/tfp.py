@@ -80,7 +80,7 @@ class CopulaDistribution(_Joint):
             uniform ones, so that it is a distribution of ranks.
         validate_args, allow_nan_stats, name: as of every distribution of TensorFlow Probability.
 
-    Raises TypeError for what is neither, ValueError for distributions of vectors.
+    Raises TypeError for what is neither, or a distribution of vectors.
 
     >>> from rcjax.copulas import Gaussian
     >>> standard = tfd.Normal(0.0, 1.0)

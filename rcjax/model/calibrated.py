@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import SCHEMA_VERSION
+from rcjax._base.checks import SCHEMA_VERSION, inside
+from rcjax._base.codec import Amount, Object, choice, read
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries
@@ -31,6 +32,8 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibr
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
+from rcjax.policy.record import recorded_count
+from rcjax.policy.spec import Spec
 
 
 def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
@@ -81,7 +84,24 @@ def describe_fit(log: Log) -> dict[str, Any]:
     }
 
 
+def _read_fit(value: Any, where: str) -> dict[str, Any]:
+    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, and `method`."""
+    options = read(Object, value, where)
+    for name in options:
+        choice(name, where, ("copula", "method"))
+    return Spec.from_json(options, where).fit
+
+
 FORMAT = "rcjax-model"
+
+#: How the details of a model are read.
+_KINDS: dict[str, Any] = {
+    "provenance": Object,
+    "reference": Object,
+    "fit": Annotated[Object, _read_fit],
+    "copulas": tuple[Any, ...],
+    "prices": Mapping[str, Mapping[str, Amount]],
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +133,15 @@ class Details:
         return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **more)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Details":
-        """The inverse of `to_json`."""
-        return cls(**{field.name: data[field.name] for field in dataclasses.fields(cls) if field.name in data})
+    def from_json(cls, data: Any) -> "Details":
+        """The inverse of `to_json`; ValueError for what rcjax could not read later on."""
+        held = read(Object, data, "details")
+        known = {name: data[name] for name in _KINDS if held.get(name) is not None}
+        with inside("details"):
+            for name, value in known.items():
+                read(_KINDS[name], value, name)
+            recorded_count(known.get("provenance", {}), "queries", 0)
+        return cls(**known)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
@@ -170,10 +196,6 @@ class Fitted:
             raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
         whole_log = logprob.ndim == 2 and not is_traced(jax.tree.leaves((self.calibrators, logprob)))
         return (calibrate_rows if whole_log else calibrate_all)(self.calibrators, logprob)
-
-    def index(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Positions of the named models; a name that is not a model's raises ValueError."""
-        return positions(self.models, names)
 
     @property
     def provenance(self) -> dict[str, Any]:

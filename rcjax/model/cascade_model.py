@@ -30,12 +30,7 @@ from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, margin_t
 from rcjax.model.calibration import Calibrator
 from rcjax.model.chain import Chain
 from rcjax.model.marginals import Marginal
-from rcjax.model.model_file import (
-    ModelFile,
-    calibrators_from_json,
-    marginals_from_json,
-)
-from rcjax.model.pair_likelihood import pairs_by_likelihood
+from rcjax.model.model_file import ModelFile, calibrators_from_json, marginals_from_json
 
 
 @partial(
@@ -139,25 +134,6 @@ class CascadeModel(Fitted):
         `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `status`, `chosen`.
         """
         return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
-
-    @property
-    def pair_methods(self) -> list[dict[str, Any]]:
-        """How the copula of each pair was fitted, and why: `pair`, `method`, and `tied`, the share of either model's
-        answers at values that it states again and again, its extremes among them.
-
-        `method` is "likelihood", which is exact for such values, or "tau", Kendall's, which many of them bias.
-
-        >>> import rcjax
-        >>> rcjax.demo_model().pair_methods[0]
-        {'pair': ['llama3.2-1b', 'llama3.2-3b'], 'method': 'tau', 'tied': [..., ...]}
-        """
-        exact = self.options.get("method", "tau") == "likelihood" or self.copula_table is not None
-        methods = np.where(exact | np.asarray(pairs_by_likelihood(self.marginals)), "likelihood", "tau").tolist()
-        tied = (1 - np.asarray(self.marginals.smooth, float)).tolist()
-        return [
-            {"pair": [self.models[i], self.models[j]], "method": method, "tied": [tied[i], tied[j]]}
-            for (i, j), method in zip(pairs(len(self.models)), methods, strict=True)
-        ]
 
     def _dependence(self) -> dict[str, Any]:
         return {"marginals": margin_to_json(self.marginals), **_copulas_to_json(self.copulas)}

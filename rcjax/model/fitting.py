@@ -98,8 +98,7 @@ def fit(
         copula: a family's name or class. With "auto", or several families, each pair takes the one that is best by
             Akaike's criterion, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
         method: "tau" inverts Kendall's τ-b, as the paper does, but where few values hold many of a model's answers,
-            which bias τ: such pairs are fitted by "likelihood", which is exact for point masses
-            (`CascadeModel.pair_methods` tells which).
+            which bias τ: such pairs are fitted by "likelihood", which is exact for point masses.
         transform: that of the raw confidence; "auto": by the log's task.
 
     Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family or

@@ -96,10 +96,7 @@ class Marginal:
 
     def density(self, confidence: jax.Array) -> jax.Array:
         """Density of the continuous part, (1 − Σ w) times the mixture's; 0 outside (φ_min, φ_max)."""
-        inside = (confidence > self.lowest) & (confidence < self.highest)
-        scaled = jnp.where(inside, self._scale(confidence), 0.5)
-        width = self.highest - self.lowest
-        return jnp.where(inside, divide(self.smooth * mixture_density(self, scaled), width), 0.0)
+        return self.profile(confidence)[1]
 
     def quantile(self, u: jax.Array) -> jax.Array:
         """Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
@@ -204,11 +201,6 @@ def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
     return (marginal.proportion * betainc(marginal.a, marginal.b, jnp.asarray(x)[..., None])).sum(-1)
 
 
-def mixture_density(marginal: Marginal, x: jax.Array) -> jax.Array:
-    """Density of the beta mixture on (0, 1), elementwise in x."""
-    return jnp.exp(log_components(marginal.proportion, marginal.a, marginal.b, jnp.log(x), jnp.log1p(-x))).sum(-1)
-
-
 def mixture_mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
     """∫₀ˣ t f(t) dt of the beta mixture's density f (…), given both components' cdfs at x (…, 2)."""
     inside = ((x > 0) & (x < 1))[..., None]
@@ -253,7 +245,7 @@ def _mixture_quantile_and_components_jvp(
     edge = (root <= 0) | (root >= 1)
     inside = jnp.where(edge, 0.5, root)
     _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
-    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, mixture_density(marginal, inside)))
+    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, _components_and_density(marginal, inside)[1]))
 
     def at_root(marginal: Marginal, root: jax.Array) -> jax.Array:
         return betainc(marginal.a, marginal.b, root[..., None])

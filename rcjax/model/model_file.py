@@ -5,8 +5,6 @@ only the places that are taken.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from itertools import pairwise
 from math import inf
 from typing import Annotated, Any
 
@@ -14,24 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.checks import inside, require
-from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, choice, read
+from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, read
 from rcjax._core.json_values import arrays_from_json
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import SIZES, StatedValues, padded_rows, size_for
-from rcjax.policy.decisions import NO_CONFIDENCE, Transform
-from rcjax.policy.record import recorded_count
-from rcjax.policy.spec import Spec
+from rcjax.model.stated import SIZES, StatedValues, padded_rows
+from rcjax.policy.decisions import Transform
 
 _LOOSE = 1e-4  # to which probabilities sum to 1: files hold them in single precision, or rounded
-
-
-def _read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, and `method`."""
-    options = read(Object, value, where)
-    for name in options:
-        choice(name, where, ("copula", "method"))
-    return Spec.from_json(options, where).fit
 
 
 def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
@@ -79,26 +67,6 @@ class MarginalFile(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Details(Record):
-    """What rcjax itself reads of the details of a model."""
-
-    provenance: Object = dataclasses.field(default_factory=dict)
-    fit: Annotated[Object, _read_fit] = dataclasses.field(default_factory=dict)
-    reference: Object | None = None
-    prices: Mapping[str, Mapping[str, Amount]] | None = None
-    copulas: tuple[Any, ...] | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        recorded_count(self.provenance, "queries", 0)
-
-
-def _details(value: Any, where: str) -> Any:
-    read(_Details, value, where)
-    return value
-
-
-@dataclasses.dataclass(frozen=True)
 class ModelFile(Record):
     """The file of a model; without marginals and copulas, of what there is of each model by itself."""
 
@@ -109,7 +77,6 @@ class ModelFile(Record):
     marginals: MarginalFile | None = None
     copula: str | None = None
     copulas: Object | None = None
-    details: Annotated[object, _details] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -117,7 +84,7 @@ class ModelFile(Record):
             _of_models(getattr(self, name), name, len(self.models))
         with inside("calibrators"):
             _at_most(self.calibrators, "smallest", "largest")
-            _check_stated(self.calibrators.stated)
+            _check_rows(self.calibrators.stated, "stated")
         if self.marginals is not None:
             with inside("marginals"):
                 _check_marginals(self.marginals)
@@ -138,37 +105,23 @@ def _at_most(record: Any, low: str, high: str) -> None:
 
 
 def _check_rows(record: Any, where: str) -> None:
-    """ValueError unless rows of the one list are as long as those of the other."""
+    """ValueError unless each row of the first list rises, and that of the second is as long."""
+    if record is None:
+        return
     (one, rows), (other, others) = vars(record).items()
     for i, (row, beside) in enumerate(zip(rows, others, strict=True)):
+        values = [-inf if value is None else value for value in row]
+        require(values == sorted(values), f"{where}.{one}[{i}]", "must rise", row)
         require(len(row) == len(beside), f"{where}.{other}[{i}]", f"must have as many as `{one}`", len(beside))
-
-
-def _check_stated(stated: _Stated | None) -> None:
-    if stated is None:
-        return
-    _check_rows(stated, "stated")
-    for i, row in enumerate(stated.logprob):
-        rising = [-inf if entry is None else entry for entry in row]
-        require(all(a < b for a, b in pairwise(rising)), f"stated.logprob[{i}]", "must rise", row)
-        pairs = zip(row, stated.confidence[i], strict=True)
-        confidence = [calibrated for raw, calibrated in pairs if raw != NO_CONFIDENCE]
-        monotone = confidence in (sorted(confidence), sorted(confidence, reverse=True))
-        require(monotone, f"stated.confidence[{i}]", "must rise, or fall", confidence)
 
 
 def _check_marginals(marginals: MarginalFile) -> None:
     _at_most(marginals, "lowest", "highest")
-    atoms = marginals.atoms
-    if atoms is not None:
-        _check_rows(atoms, "atoms")
-        for i, values in enumerate(atoms.value):
-            require(list(values) == sorted(values), f"atoms.value[{i}]", "must rise", values)
-    for i, (low, high) in enumerate(zip(marginals.mass_lowest, marginals.mass_highest, strict=True)):
-        require(low + high <= 1 + _LOOSE, f"mass_highest[{i}]", "must be at most 1 − mass_lowest", high)
-        mass = low + high + sum(() if atoms is None else atoms.mass[i])
-        require(mass <= 1 + _LOOSE, f"atoms.mass[{i}]", "must, with the masses at the ends, be at most 1", mass)
-    for i, weights in enumerate(marginals.proportion):
+    _check_rows(marginals.atoms, "atoms")
+    ends = zip(marginals.mass_lowest, marginals.mass_highest, marginals.proportion, strict=True)
+    for i, (low, high, weights) in enumerate(ends):
+        mass = low + high + sum(() if marginals.atoms is None else marginals.atoms.mass[i])
+        require(mass <= 1 + _LOOSE, f"mass_highest[{i}]", "must, with all other masses, be at most 1", mass)
         require(abs(sum(weights) - 1) <= _LOOSE, f"proportion[{i}]", "must sum to 1", weights)
 
 
@@ -196,8 +149,8 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     marginals = Marginal(**arrays_of(file))
     if file.atoms is None:
         return marginals
-    size = max(map(len, file.atoms.value))
-    size = size_for(size) if calibrators.stated is None else max(size, calibrators.stated.logprob.shape[-1])
+    places = 0 if calibrators.stated is None else calibrators.stated.logprob.shape[-1]
+    size = max(places, *map(len, file.atoms.value)) if places else None
     rows = padded_rows(file.atoms.value, np.inf, size), padded_rows(file.atoms.mass, 0.0, size)
     value, mass = (jnp.asarray(column, marginals.highest.dtype) for column in rows)
     return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))

@@ -124,22 +124,13 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     return padded_rows(values, np.nan) if any(map(len, values)) else None
 
 
-def size_for(values: int) -> int:
-    """The size of an array for so many values, at most `SIZES[-1]`.
-
-    >>> size_for(5)
-    8
-    """
-    return next(size for size in SIZES if size >= values)
-
-
 def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> np.ndarray:
     """(k, V) rows of several lengths, with something behind them, in so many places; None: in one of `SIZES`.
 
     >>> padded_rows([[0.5], []], 0.0).tolist()
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    size = size_for(max(map(len, rows))) if size is None else size
+    size = next(one for one in SIZES if one >= max(map(len, rows))) if size is None else size
     return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=behind) for row in rows])
 
 

@@ -274,7 +274,7 @@ def _likeliest(
         return copula
 
     def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
-        return sum_of(copula, *map(Ranks, columns), weights)(member_at(copula, z)) / len(weights)
+        return sum_of(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(member_at(copula, z)) / len(weights)
 
     settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
     # At an end of its support a parameter stays there, whatever the weights.

@@ -67,22 +67,6 @@ def test_the_papers_test_is_walds_in_a_logistic_regression(answers):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_the_papers_test_is_nan_where_a_line_parts_right_from_wrong():
-    confidence = np.random.default_rng(0).random((60, 3))
-    correct = np.ones((60, 3), bool)
-    answered = np.ones((60, 3), bool)
-    assert np.isnan(logistic_test(confidence, correct, answered)).all()
-    correct[:, 2] = confidence[:, 1] > 0.5
-    assert np.isnan(logistic_test(confidence, correct, answered)).all()
-
-
-def test_the_papers_test_is_nan_for_a_constant_confidence_and_for_two_models(answers):
-    confidence, correct, answered = answers
-    found = np.asarray(logistic_test(np.where(np.arange(4) == 1, 0.5, confidence), correct, answered))
-    assert np.argwhere(~np.isnan(found)).tolist() == [[3, 0]]
-    assert np.isnan(logistic_test(confidence[:, :2], correct[:, :2], answered[:, :2])).all()
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
 def test_published_p_values(shared_data, shared_reference, benchmark, task):

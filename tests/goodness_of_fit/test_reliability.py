@@ -110,9 +110,7 @@ def test_accuracy_p_value_is_that_of_two_proportions():
         ([0.3, 0.5, 0.7, 0.9], [1, 1, 1, 1]),
         ([0.3, 0.5, 0.7, 0.9], [0, 0, 0, 0]),
         ([0.6, 0.6, 0.6, 0.6], [1, 0, 1, 0]),
-        ([0.2, 0.8], [0, 1]),
         ([0.2, 0.8], [1, 0]),
-        pytest.param([0.5, 0.5], [1, 1], marks=pytest.mark.thorough),
     ],
 )
 def test_corners(confidence, correct):

@@ -31,7 +31,9 @@ def compared(x, y, permutations=199, seed=0, confidence=None, correct=None):
     return compare(both, confidence, correct, shuffled_labels(len(x), len(y), permutations, seed))
 
 
-samples = st.lists(st.integers(-4, 0), min_size=2, max_size=12).map(lambda values: np.array(values, float))
+samples = st.lists(st.sampled_from([-np.inf, -2, -1, 0]), min_size=2, max_size=12).map(
+    lambda values: np.array(values, float)
+)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -41,12 +43,7 @@ def test_the_distance_is_as_defined_and_of_ranks_alone(x, y):
     assert found == pytest.approx(distance(x, y), abs=1e-4)
     assert compared(y, x, 9).distance == pytest.approx(found, abs=1e-4)
     assert compared(-x, -y, 9).distance == pytest.approx(found, abs=1e-4)
-    assert compared(np.exp(x), np.exp(y), 9).distance == pytest.approx(found, abs=1e-4)
-
-
-def test_minus_infinity_is_a_value_like_others():
-    x, y = np.array([-np.inf, -np.inf, -1.0]), np.array([-np.inf, -2.0, 0.0])
-    assert compared(x, y, 9).distance == pytest.approx(distance(x, y), abs=1e-6)
+    assert compared(np.exp(x) - 1, np.exp(y) - 1, 9).distance == pytest.approx(found, abs=1e-4)
 
 
 def test_with_ties_the_p_value_is_that_of_all_permutations():
@@ -65,16 +62,6 @@ def test_without_ties_the_p_value_is_that_of_scipy():
     for shift in (0.0, 0.3, 0.5):
         x, y = rng.normal(size=60), rng.normal(shift, size=80)
         assert compared(x, y, 1999).distance_p == pytest.approx(stats.cramervonmises_2samp(x, y).pvalue, abs=0.03)
-
-
-def test_where_nearly_all_values_tie_the_level_is_kept():
-    rng = np.random.default_rng(1)
-    p_values = []
-    for seed in range(300):
-        x, y = (np.where(rng.random(n) < 0.7, 0.0, np.round(-rng.random(n), 1)) for n in (40, 60))
-        p_values.append(compared(x, y, 99, seed).distance_p)
-    assert 0.02 < np.mean(np.array(p_values) <= 0.05) < 0.085
-    assert 0.4 < np.mean(p_values) < 0.62
 
 
 def test_a_changed_calibration_is_seen_and_an_unchanged_one_is_not():

@@ -158,13 +158,10 @@ def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(famil
 
 
 @pytest.mark.thorough
-def test_pairs_of_few_values_are_fitted_by_likelihood_and_say_so():
-    log, plain = stated_log("stated"), rcjax.sample_log(300, seed=0)
+def test_pairs_of_few_values_are_fitted_by_likelihood():
+    log = stated_log("stated")
     by_tau, by_likelihood = rcjax.fit(log), rcjax.fit(log, method="likelihood")
     np.testing.assert_allclose(by_tau.copulas.theta, by_likelihood.copulas.theta, rtol=1e-9)
-    assert {row["method"] for row in by_tau.pair_methods} == {"likelihood"}
-    assert all(min(row["tied"]) > 0.5 for row in by_tau.pair_methods)
-    assert {row["method"] for row in rcjax.fit(plain).pair_methods} == {"tau"}
 
 
 @pytest.mark.thorough

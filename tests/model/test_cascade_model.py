@@ -195,6 +195,18 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
     assert (again.provenance, again.options) == (model.provenance, model.options)
 
 
+@pytest.mark.thorough
+def test_two_fits_stack_into_a_model_that_claims_neither_log_and_share_what_is_compiled(model, log, compilations):
+    other = rcjax.fit(log.take(np.arange(599, -1, -1)))
+    both = jax.tree.map(lambda *parts: jnp.stack(parts), model, other)
+    assert (both.models, both.provenance, both.options) == (model.models, {}, {})
+    loss = jax.jit(lambda model: model.cost.sum())
+    loss(model)
+    with compilations() as compiled:
+        loss(other)
+    assert not compiled
+
+
 @pytest.mark.parametrize("damage", ["{", "[]", "{}", {"schema_version": 99}, {"copula": "x"}, {"marginals": {}}])
 def test_damaged_files_are_named(model, tmp_path, damage):
     path = tmp_path / "damaged.json"

@@ -151,22 +151,3 @@ def test_stacked_models_under_vmap_and_as_a_batch(model):
     np.testing.assert_allclose(later[0], model.sample_conditional(keys[0], values[:, :1], (2,)), rtol=1e-9)
     assert both.sample(keys[0], (4,)).shape == (4, 2, 2)
     assert both.sample_conditional(keys[0], values[:, None, :1], (4,)).shape == (4, 6, 2, 1)
-
-
-@pytest.mark.thorough
-def test_slopes_are_differences(model):
-    """By confidences off the masses, by masses, shapes of betas and the copula; pathwise by draws."""
-    values = jnp.array([[0.43, 0.8], [0.1, 0.43], [0.43, 0.6], [0.9, 1.0]])
-
-    def total(rho, mass, a, values):
-        marginals = dataclasses.replace(model.marginals, mass_lowest=mass, a=a)
-        return (
-            dataclasses.replace(model, marginals=marginals, copulas=rcjax.copulas.Gaussian(rho)).log_prob(values).sum()
-        )
-
-    at = jnp.array([RHO]), model.marginals.mass_lowest, model.marginals.a, values
-    slopes = jax.jit(jax.grad(total, (0, 1, 2, 3)))(*at)
-    run, h = jax.jit(total), 1e-6
-    for place, index in ((0, (0,)), (1, (0,)), (1, (1,)), (2, (0, 1)), (2, (1, 0)), (3, (0, 0)), (3, (0, 1))):
-        ends = [run(*at[:place], at[place].at[index].add(sign * h), *at[place + 1 :]) for sign in (1, -1)]
-        assert float(slopes[place][index]) == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)

@@ -94,9 +94,3 @@ def test_float32(model):
     assert np.all(confidence >= np.asarray(model.marginals.lowest) - 1e-5)
     assert np.all(confidence <= np.asarray(model.marginals.highest) + 1e-5)
     assert np.all(np.abs(correct.mean(0) - confidence.mean(0)) < 4 * 0.5 / np.sqrt(N))
-
-
-@pytest.mark.parametrize("n", [1, 0, -3])
-def test_a_log_has_more_than_one_query(n):
-    with pytest.raises(ValueError, match="at least 2"):
-        sample_log(n)

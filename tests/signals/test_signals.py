@@ -17,7 +17,6 @@ from rcjax.signals import (
     Verification,
     Votes,
     choice_logprob,
-    mean_logprob,
     normalise_answer,
     stated_confidence,
     verification_logprob,
@@ -55,14 +54,9 @@ def test_the_choice_made_is_the_likeliest_and_is_not_renormalised(weights):
     assert math.exp(logprob) == pytest.approx(shares[choice])
 
 
-def test_next_to_one_no_digit_is_lost():
-    found = choice_logprob([top("A", {"A": -3e-12, "B": -26.5})], "AB")
-    assert found == ("A", -3e-12)
-    assert choice_logprob([top("A", {"A": -1e-300, "a": -9999.0})], "AB") == ("A", -1e-300)
-
-
-def test_rounded_probabilities_never_sum_to_more_than_one():
-    assert choice_logprob([top("A", {"A": 0.0, " A": -1e-9})], "AB") == ("A", 0.0)
+def test_next_to_one_no_digit_is_lost_and_none_is_beyond():
+    for top_tokens, logprob in (({"A": -1e-300, "a": -9999.0}, -1e-300), ({"A": 0.0, " A": -1e-9}, 0.0)):
+        assert choice_logprob([top("A", top_tokens)], "AB") == ("A", logprob)
 
 
 def test_tokens_without_a_letter_are_passed_through_with_their_probability():
@@ -92,20 +86,11 @@ def test_probabilities_of_choices_sum_to_at_most_one(first, second):
     assert total <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("tokens", [None, []])
+@pytest.mark.parametrize("tokens", [None, ()])
 def test_missing_log_probabilities_name_the_alternatives(tokens):
-    for read in (
-        lambda: choice_logprob(tokens, "AB"),
-        lambda: verification_logprob(tokens),
-        lambda: mean_logprob(tokens),
-        lambda: Choice().read(Reply(("A",), tokens)),
-        lambda: Verification().read(Reply(("A",)), Reply(("Y",), tokens)),
-        lambda: MeanLogprob().read(Reply(("A",), tokens)),
-    ):
-        with pytest.raises(
-            SignalError, match=r"no log-probabilities: .*rcjax\.signals\.Votes or rcjax\.signals\.Stated"
-        ):
-            read()
+    for signal in (Choice(), Verification(), MeanLogprob()):
+        with pytest.raises(SignalError, match=r"no log-probabilities: .*signals\.Votes or rcjax\.signals\.Stated"):
+            signal.read(Reply(("A",), tokens), Reply(("Y",), tokens))
 
 
 def test_an_answer_that_does_not_begin_with_a_choice():
@@ -184,18 +169,14 @@ def test_votes_of_a_reply():
     [
         ("85%", 0.85),
         ("85％", 0.85),
-        ("0.85", 0.85),
         (".85", 0.85),
         ("about 85 percent", 0.85),
-        ("≈ 85%", 0.85),
         ("Confidence: 85/100", 0.85),
         ("confidence level is 99.5 %", 0.995),
-        ("My confidence in this answer is 75%.", 0.75),
         ("Confidence (0-100%): 85%", 0.85),
         ("The answer is 42 of 100 things.\nConfidence: 0.7", 0.7),
         ("Confidence: 85% (85/100)", 0.85),
         ("8 out of 10", 0.8),
-        ("100%", 1.0),
         ("0", 0.0),
     ],
 )
@@ -213,16 +194,13 @@ def test_percentages_and_decimals_agree(number):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "states no confidence"),
         ("Confidence: high", "states no confidence"),
-        ("-5%", "states no confidence"),
         ("70-80%", "states no confidence"),
         ("1,000%", "states no confidence"),
         ("12/10/2020", "states no confidence"),
         ("I am 85% sure; 10% of people know", r"more than one confidence \(0\.1, 0\.85\)"),
         ("1", "1 could be on any scale"),
         ("Confidence: 85", '85 could be on any scale: ask for "85%"'),
-        ("120%", "120% is above 1"),
         ("Confidence: 1.2", "1.2 is above 1"),
         ("5/0", "above 1"),
     ],

@@ -46,7 +46,7 @@ def loss(frontier):
 def grid_losses(model, names, lam, count, chain="exact"):
     """(L,) the least loss of a cascade over an exhaustive grid of thresholds, evenly spaced in probability."""
     columns = []
-    for j in model.index(names)[:-1]:
+    for j in map(model.models.index, names[:-1]):
         inside = quantiles(take(model.marginals, j), jnp.linspace(0, 1, count - 2))
         columns.append(np.concatenate([[0.0], inside, [1.0]]))
     cuts = np.array(list(itertools.product(*columns)))
