@@ -95,12 +95,6 @@ def pairs_of_ranks():
     return rcjax.copulas.Gumbel(2.0).sample(jax.random.key(0), (N,))
 
 
-def earlier(cast):
-    """The mean of what the second model says where the first one is in a mass, and smooth, by θ."""
-    confidence = cast(jnp.array([[0.4], [0.6]]))
-    return lambda x: with_theta(cast, x).sample_conditional(jax.random.key(0), confidence, (200,)).mean((0, 2))
-
-
 COST, ERROR = np.array([1.0, 1.5, 2.2, 3.0]), np.array([0.5, 0.4, 0.35, 0.3])
 POINT, LEVELS = np.array([0.3, 0.6]), np.array([0.7])
 ROWS = {
@@ -115,7 +109,6 @@ ROWS = {
     "`CascadeModel.sample`": Row(
         lambda cast: lambda x: with_theta(cast, x).sample(jax.random.key(0), (200,)).mean(0), np.array([1.7]), close=0.1
     ),
-    "`CascadeModel.sample_conditional`": Row(earlier, np.array([1.7]), close=0.1),
     "`fit_copula`": Row(fit_by("tau"), np.ones(N), close=1e-3),
     '`fit_copula(method="likelihood")`': Row(fit_by("likelihood"), np.ones(N), close=1e-3),
     "`error_and_cost`": Row(figures, LEVELS),

@@ -108,21 +108,6 @@ class CascadeModel(Fitted):
         """
         return self.chain.sample(key, tuple(shape))
 
-    def sample_conditional(self, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """(*shape, …, k − m) confidences of the later models, where the first m have confidences (…, m).
-
-        Pure. Models with a leading axis broadcast against (…). NaN if a confidence is not possible: outside of the
-        model's support, or no number. Raises ValueError unless 0 < m < k.
-
-        >>> import rcjax
-        >>> model = rcjax.demo_model()
-        >>> low, high = model.marginals.lowest[0], model.marginals.highest[0]
-        >>> draws = model.sample_conditional(jax.random.key(0), jnp.stack([low, high])[:, None], (1000,))
-        >>> draws.shape, bool((draws[:, 0].mean(0) < draws[:, 1].mean(0)).all())
-        ((1000, 2, 4), True)
-        """
-        return self.chain.sample_conditional(key, confidence, tuple(shape))
-
     @property
     def chain(self) -> Chain:
         """The chain of the confidences through all models, in their order."""

@@ -1,4 +1,4 @@
-"""A chain of marginals joined by copulas, as pure functions: its log density, its draws, and draws of what comes later.
+"""A chain of marginals joined by copulas, as pure functions: its log density and its draws.
 
 Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours make a Markov chain (section 4.3 of the paper). Were every
 marginal smooth, its density would be
@@ -99,23 +99,6 @@ class Chain:
 
         return self.batched(draw, uniform, axes="(n,k,s)->(s,k)")
 
-    def sample_conditional(self, key: jax.Array, value: ArrayLike, shape: Shape = ()) -> jax.Array:
-        """Draws (*shape, …, k − m) of the later models, given values (…, m) of the first m; both broadcast.
-
-        By Markov's property the last of these values decides; the others are looked at for whether they are possible.
-        Of what is not, outside a support or no number, draws are NaN. ValueError unless 0 < m < k.
-
-        Args:
-            key: of `jax.random`.
-            value: (…, m) the values of the first m models.
-            shape: of the draws, ahead of the batch.
-        """
-        value = jnp.asarray(value, jnp.result_type(float))
-        if not value.ndim or not 0 < value.shape[-1] < self.size:
-            what = f"its last axis must be the first of the {self.size} models, not all"
-            raise ValueError(f"value has shape {value.shape}; {what}")
-        return _sample_conditional(self, key, value, shape)
-
     def batched(self, function: Callable[..., jax.Array], *arrays: jax.Array, axes: str) -> jax.Array:
         """A function of one chain and of arrays with these axes, as `jnp.vectorize` writes them, over the batch."""
         leaves, structure = jax.tree.flatten(self)
@@ -144,24 +127,6 @@ def _log_prob(chain: Chain, value: jax.Array) -> jax.Array:
         return jnp.where(jnp.isnan(value).any(), jnp.nan, jnp.where(placed.inside.all(), total, -jnp.inf))
 
     return chain.batched(one, value, axes="(k)->()")
-
-
-@partial(jax.jit, static_argnames="shape")
-def _sample_conditional(chain: Chain, key: jax.Array, value: jax.Array, shape: Shape) -> jax.Array:
-    full, m = np.broadcast_shapes(value.shape[:-1], chain.batch_shape), value.shape[-1]
-
-    def draw(chain: Chain, value: jax.Array, uniform: jax.Array) -> jax.Array:
-        first, later = (part(chain.marginals, where) for where in (slice(m), slice(m, None)))
-        placed = jax.vmap(_locate)(first, value)
-        from_last = part(chain, slice(m - 1, None))
-        levels, renewing = open_unit(uniform)
-        rank = jnp.full(levels.shape[1:], _middle(part(placed.ranks, -1)))
-        drawn = jax.vmap(Marginal.quantile, out_axes=-1)(later, _walk(from_last, rank, levels, renewing))
-        return jnp.where(placed.inside.all(), drawn, jnp.nan)
-
-    uniform = jax.random.uniform(key, (*full, 2, chain.size - m, math.prod(shape)))
-    draws = chain.batched(draw, value, uniform, axes="(m),(n,j,s)->(s,j)")
-    return jnp.moveaxis(draws, -2, 0).reshape(*shape, *full, chain.size - m)
 
 
 def _walk(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) -> jax.Array:
@@ -210,9 +175,3 @@ def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     log_power = (marginal.a - 1) * jnp.log(x) + (marginal.b - 1) * jnp.log1p(-x) - betaln(marginal.a, marginal.b)
     return special.logsumexp(log_power, b=marginal.proportion) + jnp.log(smooth) - jnp.log(width)
-
-
-def _middle(placed: Ranks) -> jax.Array:
-    """The rank of a value; of one in a mass the mass' middle, as the place in it is drawn anew."""
-    start, end = placed.masses
-    return jnp.where(placed.mass == SMOOTH, placed.u, ((start + end) / 2)[placed.mass])

@@ -224,10 +224,6 @@ _FORM: dict[str, Any] = {
 }
 
 
-#: Signals as they are named on the command line and in files.
-NAMES = ("choice", "verification", "votes", "stated", "mean")
-
-
 _KINDS: dict[str, Callable[..., Any]] = {
     "choice": Choice,
     "verification": Verification,
@@ -235,6 +231,9 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "stated": Stated,
     "mean": MeanLogprob,
 }
+
+#: Signals as they are named on the command line and in files.
+NAMES = tuple(_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +326,11 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in fields.items()}
     name = values.pop("signal", None)
     if isinstance(name, str) and is_check(name):
-        return _built_in(name)
+        try:
+            check = Check(name)
+        except ValueError:  # edited by hand
+            return None
+        return None if check.runs_code else check
     if name not in NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
         return None
     if name == "votes" and "choices" in values:
@@ -336,12 +339,3 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         return partial(_KINDS[str(name)], **values)()
     except TypeError:  # edited by hand
         return None
-
-
-def _built_in(name: str) -> Check | None:
-    """The check of a name, where it is built in."""
-    try:
-        check = Check(name)
-    except ValueError:  # edited by hand
-        return None
-    return None if check.runs_code else check
