@@ -61,59 +61,29 @@ def one(text, logprob, told=True):
 def without_bytes(entry):
     """As servers have it that do not tell bytes."""
     rest = {name: value for name, value in entry.items() if name not in ("bytes", "top_logprobs")}
-    return (
-        rest | {"top_logprobs": [without_bytes(top) for top in entry["top_logprobs"]]}
-        if "top_logprobs" in entry
-        else rest
-    )
+    return rest | {"top_logprobs": [*map(without_bytes, entry["top_logprobs"])]} if "top_logprobs" in entry else rest
 
 
-def reply(message, content, usage, *, model, choice=None, **fields):
-    """The body of a completion."""
-    message = {"role": "assistant", **message}
-    first = {
-        "index": 0,
-        "message": message,
-        "logprobs": {"content": content},
-        "finish_reason": "stop",
-        **(choice or {}),
-    }
-    counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+def reply(model, message, content, **fields):
+    """The body of a completion; its choice has these fields, too."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "logprobs": {"content": content}}
     body = {"id": "chatcmpl-7f3a", "object": "chat.completion", "created": 1764000000, "model": model}
-    return body | {"choices": [first], "usage": {**counts, **fields.pop("details", {})}, **fields}
+    usage = {"prompt_tokens": 31, "completion_tokens": len(content), "total_tokens": 31 + len(content)}
+    return body | {"choices": [{**choice, "finish_reason": "stop", **fields}], "usage": usage}
 
 
 def openai():
     """Spellings of one letter are tokens of their own."""
     content = [token("A", -0.105, ("A", -0.105), ("B", -2.75), (" A", -4.25), ("The", -9.5))]
-    body = reply(
-        {"content": "A", "refusal": None, "annotations": []},
-        content,
-        (31, 1),
-        model="gpt-4.1-mini-2025-04-14",
-        details={
-            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
-        },
-        service_tier="default",
-        system_fingerprint="fp_38343a2f8f",
-    )
+    body = reply("gpt-4.1-mini-2025-04-14", {"content": "A", "refusal": None, "annotations": []}, content)
     body["choices"][0]["logprobs"]["refusal"] = None
     return Expected(body, "A", total(-0.105, -4.25), -0.105)
 
 
 def azure():
     """Filters beside the answer; at a temperature of 1 it is not the likeliest one."""
-    sound = {name: {"filtered": False, "severity": "safe"} for name in ("hate", "self_harm", "sexual", "violence")}
-    body = reply(
-        {"content": "B", "refusal": None},
-        [token("B", -1.2, ("A", -0.4), ("B", -1.2), ("C", -6.0))],
-        (31, 1),
-        model="gpt-4o-2024-11-20",
-        choice={"content_filter_results": sound},
-        prompt_filter_results=[{"prompt_index": 0, "content_filter_results": sound}],
-        system_fingerprint="fp_ee1d74bde0",
-    )
+    content, sound = [token("B", -1.2, ("A", -0.4), ("B", -1.2), ("C", -6.0))], {"hate": {"filtered": False}}
+    body = reply("gpt-4o-2024-11-20", {"content": "B", "refusal": None}, content, content_filter_results=sound)
     return Expected(body, "B", -1.2, -1.2, likeliest="A")
 
 
@@ -124,106 +94,48 @@ def vllm():
         token("\n\n", -0.01, ("\n\n", -0.01), ("\n", -4.6)),
         token("A", -0.1, ("A", -0.1), ("B", -3.0), ("A", -4.0), ("C", -9999.0)),
     ]
-    body = reply(
-        {
-            "content": "\n\nA",
-            "reasoning_content": "B may be a trap",
-            "refusal": None,
-            "annotations": None,
-            "audio": None,
-            "function_call": None,
-            "tool_calls": [],
-        },
-        [*thought, *answer, token("<|im_end|>", -0.001, ("<|im_end|>", -0.001))],
-        (29, 6),
-        model="Qwen/Qwen3-8B",
-        choice={"stop_reason": None, "token_ids": None},
-        service_tier=None,
-        system_fingerprint=None,
-        prompt_logprobs=None,
-        prompt_token_ids=None,
-        kv_transfer_params=None,
-    )
+    message = {"content": "\n\nA", "reasoning_content": "B may be a trap", "refusal": None, "tool_calls": []}
+    end = token("<|im_end|>", -0.001, ("<|im_end|>", -0.001))
+    body = reply("Qwen/Qwen3-8B", message, [*thought, *answer, end], stop_reason=None)
     return Expected(body, "A", -0.01 + total(-0.1, -4.0), (-0.01 - 0.1) / 2, hidden=3, after=1)
 
 
 def sglang():
     """All that was generated is told, the text trimmed; of two tokens of one text only the less likely is listed."""
     thought = [token(text, -0.7) for text in ("<think>", "A or B", "?", " A", "</think>", "\n\n")]
-    body = reply(
-        {"content": "A", "reasoning_content": "A or B? A", "tool_calls": None},
-        [*thought, token("A", -0.1, ("B", -3.0), ("A", -4.0)), token("<|im_end|>", -0.002)],
-        (29, 8),
-        model="qwen3-8b",
-        choice={"matched_stop": 151645, "hidden_states": None},
-        metadata={"weight_version": "default"},
-    )
+    content = [*thought, token("A", -0.1, ("B", -3.0), ("A", -4.0)), token("<|im_end|>", -0.002)]
+    message = {"content": "A", "reasoning_content": "A or B? A", "tool_calls": None}
+    body = reply("qwen3-8b", message, content, matched_stop=151645)
     return Expected(body, "A", total(-0.1, -4.0), -0.1, hidden=6, after=1)
 
 
 def llama_cpp():
-    """Numbers of tokens, timings; what has no probability at all is null, or the least float32."""
+    """Numbers of tokens; what has no probability at all is null, or the least float32."""
     top = [{"id": 32, **one("A", -0.2)}, {"id": 33, **one("B", -1.9)}, {"id": 34, **one("C", None)}]
     content = [{"id": 32, **one("A", -0.2), "top_logprobs": [*top, {"id": 362, **one(" A", -3.4028234663852886e38)}]}]
-    body = reply(
-        {"content": "A"},
-        content,
-        (30, 2),
-        model="gemma-3-4b-it-Q4_K_M.gguf",
-        system_fingerprint="b6710-b8595b16e",
-        timings={"prompt_n": 30, "prompt_ms": 41.2, "predicted_n": 2, "predicted_ms": 33.9},
-    )
-    return Expected(body, "A", -0.2, -0.2)
+    return Expected(reply("gemma-3-4b-it-Q4_K_M.gguf", {"content": "A"}, content), "A", -0.2, -0.2)
 
 
 def tgi():
     """No bytes; the marker of the end is a token; float32 rounds a log-probability to above 0."""
-    content = [
-        without_bytes(token("A", 2.4e-7, ("A", 2.4e-7), ("B", -15.5))),
-        without_bytes(token("<|eot_id|>", -0.03, ("<|eot_id|>", -0.03))),
-    ]
-    body = reply(
-        {"content": "A"},
-        content,
-        (40, 2),
-        model="meta-llama/Llama-3.1-8B-Instruct",
-        system_fingerprint="3.3.4-sha-1ae5b7c",
-    )
+    letter, end = token("A", 2.4e-7, ("A", 2.4e-7), ("B", -15.5)), token("<|eot_id|>", -0.03, ("<|eot_id|>", -0.03))
+    body = reply("meta-llama/Llama-3.1-8B-Instruct", {"content": "A"}, [*map(without_bytes, (letter, end))])
     return Expected(body, "A", 0.0, 0.0, after=1)
 
 
 def ollama():
     """Reasoning has a field of its own, and its tokens are told."""
     thought = [token(text, -0.3, (text, -0.3)) for text in ("Moon", " is", " B", ".")]
-    body = reply(
-        {"content": "A", "reasoning": "Moon is B."},
-        [*thought, token("A", -0.25, ("A", -0.25), ("B", -1.75), ("a", -5.0))],
-        (36, 6),
-        model="qwen3:4b",
-        system_fingerprint="fp_ollama",
-    )
+    content = [*thought, token("A", -0.25, ("A", -0.25), ("B", -1.75), ("a", -5.0))]
+    body = reply("qwen3:4b", {"content": "A", "reasoning": "Moon is B."}, content)
     return Expected(body, "A", total(-0.25, -5.0), -0.25, hidden=4)
 
 
 def litellm():
-    """A proxy: fields of the provider, null where the provider told nothing, content in what was asked for."""
+    """A proxy: null where the provider told nothing, content in what was asked for."""
     content = [{"token": "A", "bytes": None, "logprob": -0.3, "top_logprobs": None}]
-    body = reply(
-        {
-            "content": "A",
-            "tool_calls": None,
-            "function_call": None,
-            "thinking_blocks": None,
-            "provider_specific_fields": {"refusal": None},
-        },
-        content,
-        (31, 1),
-        model="together_ai/some-model",
-        choice={"provider_specific_fields": {}},
-        system_fingerprint=None,
-        details={"prompt_tokens_details": None, "completion_tokens_details": None},
-    )
-    return Expected(body, "A", -0.3, -0.3)
+    message = {"content": "A", "tool_calls": None, "function_call": None}
+    return Expected(reply("together_ai/some-model", message, content), "A", -0.3, -0.3)
 
 
 #: What is expected of each family.
