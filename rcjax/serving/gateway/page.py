@@ -32,13 +32,12 @@ body {{ font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: va
 h1 {{ font-size: 1.3rem }} h2 {{ font-size: 1.1rem; margin: 2rem 0 .2rem; overflow-wrap: anywhere }}
 p {{ margin: .3rem 0; color: var(--soft); overflow-wrap: anywhere }} strong {{ color: var(--ink) }}
 svg {{ width: 100%; max-width: 38rem; height: auto; font-size: 11px; fill: var(--soft) }}
-td {{ overflow-wrap: anywhere }}
 polyline {{ fill: none; stroke: var(--mark); stroke-width: 2 }} circle {{ fill: var(--mark) }}
 line {{ stroke: var(--soft); stroke-dasharray: 5 4 }}
 table {{ border-collapse: collapse; width: 100%; margin: .8rem 0; font-variant-numeric: tabular-nums }}
 caption {{ text-align: left; font-weight: 600; padding-bottom: .2rem }}
 th, td {{ text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line) }}
-td:last-child {{ white-space: nowrap }}
+td {{ overflow-wrap: anywhere }} td:last-child {{ white-space: nowrap }}
 th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right }}
 :nth-child(2):nth-last-child(3) {{ text-align: left }} .here td {{ font-weight: 600 }}
 </style><main><h1>rcjax serve</h1><p>{worker}</p>{policies}</main></html>
@@ -80,8 +79,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended]) -> str:
     money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
     if len(requests) > 1:
-        aim = None if budget is None else budget * unit.scale
-        parts.append(_chart([one.cost * unit.scale for one in requests], aim))
+        parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
     return "".join([*parts, _check(requests), _ladder(served, billing.position), answering])
 
