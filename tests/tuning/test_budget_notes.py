@@ -42,4 +42,4 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     ratio = np.array(bills) / np.asarray(frontier.cost)
     np.testing.assert_allclose(billed.bands.cost, np.asarray(frontier.bands.cost) * ratio[:, None], rtol=1e-9)
     assert ratio.max() > 1.05
-    assert f"up to {100 * np.abs(ratio - 1).max():.0f} % other" in told[0]
+    assert f"up to {100 * np.abs(ratio - 1).max():.0f} %" in told[0]
