@@ -270,6 +270,9 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+_ASK_ANEW = 'answers without a confidence are not asked for again: take their lines ("unread": true) out of the log'
+
+
 def collected(run: Run) -> dict[str, Any]:
     """The end of a run in JSON values.
 
@@ -288,7 +291,7 @@ def collected(run: Run) -> dict[str, Any]:
         not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
     ]
     without = [row for row in rows if row["logprob"] is None]
-    unread = [f"{tell_unread(without)}; the last one: {without[-1]['error']}"] if without else []
+    unread = [f"{tell_unread(without)}; the last one: {without[-1]['error']}", _ASK_ANEW] if without else []
     money = [f"{one.name}: {remark}" for one in run.models for remark in one.respondent.remarks]
     return {
         "models": models,

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.tokens import Price
 from rcjax._base.wording import count, no_confidence
-from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels, label_counts
+from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels, describe_labels
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 from rcjax.policy.decisions import NO_CONFIDENCE, Comparison
@@ -217,8 +217,7 @@ class Log(Cells):
         text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:
             return text
-        labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
-        sentence = labels.describe()
+        sentence = describe_labels(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
         return f"{text} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe

@@ -27,7 +27,7 @@ from rcjax.logs.answers import (
     query_ids,
     tells_errors,
 )
-from rcjax.logs.cells import label_counts
+from rcjax.logs.cells import describe_labels
 from rcjax.logs.columns import TO_LABEL, as_labels
 from rcjax.logs.errors import (
     IncompleteLogWarning,
@@ -179,7 +179,7 @@ def _read(source: Any, how: Reading) -> Log:
     if not log.complete.all():
         how.say(IncompleteLogWarning, log.describe())
     if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
-        said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
+        said = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
         how.say(UnlabelledWarning, f"{os.path.basename(log.source)}: {said}{unused if gathered.replaced else ''}")
     return log

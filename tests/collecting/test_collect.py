@@ -177,15 +177,6 @@ def test_the_key_is_nowhere(place):
     assert not any("Question 1?" in text for text in [(place / "answers.jsonl").read_text(), *printed])
 
 
-def test_a_key_that_is_not_set(place, monkeypatch):
-    monkeypatch.delenv("KEY_OF_THE_TEST")
-    result, server = collect(place, Models())
-    assert result.exit_code == 1
-    assert "model tiny: the environment variable KEY_OF_THE_TEST with its key is not set" in result.stderr
-    assert server.requests == []
-    assert not (place / "answers.jsonl").exists()
-
-
 def test_a_dry_run_asks_nothing(place):
     result, server = collect(place, Models(), "--dry-run", "--json", "--budget", "0.0001")
     assert result.exit_code == 0

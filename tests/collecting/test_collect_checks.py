@@ -59,6 +59,7 @@ def test_verdicts_are_confidences_and_failures_are_none_and_said():
     failing = sum(isinstance(outcome, str) for outcome in table.values())
     remark = next(note for note in document["notes"] if note.startswith("check python:of_a_test:by_word"))
     assert remark.startswith(f"check python:of_a_test:by_word: no confidence in {failing} answers, as it ")
+    assert any("are not asked for again" in note for note in document["notes"])
     assert "timed out (1)" in remark
     assert "gave nonsense (2)" in remark
     assert (document["models"][0]["failed"], document["models"][0]["answers"]) == (0, len(table))

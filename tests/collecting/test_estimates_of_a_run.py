@@ -11,7 +11,6 @@ from models_of_a_test import Models, lot, money, questions
 
 from rcjax.cli import console
 from rcjax.cli.collect import how_far
-from rcjax.collecting.respondent import most_input_tokens, usual_input_tokens
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -23,11 +22,6 @@ def of_text(n):
         del row["choices"]
         row["prompt"] = f"Question {row['query'][1:]}? " + "Why so? " * (1 + int(row["query"][1:]) % 5)
     return rows
-
-
-def test_tokens_of_a_message_are_one_for_four_characters_and_what_is_put_around_it():
-    messages = [{"role": "system", "content": "x" * 40}, {"role": "user", "content": "y" * 400}]
-    assert usual_input_tokens(messages) == 3 + (4 + 10) + (4 + 100) <= most_input_tokens(messages)
 
 
 class Long(Models):

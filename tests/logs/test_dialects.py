@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from log_samples import HEADER, PRICES, ROWS, assert_same, costed, write
+from log_samples import HEADER, ROWS, assert_same, costed, write
 
 from rcjax.logs import read_log
 from rcjax.logs.sources import open_text
@@ -46,12 +46,6 @@ def test_json_lines_as_people_write_them(encoding, end, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes((end.join(lines) + end).encode(encoding))
     assert_same(read_log(path), read_log(costed()))
-
-
-def test_columns_of_frames_may_be_in_capitals():
-    named = costed().rename({"query": "Query", "input_tokens": "Input Tokens", "output_tokens": "OUTPUT-TOKENS"})
-    assert_same(read_log(named, prices=PRICES), read_log(costed(), prices=PRICES))
-    assert_same(read_log(named.to_pandas()), read_log(costed()))
 
 
 def test_a_file_that_is_utf8_is_not_held(tmp_path):

@@ -62,21 +62,6 @@ def test_labels_that_are_answers_by_models_of_the_log(models, path):
     assert "leave out the column model" in message
 
 
-def test_labels_that_have_the_content_of_the_log(path):
-    own = table(path).select("query", pl.col("answer").str.to_lowercase())
-    assert "the labels are the log's own answers: every answer of the log is right by them" in refusal(path, labels=own)
-    assert "the labels are the log's own answers" in refusal(
-        path, labels=own.sample(fraction=1.0, shuffle=True, seed=0)
-    )
-    # A right answer that no model gave, a wrong one, or one right answer each: somebody has judged them.
-    for other in (
-        pl.concat([own, pl.DataFrame({"query": ["0"], "answer": ["d"]})]),
-        own.head(-1),
-        pl.DataFrame({"query": [str(i) for i in range(4)], "answer": ["C"] * 4}),
-    ):
-        assert read_log(path, labels=other).n_queries == 4
-
-
 def test_labels_that_name_the_queries_in_another_way(path):
     names = [f"{i}.0" for i in range(4)]
     by_answer = pl.DataFrame({"query": names, "answer": ["B"] * 4})

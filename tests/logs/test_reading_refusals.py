@@ -12,12 +12,8 @@ from rcjax.logs import LogError, read_log
     ("bad", "where", "advice"),
     [
         ("3,small,0.3,1,1", "model small: logprob 0.3 > 0", "name the column confidence"),
-        ("3,small,inf,1,1", "model small: logprob inf > 0", "at most 0"),
-        ("3,small,high,1,1", "model small: logprob high is not clear", "at most 0"),
         ("3,small,-1,maybe,1", "model small: correct maybe is not clear", "true, false, 1, 0"),
-        ("3,small,-1,-0.5,1", "model small: correct -0.5 < 0", "or a score between"),
         ("3,small,-1,2,1", "model small: correct 2 > 1", "--score-max"),
-        ("3,small,-1,1,-1", "model small: cost -1 < 0", "0 or more"),
         ("3,small,-1,1,inf", "model small: cost inf > 1e+300", "0 or more"),
         ("3,small,-1,1", "model small: cost is missing", "0 or more"),
         ("3, ,-1,1,1", "model is missing", "a string"),
@@ -172,8 +168,6 @@ def test_one_model_or_one_answer_is_too_little():
     ("text", "pieces"),
     [
         ("[small]\ninput = \noutput = 1", ("p.toml: cannot be read", "line 2")),
-        ("[small]\ninput = 1", ("p.toml, model small: no output price", "give input and output")),
-        ("[small]\ninput = 1\nouput = 1", ("did you mean 'ouput' for 'output'?",)),
         ("[small]\ninput = 1\noutput = 1\ncached = 2", ("did you mean 'cached_input' for 'cached'?",)),
         (
             "[llama3.2-1b]\ninput = 1\noutput = 1",
@@ -181,7 +175,6 @@ def test_one_model_or_one_answer_is_too_little():
         ),
         ("[small]\ninput = -1\noutput = 1", ("p.toml, model small: input price -1", "per million tokens")),
         ("small = 1", ("p.toml, model small: 1 is no price",)),
-        (f"[small]\ninput = 1\noutput = 1{'0' * 400}", ("model small: output price 1000000",)),
         ("small = " + "[" * 100_000, ("p.toml: cannot be read: it is nested too deeply",)),
         ("# nothing", ("p.toml: no prices",)),
     ],
