@@ -64,34 +64,21 @@ def said(*parts, role="user"):
     return [{"role": role, "content": [*parts]}]
 
 
-#: What cannot be, by the field that the error names.
+#: What cannot be, by the field that the error names: one case for each check.
 REFUSED = [
-    ("background", {"background": True}),
     ("store", {"store": True}),
     ("truncation", {"truncation": "auto"}),
-    ("model", {"model": 3}),
     *(("input", {"input": value}) for value in (None, [], 3, {}, [{"type": "reasoning", "id": "rs_1", "summary": []}])),
     ("input[0]", {"input": ["A or B?"]}),
     *(("input[0].role", {"input": said(role=role)}) for role in ("tool", ["user"], None)),
     *(("input[0].content", {"input": [{"role": "user", "content": value}]}) for value in (None, 3)),
-    ("input[0].content[0]", {"input": said("?")}),
     *(("input[0].content[0].type", {"input": said({"type": kind, "text": "?"})}) for kind in ("text", {})),
     ("input[0].content[0].text", {"input": said({"type": "input_text"})}),
     ("input[0].content[0].file_id", {"input": said({"type": "input_image", "file_id": "file-1"})}),
-    ("input[0].content[0].file_url", {"input": said({"type": "input_file", "file_url": "http://localhost"})}),
     ("input[0].output[0].type", {"input": [{**OUTPUT, "output": [{"type": "input_image", "image_url": "data:"}]}]}),
-    ("input[0].arguments", {"input": [{**CALL, "arguments": None}]}),
     ("input[0].call_id", {"input": [{**OUTPUT, "call_id": None}]}),
-    ("instructions", {"instructions": ["Be brief."]}),
-    ("include", {"include": "message.output_text.logprobs"}),
-    ("top_logprobs", {"top_logprobs": 129}),
-    ("stream", {"stream": "true"}),
     ("reasoning", {"reasoning": "low"}),
     ("reasoning.summary", {"reasoning": {"summary": "auto"}}),
-    ("text.format", {"text": {"format": "json"}}),
-    ("text.of_a_server", {"text": {"of_a_server": 1}}),
-    ("tools", {"tools": "look"}),
-    ("tools[0]", {"tools": ["look"]}),
     *(("tools[0].type", {"tools": [tool]}) for tool in ({"type": "web_search"}, {"type": "custom", "name": "sh"}, {})),
     ("tools[0].name", {"tools": [{"type": "function"}]}),
     ("tools[1].defer_loading", {"tools": [TOOL, {**TOOL, "defer_loading": True}]}),
