@@ -143,11 +143,6 @@ def _batched(copulas: Copula, u: jax.Array, v: jax.Array, name: str) -> jax.Arra
     return jax.vmap(lambda c: getattr(c, name)(u, v))(copulas)
 
 
-@jax.jit
-def _taus(copulas: Copula) -> jax.Array:
-    return jax.vmap(lambda c: c.tau())(copulas)
-
-
 # The laws: each is a function of a copula; it yields what it looked at, what the copula gives there, and by how much
 # that is beyond what the law allows.
 
@@ -210,6 +205,7 @@ _cdf, _conditional, _conditional_on_v, _log_density, _inverse = _METHODS.values(
 
 _tau_of, _tails = map(_compiled, ("tau", "tail_dependence"))
 
+_taus = jax.jit(jax.vmap(lambda c: c.tau()))
 _defined_tau = jax.jit(tau_by_quadrature)
 
 
@@ -235,14 +231,11 @@ def _bounds(c: Copula) -> Iterator[_Finding]:
     got = _cdf(c, u, v)
     yield "C(u, v) ≤ min(u, v)", u, v, got, got - np.minimum(u, v) - 1e-12
     yield "C(u, v) ≥ u + v − 1", u, v, got, np.maximum(u + v - 1, 0) - got - 1e-12
-    side = len(_GRID)
-    cells = np.diff(np.diff(got.reshape(side, side), axis=0), axis=1)
-    u, v = _mesh(_GRID[1:], _GRID[1:])
-    yield "2-increasing (the volume of the cell below)", u, v, cells.ravel(), -cells.ravel() - 1e-12
-    u, v = _mesh(_LINES, _LINES)
-    cells = np.diff(np.diff(_cdf(c, u, v).reshape(len(_LINES), -1), axis=0), axis=1).ravel()
-    u, v = _mesh(_LINES[1:], _LINES[1:])
-    yield "2-increasing (the volume of the narrow cell below)", u, v, cells, -cells - 1e-12
+    for cell, lines in (("cell", _GRID), ("narrow cell", _LINES)):
+        corners = _cdf(c, *_mesh(lines, lines)).reshape(len(lines), -1)
+        volume = np.diff(np.diff(corners, axis=0), axis=1).ravel()
+        u, v = _mesh(lines[1:], lines[1:])
+        yield f"2-increasing (the volume of the {cell} below)", u, v, volume, -volume - 1e-12
     if c.exchangeable:  # the conditionals are held to the slopes of the cdf
         u, v = _mesh(_INSIDE, _INSIDE)
         got = _cdf(c, u, v)
@@ -254,8 +247,8 @@ def _tail_limits(c: Copula) -> Iterator[_Finding]:
     yield "tail dependence within [0, 1]", 0.5, 0.5, claims, np.maximum(-claims, claims - 1)
     below = _cdf(c, _WAY, _WAY) / _WAY
     above = (2 * _WAY - 1 + _cdf(c, 1 - _WAY, 1 - _WAY)) / _WAY
-    for side, claim, way in (("lower", claims[0], below), ("upper", claims[1], above)):
-        end = _WAY[-1] if side == "lower" else 1 - _WAY[-1]
+    ends = (_WAY[-1], 1 - _WAY[-1])
+    for side, end, claim, way in zip(("lower", "upper"), ends, claims, (below, above), strict=True):
         limit, rest = _limit(way)
         if not (claim < 0 or claim > 1):  # else it has been said
             name = f"tail dependence ({side}) is the limit of the diagonal"
@@ -330,7 +323,7 @@ def _log_densities(c: Copula) -> Iterator[_Finding]:
     if _is_derived(c):
         inside = (np.minimum(u, v) > 1e-4) & (np.maximum(u, v) < 1 - 1e-4)
         u, v, got = u[inside], v[inside], got[inside]
-        got = np.where(np.isnan(got) & (np.abs(_mixed(c, u, v)) < _NOTHING), 0.0, got)
+        got = np.where(np.isnan(got) & (np.abs(_slopes(c, u, v, "conditional")[2]) < _NOTHING), 0.0, got)
     yield "log_density is a number, or −∞", u, v, np.where(got == -np.inf, 0.0, got), 0 * u
 
 
@@ -372,9 +365,8 @@ def _single_precision(c: Copula) -> Iterator[_Finding]:
         with jax.enable_x64(False):
             single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), c)
             got = method(single, jnp.asarray(u, jnp.float32), jnp.asarray(v, jnp.float32))
-            same = got.dtype == np.float32
-        yield f"{name} in float32 keeps its type", u, v, np.asarray(got), 0.0 if same else 1.0
-        yield f"{name} in float32 is close to float64", u, v, np.asarray(got), np.abs(np.asarray(got) - expected) - 2e-3
+        yield f"{name} in float32 keeps its type", u, v, got, float(got.dtype != np.float32)
+        yield f"{name} in float32 is close to float64", u, v, got, np.abs(got - expected) - 2e-3
 
 
 _LAWS = (
@@ -384,24 +376,20 @@ _LAWS = (
 
 
 def _slopes(c: Copula, u: np.ndarray, v: np.ndarray, name: str) -> Any:
-    """The derivatives of a method in the parameters, in u and in v: one program for all laws that need some of them."""
-    filled = (np.pad(points, (0, len(_INSIDE) ** 2 - len(points)), "edge") for points in (u, v))
-    return jax.tree.map(lambda slope: np.asarray(slope)[: len(u)], _all_slopes(c, *filled, name))
+    """The derivatives of a method in the parameters, in u and in v, at any number of points.
+
+    The points go in blocks of one size: one program for all laws that need some of them.
+    """
+    count, size = len(u), len(_INSIDE) ** 2
+    filled = [np.pad(points, (0, -count % size), "edge") for points in (u, v)]
+    blocks = [_all_slopes(c, *(points[at : at + size] for points in filled), name) for at in range(0, count, size)]
+    return jax.tree.map(lambda *slopes: np.concatenate(slopes)[:count], *blocks)
 
 
 @partial(jax.jit, static_argnames="name")
 def _all_slopes(c: Copula, u: jax.Array, v: jax.Array, name: str) -> Any:
-    def value(c: Copula, u: jax.Array, v: jax.Array) -> jax.Array:
-        return getattr(c, name)(u, v)
-
-    return jax.vmap(jax.grad(value, argnums=(0, 1, 2)), in_axes=(None, 0, 0))(c, u, v)
-
-
-def _mixed(c: Copula, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """∂²C/∂u∂v at any number of points, in blocks of those that `_slopes` takes."""
-    size = len(_INSIDE) ** 2
-    blocks = [_slopes(c, u[at : at + size], v[at : at + size], "conditional")[2] for at in range(0, len(u), size)]
-    return np.concatenate(blocks)
+    slopes = jax.grad(lambda c, u, v: getattr(c, name)(u, v), argnums=(0, 1, 2))
+    return jax.vmap(slopes, in_axes=(None, 0, 0))(c, u, v)
 
 
 @jax.jit
