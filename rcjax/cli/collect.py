@@ -256,6 +256,8 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
 @shown
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     """Print what a run will cost; on standard error where it comes `before` the run."""
+    from rcjax.collecting.calls import USUAL_CHOICE, USUAL_TEXT
+
     screen = Screen(stderr=before)
     rows = document["estimate"]
     likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
@@ -269,6 +271,9 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
         screen.hang(row["model"], f"{asked}{several}, {money}")
+    if not document["spent"]:
+        what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices"
+        screen.hang("assumed", f"{what}: after twenty answers of each model a run goes by theirs")
     screen.hang("note", *document["notes"])
 
 

@@ -167,9 +167,8 @@ async def call(
         }
 
 
-_USUAL_TEXT = 200  # tokens of an answer in words
-
-_USUAL_CHOICE = 2  # of a letter
+#: Tokens that an answer in words, and a letter, are taken to have until a model has answered.
+USUAL_TEXT, USUAL_CHOICE = 200, 2
 
 _SECOND = 80  # tokens of a second question, besides the question and the answer
 
@@ -251,7 +250,7 @@ def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respond
 
 def _written(question: Question, options: Mapping[str, Any]) -> int:
     """Tokens that an answer usually has, over all samples."""
-    usual = (_USUAL_CHOICE if question.choices else _USUAL_TEXT) * (options.get("n") or 1)
+    usual = (USUAL_CHOICE if question.choices else USUAL_TEXT) * (options.get("n") or 1)
     return min(usual, most_output_tokens(options))
 
 
