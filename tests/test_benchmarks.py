@@ -1,7 +1,6 @@
 """The programs behind the figures that we state: their methods are right, and the whole of them runs."""
 
 import importlib
-import itertools
 import pkgutil
 import sys
 
@@ -12,10 +11,8 @@ import pytest
 
 import benchmarks
 import rcjax
-from benchmarks import make_measured, methods, record
-from benchmarks.gateway import __main__ as gateway_race, servers
-from benchmarks.gateway.load import Load
-from benchmarks.methods import Answers, Curve
+from benchmarks import make_measured, record
+from benchmarks.methods import Answers
 
 pytestmark = pytest.mark.usefixtures("float64")
 #: Libraries of the extra "bench" that a program imports.
@@ -40,21 +37,6 @@ def test_every_program_starts(name, monkeypatch):
         with pytest.raises(SystemExit) as stop:
             module.main()
         assert stop.value.code == 0
-
-
-def test_a_grid_counts_as_walking_through_the_queries_does(data):
-    grids = [np.array([0.0, 0.1, 0.35, 0.5]), np.array([0.2, 0.9])]
-    on_grid = methods.outcomes_on_grid(data, grids)
-    for (i, first), (j, second) in itertools.product(enumerate(grids[0]), enumerate(grids[1])):
-        wrong = cost = 0.0
-        for confidence, mistakes in zip(data.confidence, data.wrong, strict=True):
-            model = 0 if confidence[0] > first else 1 if confidence[1] > second else 2
-            wrong, cost = wrong + mistakes[model], cost + data.cost[: model + 1].sum()
-        walked = Curve(cost / 50, wrong / 50)
-        alone = methods.outcomes(data, np.array([[first, second]]))
-        for axis in ("cost", "error"):
-            assert getattr(on_grid, axis)[i, j] == pytest.approx(getattr(walked, axis))
-            assert getattr(alone, axis)[0] == pytest.approx(getattr(walked, axis))
 
 
 @pytest.mark.thorough
@@ -122,23 +104,3 @@ def test_the_page_of_figures_is_made_of_the_results():
     assert make_measured.page(text) == text, "run `python -m benchmarks.make_measured`"
     assert [path.name for path in record.RESULTS.glob("*.md") if f"results/{path.name})" not in text] == []
     assert len(text.split()) <= 1_200
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
-@pytest.mark.parametrize("streamed", [0.0, 1.0])
-def test_a_gateway_is_asked_by_so_many_clients_and_timed(streamed, tmp_path, monkeypatch):
-    monkeypatch.chdir(record.RESULTS.parents[1])  # where the processes find the benchmarks
-    with servers.upstream(tmp_path) as model:
-        busy = model.busy()
-        for _ in range(20):  # a busy machine lets few calls through, which take less than the kernel counts
-            told = gateway_race.send(Load(model.port, "m", 4, 0.5, 0.02, streamed=streamed, left=0.2))
-            if model.busy() > busy:
-                break
-        assert 0 < model.busy() - busy < 5
-        assert servers.resident(model.pid) > 1e6
-        assert servers.open_files(model.pid) > 3
-    assert not told["errors"]
-    assert told["left"] > 0
-    assert len(told["added"]) == told["requests"] <= 4 * 0.5 / 0.01
-    assert min(told["added"]) > -1.5  # not sooner than by the model's own time, which is right to a millisecond
-    assert gateway_race.medians([gateway_race.Rate(1, 10), gateway_race.Rate(3, 10)]) == gateway_race.Rate(2, 10)

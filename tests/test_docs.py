@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 
 import rcjax
 from benchmarks import make_reference
@@ -185,11 +184,3 @@ def test_the_reference_is_up_to_date():
     assert {path.relative_to(DOCS).as_posix() for path in DOCS.glob("reference/*.md")} == {*pages} - {"reference.md"}
     for path, text in pages.items():
         assert without_signatures((DOCS / path).read_text("utf-8")) == without_signatures(text), f"{path}: {message}"
-
-
-def test_the_citation_is_that_of_the_readme():
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["preferred-citation"]
-    (bibtex,) = blocks(README, "bibtex")
-    assert cited["title"] in bibtex.replace("{LLM}", "LLM")
-    assert cited["identifiers"][0]["value"] in bibtex
-    assert str(cited["year"]) in bibtex

@@ -16,17 +16,6 @@ from rcjax.logs import IncompleteLogWarning, read_log
 from rcjax.model.calibrated import describe_fit
 
 
-def test_writes_the_text_as_it_is(tmp_path):
-    path = tmp_path / "text.json"
-    write_atomically(path, "λ\r\n\n")
-    assert path.read_bytes() == "λ\r\n\n".encode()
-    write_atomically(path, b"\x89PNG\r\n\xff")
-    assert path.read_bytes() == b"\x89PNG\r\n\xff"
-    write_atomically(str(path), "shorter")
-    assert path.read_text() == "shorter"
-    assert os.listdir(tmp_path) == ["text.json"]
-
-
 def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
     (tmp_path / "plain").write_text("")
     write_atomically(tmp_path / "atomic", "")

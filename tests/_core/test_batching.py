@@ -104,21 +104,6 @@ def test_results_are_in_order_of_the_items(two_cores):
     assert side_by_side(slow_at_first, range(20), n=1) == [x * x for x in range(20)]
 
 
-def test_the_first_item_goes_ahead_and_the_others_share_the_cores(two_cores):
-    together = threading.Barrier(2, timeout=10)
-
-    def meet(x):
-        if x:
-            together.wait()  # for another one, which fails unless two run at a time
-        inner = side_by_side(lambda _: threading.current_thread(), range(4), n=1, alike=False)
-        assert x == 0 or {*inner} == {threading.current_thread()}  # work inside a worker stays in its thread
-        return threading.current_thread()
-
-    first, *others = side_by_side(meet, range(5), n=1)
-    assert first is threading.current_thread()
-    assert len(set(others)) == 2
-
-
 @pytest.mark.parametrize("wide", [False, True])
 def test_threads_have_the_floats_and_the_device_of_their_caller(wide, two_cores):
     device = jax.devices()[0]

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import rcjax
-from rcjax._core.batching import side_by_side
-from rcjax._core.compilation import LEVELS, _level, _options
+from rcjax._core.compilation import _options
 from rcjax.model.calibrated import fit_calibrators
 from rcjax.model.fitting import fit_marginals
 
@@ -15,21 +14,6 @@ def test_only_the_cpu_has_levels():
     assert _options("gpu", 0) is None
     assert _options("cpu", 1)["xla_backend_optimization_level"] == 1
     assert "xla_backend_optimization_level" not in (_options("cpu", None) or {})
-
-
-@pytest.mark.parametrize(("quick", "expected"), [(True, ["once", "long"]), (False, [None, None])])
-def test_one_of_many_pieces_of_work_is_worth_more_compiling_where_the_others_are_compiled_quickly(
-    quick, expected, monkeypatch
-):
-    monkeypatch.setitem(LEVELS, "long", 1)
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", quick)
-    try:
-        levels = [side_by_side(lambda _: _level("often"), range(count), n=1) for count in (3, 200)]
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
-    assert [{*some} for some in levels] == [{None if runs is None else LEVELS[runs]} for runs in expected]
-    assert _level("long") == 1
 
 
 def products_of(jaxpr):

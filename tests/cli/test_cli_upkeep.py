@@ -119,17 +119,6 @@ def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path)
     assert run("check", tmp_path / "new.json", folder / "fresh.csv").exit_code == 2  # it was tuned on them
 
 
-def test_retune_as_json(folder, tmp_path):
-    result = run("retune", folder / "policy.json", folder / "dear.csv", "--json")
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    found = json.loads(result.stdout)
-    old = rcjax.load_policy(folder / "policy.json")
-    assert rcjax.policy.Policy.from_json(found["before"]) == old
-    assert found["policy"]["cost"]["large"] == pytest.approx(2 * old.cost["large"], rel=0.2)
-    assert set(found["replayed"]) == {"before", "after"}
-    assert not list(tmp_path.glob("*.json"))
-
-
 @pytest.fixture
 def worse(monkeypatch):
     """Policies tuned again are worse on queries left out, as in the report: by −0.9 ± 18.9 % of the loss."""

@@ -8,7 +8,6 @@ from command_line import TOKEN_PRICES, rows_of, run, write_log
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 TOKENS = "query,model,logprob,correct,input_tokens,output_tokens"
-DEAREST = 250e-6  # about: what it costs to ask all three models of the log
 
 
 @pytest.fixture(scope="module")

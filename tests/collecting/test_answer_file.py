@@ -39,42 +39,6 @@ def test_a_log_is_locked_before_it_is_read(tmp_path, monkeypatch):
     second.close()
 
 
-def test_a_link_is_no_way_round_the_lock(tmp_path):
-    path, link = tmp_path / "answers.jsonl", tmp_path / "links" / "other.jsonl"
-    link.parent.mkdir()
-    link.symlink_to(path)
-    for first, second in ((path, link), (link, path)):
-        held = AnswerFile(first)
-        with pytest.raises(LogError, match="another rcjax collect writes to it"):
-            AnswerFile(second)
-        held.write(row("a"))
-        held.write(row("a", correct=True))
-        held.tidy()
-        held.close()
-    assert link.is_symlink()
-    assert [*read_answer_file(link).rows] == ["a"]
-    assert sorted(os.listdir(tmp_path)) == ["answers.jsonl", "links"]
-    assert os.listdir(link.parent) == ["other.jsonl"]
-
-
-def test_the_lock_goes_last(tmp_path, monkeypatch):
-    path = tmp_path / "answers.jsonl"
-    file, close, tried = AnswerFile(path), answer_file.LineFile.close, []
-
-    def late(self):
-        tried.append(self.path)
-        with pytest.raises(LogError, match="another rcjax collect writes to it"):
-            AnswerFile(path)
-        close(self)
-
-    file.write(row("a"))
-    monkeypatch.setattr(answer_file.LineFile, "close", late)
-    file.close()
-    monkeypatch.setattr(answer_file.LineFile, "close", close)
-    assert tried
-    AnswerFile(path).close()
-
-
 def test_who_waited_for_a_lock_that_was_removed_has_none(tmp_path, monkeypatch):
     """A run that opens the file of calls under way just before another one removes it begins anew."""
     path = tmp_path / "answers.jsonl"

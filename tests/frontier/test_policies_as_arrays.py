@@ -1,11 +1,9 @@
 """Policies as arrays: cascades against a loop over their models, leading axes, and who is asked at all."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, Policies
-from rcjax.solving.at_lambda import asked_at_all
+from rcjax.frontier.policies import ABSTAIN, Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -43,20 +41,3 @@ def test_intervals_of_cascades_are_those_of_a_loop(refusing):
                 asks = not refuses and confidence <= thresholds[row, j]
                 expected = ABSTAIN if refuses else following if asks else j
                 assert action_at(policies, row, j, confidence) == expected
-
-
-# -- who is asked at all
-
-
-@pytest.mark.parametrize("xp", [np, jnp])
-def test_nobody_is_asked_after_a_model_that_always_answers(xp):
-    thresholds, members, _ = cascades(False)
-    asked = np.asarray(asked_at_all(xp.asarray(thresholds), xp.asarray(members)))
-    ends = 0
-    for row in range(COUNT):
-        going = True
-        for j in range(K):
-            assert asked[row, j] == (going and members[row, j])
-            going &= not (members[row, j] and thresholds[row, j] <= ALWAYS_ANSWER)
-        ends += not going
-    assert 0 < ends < COUNT

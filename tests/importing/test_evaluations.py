@@ -38,17 +38,6 @@ def read(*paths, **how):
         return rcjax.importing.read_evaluations(paths, **{"columns": COLUMNS, **how})
 
 
-def test_a_table_of_ones_own(write):
-    frame = read(write())
-    assert frame["model"].to_list() == ["small", "small", "large", "large"]
-    assert frame["correct"].to_list() == [1, 0, 1, 0]
-    assert frame["logprob"].to_list() == [math.log(0.9), math.log(0.4), 0.0, -math.inf]
-    assert frame["input_tokens"].to_list() == [100, 200, 100, 200]
-    assert "cost" not in frame.columns
-    priced = read(write(), prices={"small": (1.0, 10.0), "large": (5.0, 50.0)})
-    assert priced["cost"].to_list() == pytest.approx([110e-6, 210e-6, 600e-6, 1100e-6])
-
-
 def test_many_files_are_one_log(write):
     half = {name: values[:2] for name, values in ROWS.items()}
     rest = {name: values[2:] for name, values in ROWS.items()}

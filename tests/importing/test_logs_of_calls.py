@@ -18,7 +18,6 @@ LITELLM = FILES / "litellm" / "calls.jsonl"
 SPANS = FILES / "otel" / "messages.jsonl"
 BATCHES = {kind: sorted((FILES / "openai_batch").glob(f"{kind}_*")) for kind in ("chat", "responses", "completions")}
 WIDE = FILES / "wide" / "table.csv"
-SUMS = {f"What is {number} + 1? Number only.": str(number + 1) for number in range(8)}
 
 
 def imported(*paths, prices=None, **how):

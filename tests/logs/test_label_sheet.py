@@ -13,7 +13,7 @@ from judged_logs import judged_log
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.labels import answer_texts, draw_answers, label_sheet, read_sheet, write_sheet
+from rcjax.logs.labels import answer_texts, draw_answers, read_sheet, write_sheet
 
 FORMULAS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", '=HYPERLINK("x")']
 TEXTS = [
@@ -100,15 +100,3 @@ def test_answers_are_drawn_at_random_as_many_of_each_model():
         draw_answers(log, 300)
     with pytest.raises(LogError, match="every answer has a label already"):
         draw_answers(rcjax.sample_log(20), 1)
-
-
-def test_labels_that_are_there_stand_below_those_to_come(tmp_path):
-    log = judged_log(100, 30)
-    drawn = draw_answers(log, 9)
-    texts = pl.DataFrame({"query": [str(query) for query in log.queries], "question": "why?", "answer": ""})
-    sheet = label_sheet(log, drawn, texts)
-    assert sheet.columns == ["query", "model", "question", "correct"]
-    assert sheet["correct"].null_count() == 9 == sheet["correct"][:9].null_count()
-    assert sheet.height == 9 + 90
-    right = np.asarray(log.correct)[log.labelled]
-    assert [label == "1" for label in sheet["correct"][9:]] == right.tolist()

@@ -84,18 +84,6 @@ def test_every_kind_of_source_gives_the_same_log(kind, tmp_path):
     assert log.source == expected.get(kind, str(path) if kind not in frames else log.source)
 
 
-def test_string_path_and_confidence_and_true_false(tmp_path):
-    path = write(tmp_path, "query,model,confidence,correct,cost", "q,a,0,True,1", "q,b,1.0,FALSE,2")
-    with pytest.raises(LogError, match="only 1 answer"):
-        read_log(str(path))
-    write(tmp_path, *path.read_text().splitlines(), "r,a,0.5,1.0,1", "r,b,1,0,2")
-    log = read_log(str(path))
-    assert log.source == str(path)
-    assert log.queries == ("q", "r")
-    np.testing.assert_allclose(log.logprob, [[-np.inf, 0], [math.log(0.5), 0]], rtol=1e-6)
-    assert np.asarray(log.correct).tolist() == [[True, False], [True, False]]
-
-
 def test_equal_costs_keep_the_order_of_appearance():
     assert read_log(costed().with_columns(cost=0.1)).models == ("large", "small")
 

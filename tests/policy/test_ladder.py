@@ -14,7 +14,6 @@ import rcjax
 from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.policy import Ladder, Policy, Rule, load_policy
 from rcjax.policy.any_policy import draw_lot
-from rcjax.policy.spec import Spec, with_spec
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(
@@ -85,17 +84,6 @@ def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
 
 ONE, OTHER = make_policy(), make_policy(rules={**make_policy().rules, "small": [Rule(1, "answer")]})
 SAMPLES = {"policy": ONE, "ladder": make_ladder((ONE, OTHER), 0.75)}
-
-
-@pytest.mark.parametrize("name", [*SAMPLES])
-def test_all_parts_record_what_is_added(name):
-    policy = SAMPLES[name]
-    recorded = with_spec(policy, Spec(confidence=0.9))
-    assert type(recorded) is type(policy)
-    for part, before in zip(recorded.rungs, policy.rungs, strict=True):
-        assert part.provenance["tuning"] == {**before.provenance.get("tuning", {}), "confidence": 0.9}
-        assert part.rules == before.rules
-    assert recorded.weights == policy.weights
 
 
 # Files

@@ -123,17 +123,6 @@ def as_frontier(policies: list[Policy]) -> Frontier:
     return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, search="adaptive")
 
 
-@pytest.mark.parametrize("policy", [thresholds(0.6, 0.7), ADAPTIVE, thresholds(0.0, 0.0), thresholds(1.0, 1.0)])
-def test_a_policy_does_what_its_steps_do(policy):
-    log = make_log(400, seed=1)
-    seen = replay(policy, log)
-    assert seen.n == 400
-    assert seen.models == MODELS
-    for name in ("error", "cost", "spent", "error_se", "cost_se", "spent_se"):
-        assert getattr(seen, name).shape == ()
-    assert_like_steps(seen, policy, log)
-
-
 @pytest.mark.thorough
 def test_a_frontier_is_its_policies_one_by_one():
     policies = [thresholds(a, b) for a in (0.0, 0.5, 0.62, 1.0) for b in (0.3, 0.8)] + [ADAPTIVE]

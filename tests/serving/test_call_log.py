@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 
@@ -21,8 +20,6 @@ import rcjax
 from rcjax.logs import LeftOutWarning, LogError, read_log
 from rcjax.serving.call_log import CallLog
 
-PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.0, "output": 8.0}}
-
 
 def answers(*right):
     return pl.DataFrame({"query": list(range(len(right))), "answer": list(right)})
@@ -31,26 +28,6 @@ def answers(*right):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "calls.jsonl"
-
-
-# Writing
-
-
-def test_threads_write_whole_lines(path):
-    with CallLog(path) as log, CallLog(path) as other:
-        writers = [log, other] * 4
-
-        def work(i):
-            for j in range(100):
-                writers[i].write(call(f"{i}-{j}", "small", answer="x" * (1 + 500 * (j % 7))))
-
-        threads = [threading.Thread(target=work, args=[i]) for i in range(len(writers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    found = [json.loads(line)["query"] for line in path.read_text().splitlines()]
-    assert sorted(found) == sorted(f"{i}-{j}" for i in range(8) for j in range(100))
 
 
 def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):

@@ -199,30 +199,6 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", ["direct, HTTPX", "direct"])
-def test_as_many_requests_are_in_flight_as_there_are(kind, monkeypatch):
-    count = 150  # more than the libraries' own limit of 100
-
-    class Patient(Server):
-        waiting, everyone = 0, asyncio.Event()
-
-        async def __call__(self, reader, writer):
-            await reader.readuntil(b"\r\n\r\n")
-            self.waiting += 1
-            if self.waiting == count:
-                self.everyone.set()
-            await self.everyone.wait()
-            writer.write(HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + BODY)
-            writer.close()
-
-    async def main():
-        monkeypatch.setitem(globals(), "Server", Patient)
-        async with serving(kind, Way(), monkeypatch, timeout=30.0) as (_, client):
-            return await asyncio.gather(*(complete(client, "m", MESSAGES, {}, Usage()) for _ in range(count)))
-
-    assert len(asyncio.run(main())) == count
-
-
 def options_of(body, **more):
     return FinalRequestOptions.construct(method="post", url="/chat/completions", json_data=body, **more)
 

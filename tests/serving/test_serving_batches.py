@@ -5,7 +5,7 @@ import json
 
 import polars as pl
 import pytest
-from chat_server import Response, serving, sure
+from chat_server import serving
 from gateway_service import MODELS, SURE, UNSURE
 from scripted_cascade import POLICY, ask, good, script
 
@@ -15,24 +15,6 @@ from rcjax.logs import LeftOutWarning
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
-
-# Batches
-
-
-def test_a_batch_keeps_its_order_and_its_limit():
-    def behave(request, headers):
-        i = int(request["messages"][0]["content"])
-        return Response(sure("A", SURE), delay=0.001 * (i % 7))
-
-    async def main():
-        async with serving(behave) as (server, client):
-            cascade = Cascade(POLICY, client, signal=signals.Choice(), concurrency=5)
-            return await cascade.ask_all((i, str(i)) for i in range(80)), server
-
-    results, server = asyncio.run(main())
-    assert [result.query for result in results] == [str(i) for i in range(80)]
-    assert 2 <= server.busiest <= 5
-
 
 # Logs and shadow queries
 

@@ -114,20 +114,6 @@ def test_a_sample_that_fails_leaves_no_confidence():
     assert (result.status, result.text) == ("answered", "Mars")
 
 
-def test_a_signal_of_ones_own_goes_before():
-    own = signals.Votes(3, temperature=0.5, normalise=lambda text: text[:1])
-    large, untold = signals.Choice(), voting_policy(provenance={})
-    choice = completion("Mars")["choices"][0]
-    several = completion("Mars") | {"choices": [choice, choice, choice]}
-    result, requests = ask(Response(several), signal={"small": own, "large": large}, policy=untold)
-    assert [(request["n"], request["temperature"]) for request in requests] == [(3, 0.5)]
-    assert result.answer == "M"
-    apart = signals.Votes(2, normalise=str.upper, apart=True)
-    result, requests = ask("a", "A", signal={"small": apart, "large": large}, policy=untold)
-    assert [request["temperature"] for request in requests] == [0.7, 0.7]
-    assert result.answer == "A"
-
-
 def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     with CallLog(tmp_path / "calls.jsonl") as log:
         ask("a", "a", "b", log=log)

@@ -78,18 +78,6 @@ def named_paths(plan, names):
     return {tuple(name for name, used in zip(names, row, strict=True) if used) for row in np.asarray(plan.members)[:-1]}
 
 
-def test_a_search_goes_through_its_cascades():
-    triple = SimpleNamespace(models=("m0", "m1", "m2"))
-    names = triple.models
-    every = {path for size in (1, 2, 3) for path in itertools.combinations(names, size)}
-    assert plan_cascades(triple, "adaptive") is None
-    assert named_paths(plan_cascades(triple, "full"), names) == {names}
-    assert named_paths(plan_cascades(triple, "all"), names) == every
-    assert named_paths(plan_cascades(triple, "all", max_length=2), names) == every - {names}
-    assert named_paths(plan_cascades(triple, "all", max_length=9), names) == every
-    assert named_paths(plan_cascades(triple, [("m0", "m2"), "m1", ("m0", "m2")]), names) == {("m0", "m2"), ("m1",)}
-
-
 def test_thirteen_models_have_too_many_subcascades():
     models = SimpleNamespace(models=tuple(f"m{j}" for j in range(13)))
     with pytest.raises(ValueError, match="8191 subcascades: set max_length"):

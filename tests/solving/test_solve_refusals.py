@@ -16,13 +16,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 8)
-GLOBAL = 1e-5
 SEARCHES = ("all", "full", "adaptive")
-
-
-@pytest.fixture(scope="module")
-def triples(float64):
-    return random_models(81, 3, 4)
 
 
 def loss(frontier):

@@ -9,14 +9,12 @@ import pytest
 
 import rcjax
 from rcjax.frontier.policies import Agreements, Policies
-from rcjax.tuning.candidates import Candidates, Targets
+from rcjax.tuning.candidates import Targets
 from rcjax.tuning.comparison import Comparison, Gain, Gains, Selection
-from rcjax.tuning.select import raised_by_luck
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 NAMES = ("small", "middle", "large")
-COST = {1: 1.0, 2: 10.0, 3: 100.0}
 MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "answers": [1, 1, 1]}
 ROWS = tuple(MEMBERS)
 ALONE = np.array([0.3, 0.2, 0.08])  # how often each model errs
@@ -122,20 +120,6 @@ def test_a_verdict_of_a_log_with_one_model(frontier):
         )
 
 
-# -- where a target stands among those compared
-
-
-def test_the_nearest_price_and_budget_are_so_on_the_logarithmic_scale():
-    grid = np.geomspace(1, 1000, 4)  # 1, 10, 100, 1000
-    among = dataclasses.replace(shown(), targets=Targets(grid, grid))
-    values, places = [0.0, 1e-9, 3.0, 3.3, 10.0, 317.0, 1e9], [0, 0, 0, 1, 1, 3, 3]
-    assert among.at_price(values).tolist() == [among.at_budget(value) for value in values] == places
-    # Of those that pay for the same models alone, where there are any.
-    bills = [0.5, 9.0, 11.0, 300.0]
-    pairs = [(9.5, 1), (8.9, 0), (3.3, 0), (10.9, 1), (11.0, 2), (299.0, 2), (300.0, 3), (0.4, 0), (1e9, 3)]
-    assert [among.at_budget(budget, bills) for budget, _ in pairs] == [place for _, place in pairs]
-
-
 @pytest.mark.parametrize(
     ("overall", "counted", "earned"),
     [
@@ -152,28 +136,3 @@ def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted,
 
 
 # -- luck: what cascades have more of than single models is added to their errors, and nothing to a single model's
-
-PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
-
-
-@pytest.mark.parametrize(
-    ("target", "prices", "budgets", "pairs", "comparing"),
-    [
-        ("lam", (0.01, 0.03, 0.05), (0.0, 0.2, 0.4), 0.02, 0.04),  # single models have some of it too
-        ("budget", (0.0, 0.3, 0.5), (-0.02, 0.02, 0.04), 0.04, 0.06),
-        ("max_error", (0.0, 0.3, 0.5), (0.0, 0.5, 0.6), 0.0, 0.0),  # where nothing is chosen among many
-        ("error_cost", (0.0, 0.03), (0.0, 0.2), 0.03, 0.03),  # nothing compares answers
-        ("lam", (0.0, -0.03, 0.05), (0.0, 0.2, 0.4), 0.0, 0.05),  # nothing looks worse than it is
-    ],
-)
-def test_luck_is_a_constant_for_each_kind_of_policy(target, prices, budgets, pairs, comparing):
-    """Of two single models, two pairs, and one policy that compares answers; then a pair that nearly always errs."""
-    third = [0, 2, 1, 2, 2 if len(prices) > 2 else 1, 2]
-    first, second, half = [0, 2, 0, 0, 0, 1], [0, 2, 1, 2, 1, 2], np.full(6, 0.5)
-    own = Candidates(3, *np.array([first, second, third]), half, half, PENALTY, np.arange(1.0, 7), PENALTY, half)
-    raised = raised_by_luck(own, dataclasses.replace(shown(), luck=np.array([prices, budgets])), target)
-    np.testing.assert_array_equal(raised.error[:2], PENALTY[:2])  # to the last bit
-    np.testing.assert_allclose(raised.error[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
-    assert raised.error[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
-    assert raised.error[5] == min(PENALTY[5] + pairs, 1.0)
-    assert raised.cost is own.cost

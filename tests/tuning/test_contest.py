@@ -11,8 +11,7 @@ from selection_references import make_log
 import rcjax
 from rcjax.frontier.points import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.tuning.candidates import Targets
-from rcjax.tuning.contest import BUDGETS, PRICES, Losses, errors_alone, leave_out, targets_of
+from rcjax.tuning.contest import BUDGETS, PRICES, errors_alone, leave_out, targets_of
 from rcjax.tuning.judging import judge_log, judging_of
 from rcjax.tuning.pairs import Judging
 
@@ -114,54 +113,6 @@ def test_losses_are_a_loop_over_the_folds(two):
     np.testing.assert_array_equal(losses.expected, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
-
-
-def test_what_is_compared_is_told_by_the_losses(two):
-    log, losses, comparison, (wrong, money, told) = two
-    lam, n = losses.targets.lam, int(log.complete.sum())
-    prices, budgets = np.split(np.arange(PRICES + BUDGETS), [PRICES])
-
-    def gain(of):
-        return of.mean(-1), of.std(-1, ddof=1) / np.sqrt(n)
-
-    luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
-    np.testing.assert_allclose(comparison.luck, [luck[:, some].mean(1) for some in (prices, budgets)], atol=1e-7)
-    np.testing.assert_allclose(comparison.saved, gain((wrong[0] - wrong)[:, budgets]), atol=1e-12)
-    loss = wrong[:, prices] + lam[:, None] * money[:, prices]
-    share = ((loss[0] - loss[1]) / loss[0].mean(-1)[:, None]).mean(0)
-    expected = gain(loss[0] - loss[1]), gain(share), gain(share)
-    for mine, theirs in zip(comparison.pairs, expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
-    alone = np.asarray(log.correct) * np.asarray(log.answered)
-    np.testing.assert_allclose(comparison.alone, 1 - alone.sum(0) / np.asarray(log.answered).sum(0), atol=1e-12)
-
-
-# -- figures of made-up losses
-
-
-def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
-    """Figures are of the first form, which is expected; standard errors of the last, which the labels correct."""
-    rng = np.random.default_rng(0)
-    targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]))
-    penalty, charge = rng.random((2, 3, 5, 40)), rng.random((3, 5, 40))
-    expected, told = rng.random((2, 3, 5, 40)), rng.random((3, 5))
-    losses = Losses(targets, penalty, charge, expected, told, folds=4)
-
-    def gain(of, by):
-        return of.mean(-1), by.std(-1, ddof=1) / np.sqrt(40)
-
-    fewer = penalty[:, :1, 2:] - penalty[:, :, 2:]
-    np.testing.assert_allclose(losses.compared(np.zeros(3)).saved, gain(fewer[0], fewer[1]))
-    np.testing.assert_allclose(losses.luck(targets.within)[1], 0.75 * (penalty[1, 1, 2:].mean() - told[1, 2:].mean()))
-    money = targets.lam[:, None] * charge[:, :2]
-    counted = penalty[:, :, :2] + money
-    plain, scale = counted[:, 2] - counted[:, 1], counted[0, 2].mean(-1)[:, None]
-    for soft in (False, True):
-        own, figure = losses.gains(1, 2, expected=soft), (expected if soft else penalty)[:, :, :2] + money
-        loss = figure[:, 2] - figure[:, 1]
-        np.testing.assert_allclose(own.at_prices, gain(*loss))
-        np.testing.assert_allclose(own.overall, gain(*(loss / scale).mean(-2)))
-        np.testing.assert_allclose(own.counted, gain(*(plain / scale).mean(-2)))
 
 
 # -- all arms, of whatever there is to choose from

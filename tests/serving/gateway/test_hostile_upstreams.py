@@ -49,23 +49,6 @@ def test_a_redirect_takes_a_prompt_nowhere(service):
         assert other.requests == []
 
 
-def test_neither_cookies_are_kept_nor_a_query_lost_nor_openai_s_own_headers_told(monkeypatch):
-    """Organisation and headers of OpenAI's went to every endpoint, and the path of the interface behind a query."""
-    monkeypatch.setenv("OPENAI_ORG_ID", "s3cret-org")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: s3cret\nAuthorization: Bearer s3cret")
-
-    async def answer(head, reader, writer):
-        body = json.dumps(sure("B", SURE)).encode()
-        cookie = b"set-cookie: session=1; path=/\r\n"
-        writer.write(b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%s" % (cookie, len(body), body))
-
-    with raw_server(answer) as (came, url), gateway(base_url=f"{url}?api-version=1") as service:
-        assert [service.ask(model=model).status for model in ("policy", "large", "policy")] == [200] * 3
-    heads = [head.lower() for head, _ in came]
-    assert {head.split()[1] for head in heads} == {"/v1/chat/completions?api-version=1"}
-    assert not any(word in head for head in heads for word in ("s3cret", "cookie"))
-
-
 def test_a_header_that_cannot_be_sent_is_told_at_the_start():
     tables = dict.fromkeys(MODELS, 'options = { extra_headers = { "X-Own" = "é" } }')
     says = r"model small.options.extra_headers: the header 'X-Own' cannot be sent"

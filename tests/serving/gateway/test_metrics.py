@@ -8,7 +8,7 @@ import pytest
 from gateway_samples import make_call, make_result
 from prometheus_client.parser import text_string_to_metric_families
 
-from rcjax.serving.gateway.metrics import FOLDER, Metrics, error_kind
+from rcjax.serving.gateway.metrics import FOLDER, Metrics
 
 
 def samples(page):
@@ -62,35 +62,6 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
     assert figures(metrics, "request_seconds_count") == {"support": 7, "large": 1}
     assert figures(metrics, "request_seconds_sum") == {"support": 3.5, "large": 0.5}
     assert figures(metrics, "confidence_count") == {("small", "support"): 5, ("large", "support"): 3}
-
-
-def test_calls_are_counted_by_model(metrics):
-    metrics.called(make_call(seconds=2.0, attempts=3))
-    metrics.called(make_call(cost=2e-5, shadow=True), "support")
-    metrics.called(make_call(cost=4e-5, shadow=True, added=True), "support")
-    metrics.called(make_call("large", text=None, input_tokens=None, output_tokens=None, cost=0.0, error="timed out"))
-    assert figures(metrics, "call_seconds_count") == {"small": 3, "large": 1}
-    assert figures(metrics, "call_seconds_sum") == {"small": 2.5, "large": 0.25}
-    cost = figures(metrics, "call_cost_total")
-    assert cost == {("small", "false"): pytest.approx(3e-5), ("small", "true"): 4e-5, ("large", "false"): 0}
-    assert figures(metrics, "request_cost_total") == {"support": 2e-5}
-    assert figures(metrics, "call_attempts_total") == {"small": 5, "large": 1}
-    assert figures(metrics, "call_tokens_total") == {("input", "small"): 270, ("output", "small"): 3}
-    assert figures(metrics, "call_errors_total") == {("timed out", "large"): 1}
-
-
-def test_errors_have_kinds():
-    kinds = {
-        "HTTP 599": "HTTP other",
-        "the second question: HTTP 503": "HTTP 503",
-        "malformed answer: no choices": "malformed answer",
-        "the check timed out: no verdict within 3 seconds": "the check timed out",
-        "APIResponseValidationError": "other",
-        "not judged: tools": None,
-    }
-    assert {error: error_kind(make_call(text=None, error=error)) for error in kinds} == kinds
-    assert error_kind(make_call(error="the text states no confidence: …")) == "signal"
-    assert error_kind(make_call()) is None
 
 
 def test_names_are_escaped_whatever_they_hold(metrics):
