@@ -51,7 +51,12 @@ class Kind:
         verdict: Verdict = "fine",
         noun: str = ERRORS.noun,
     ) -> "Check":
-        """A check of this kind; `noun` is what is counted."""
+        """A check of this kind.
+
+        Args:
+            subject, figure, advice, p_value, verdict: as `Check` has them.
+            noun: what is counted.
+        """
         words = {name: getattr(self, name).format(noun=noun) for name in ("label", "meaning")}
         own = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
         return Check(**vars(self) | words | own)

@@ -143,7 +143,14 @@ def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarra
 
 
 def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, say: Say) -> dict[str, Price]:
-    """The prices of a log's models; `say` is told which of them cost what the log says. LogError where all do."""
+    """The prices of a log's models; LogError where none of them has one.
+
+    Args:
+        models: those of the log.
+        rates: prices by name of a model.
+        place: where these are, in words.
+        say: is told which models cost what the log says.
+    """
     prices = {model: rates[model] for model in models if model in rates}
     if not prices:
         price_for(rates, models[0], f"{place}, ")
