@@ -32,7 +32,6 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibr
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
-from rcjax.policy.record import recorded_count
 from rcjax.policy.spec import Spec
 
 
@@ -140,7 +139,7 @@ class Details:
         with inside("details"):
             for name, value in known.items():
                 read(_KINDS[name], value, name)
-            recorded_count(known.get("provenance", {}), "queries", 0)
+            read(int, known.get("provenance", {}).get("queries", 0), "provenance.queries")
         return cls(**known)
 
     def to_json(self) -> dict[str, Any]:
