@@ -1,6 +1,7 @@
 """How models are asked is in each line of a service's log, and a policy that is tuned on it keeps it; no secrets."""
 
 import asyncio
+import dataclasses
 import json
 import math
 from decimal import Decimal
@@ -62,6 +63,13 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
     assert record["options"] == {"extra_body": {"think": False}}
     assert "second_options" not in record
     assert contradiction(record, signals.Verification(second_options={**secret, "max_tokens": 1})) is None
+
+
+def test_a_policy_is_not_served_by_another_signal_than_that_of_its_log():
+    record = json.loads(record_asked(signals.Choice(("A", "B")), {}, PRICE))
+    policy = dataclasses.replace(POLICY, provenance={**POLICY.provenance, "asked": {"small": record}})
+    with pytest.raises(ValueError, match=r"signal of small: .* signal is 'stated', not 'choice'"):
+        Cascade(policy, AsyncOpenAI(api_key="k"), signal=signals.Stated())
 
 
 def answers(request, headers):
