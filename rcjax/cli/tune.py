@@ -200,11 +200,14 @@ def _show_policy(
             screen.hang("note", f"{fact.label}: {fact.why}")
     if period is not None:
         dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
-        before, more = queries * dearest["cost"], expected["error"] - (1 - dearest["accuracy"])
-        saved = f"saves ${figure(before - queries * expected['cost'])} of ${figure(before)}"
-        points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {counted.noun}"
-        than = f"{saved} a {period.every}, at {points} than {dearest['model']} alone"
-        screen.hang("money", f"a service keeps to {period} (UTC) and {than}, for {figure(queries)} queries")
+        before, bill = queries * dearest["cost"], queries * expected["cost"]
+        does = f"costs ${figure(bill)} a {period.every}"
+        if bill < 0.999 * before:
+            more = expected["error"] - (1 - dearest["accuracy"])
+            points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {counted.noun}"
+            than = f"at {points} than {dearest['model']} alone"
+            does = f"saves ${figure(before - bill)} of ${figure(before)} a {period.every}, {than}"
+        screen.hang("money", f"a service keeps to {period} (UTC) and {does}, for {figure(queries)} queries")
 
 
 @shown
