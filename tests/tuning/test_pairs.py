@@ -100,17 +100,6 @@ def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
             assert passed.tolist() == [1, 2, 3, 4], level
 
 
-def test_a_large_log_tries_four_hundred_thresholds():
-    n = 1000
-    rng = np.random.default_rng(4)
-    confidence, correct = rng.uniform(size=(n, 2)), rng.uniform(size=(n, 2)) < 0.5
-    found = tried(confidence, np.full((1, n), 0.5), correct, np.ones((n, 2), bool), np.array([1.0, 2.0]))
-    kept = np.asarray(found.threshold)[2:][np.isfinite(found.error[2:])]
-    shares = np.searchsorted(np.sort(confidence[:, 0]), kept) / n
-    assert len(kept) == 399
-    np.testing.assert_allclose(shares, np.arange(1, 400) / 400, atol=1.01 / n)
-
-
 def test_a_model_without_answers_is_no_candidate():
     """A resampled log may hold none of a model's few answers: it then is unknown, not free and right half the time."""
     confidence, crossed, correct, present = random_log(8, missing=0.0)
