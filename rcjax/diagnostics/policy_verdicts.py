@@ -163,14 +163,14 @@ def judge_policy(
 
 def _judge_cost(cost: Mapping[str, Any]) -> Check:
     """Is the cost as expected; of a ladder that follows its bill: can its budget be kept?"""
-    name, what, seen, limit, p_value = "cost", "the policy", cost["seen"], cost["expected"], cost["p_value"]
+    name, what, bill, limit, p_value = "cost", "the policy", cost["seen"], cost["expected"], cost["p_value"]
     if "budget" in cost:
         name, what = "budget", "even the cheapest rung"
-        seen, limit, p_value = cost["least"], cost["budget"], cost["least_p"]
-    money, gap = choose_unit([limit, seen]), _relative(seen, limit)
+        bill, limit, p_value = cost["least"], cost["budget"], cost["least_p"]
+    money, gap = choose_unit([limit, bill]), _relative(bill, limit)
     than = f"budget of ${money.show(limit)}" if name == "budget" else f"${money.show(limit)} expected"
     advice = (
-        f"{what} costs {money.full(seen)}, {percent(gap)} more than the {than}: look at prices, at the length of "
+        f"{what} costs {money.full(bill)}, {percent(gap)} more than the {than}: look at prices, at the length of "
         f"questions and answers, and at how often each model is asked; {_RETUNE}"
     )
     return KINDS[name].judged("", gap, advice, p_value=p_value)

@@ -1,9 +1,9 @@
-"""What is counted of a policy's answers: errors, differences from a reference, or score that is lost; and its figures.
+"""What is counted of a policy's answers: errors, differences from a reference, or score that is lost; and waiting.
 
 All code counts errors; what was read says what an error is, and sentences are made with its noun. Where nobody knows
 right answers, those of a model that is trusted take their place: an answer is the same, or it differs. An answer with a
-score, from 0 to 1 or up to some other full score, loses what is missing: 1 − score. Standard
-library only.
+score, from 0 to 1 or up to some other full score, loses what is missing: 1 − score. Standard library
+only.
 """
 
 from __future__ import annotations
