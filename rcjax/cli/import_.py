@@ -47,15 +47,15 @@ def import_(
 
     Args:
         files: Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of
-            LiteLLM, spans of OpenTelemetry, output of OpenAI's batches, tables of your own; or folders of them.
+            LiteLLM, output of OpenAI's batches, tables of your own; or folders of them.
         out: The log: CSV, TSV, Parquet or JSON Lines.
-        format_: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **otel**, **openai-batch**, **table**
+        format_: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **openai-batch**, **table**
             or **wide**: a table with columns for each model. [default: by the content; wide must be said]
         scorer: Whose scores count: a scorer of Inspect, a filter of lm-eval, …
         right_from: An answer is right from this score on, on whatever scale: 0.5, 7, 80%. [default: scores stay scores]
         score_max: The full score, where scores stay scores. [default: 1]
         rename: Another name for a model; may be given again.
-        column: What a table calls a column; `correct=is_right`, … Of LiteLLM and OpenTelemetry, what names the query:
+        column: What a table calls a column; `correct=is_right`, … Of LiteLLM, what names the query:
             `query=metadata.requester_metadata.id`.
         tokens: Tokens of a call, where the files count none. [default: a token per four characters]
         prompts: Say in the log what was asked, for a person to label it.

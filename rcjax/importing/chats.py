@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rcjax.importing.lines import DamageError, Line, tokens_of, unread
@@ -66,33 +66,30 @@ def _mean(tokens: Sequence[Token]) -> Line:
     return {"logprob": mean_logprob(tokens), "signal": "mean"}
 
 
-#: Why there is nothing to judge or to compare in a reply that calls tools, or is empty.
-UNANSWERED = "without a text"
+def messages_of(asked: Any) -> list[tuple[str, str]]:
+    """(role, text) of each message, whether a text, a list of messages, or a message.
 
-
-def messages_of(asked: Any, text: Callable[[Any], str] | None = None) -> list[tuple[str, str]]:
-    """(role, text) of each message, whether a text, a list of messages, or JSON of these.
-
-    Args:
-        asked: the messages.
-        text: of the content of one; by default with what is no text in it (an image, a call of a tool) as JSON, so that
-            queries differ.
+    What is no text in one (an image, a call of a tool) stands there as JSON, so that queries differ.
 
     >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
-    >>> messages_of([{"role": "user", "parts": [{"type": "text", "content": "Who?"}]}])
-    [('user', 'Who?')]
     """
     if isinstance(asked, str):
         return [("user", asked)] if asked else []
     messages = asked if isinstance(asked, Sequence) else [asked] if isinstance(asked, Mapping) and asked else []
-    text = text or _whole
-    return [
-        (str(one.get("role") or "user"), text(one.get("content", one.get("parts"))))
-        if isinstance(one, Mapping)
-        else ("user", text(one))
-        for one in messages
-    ]
+    pairs = [(m.get("role"), m.get("content")) if isinstance(m, Mapping) else (None, m) for m in messages]
+    return [(str(role or "user"), _text_of(content)) for role, content in pairs]
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str) or content is None:
+        return content or ""
+    texts = []
+    for part in content if isinstance(content, Sequence) else [content]:
+        typed = isinstance(part, Mapping) and part.get("type") in (None, "text", "input_text", "output_text")
+        text = part.get("text") if typed else part
+        texts.append(text if isinstance(text, str) else json.dumps(part, sort_keys=True, default=str))
+    return "\n".join(texts)
 
 
 def decoded(value: Any) -> Any:
@@ -107,33 +104,6 @@ def decoded(value: Any) -> Any:
         except (ValueError, RecursionError):
             return value
     return value
-
-
-def said(content: Any) -> str:
-    """The text of a reply, without its reasoning and its calls of tools.
-
-    >>> said([{"type": "thinking", "thinking": "Hm"}, {"type": "reasoning", "content": "Hm"}, {"text": "B"}])
-    'B'
-    """
-    return "".join(filter(None, map(_text_of, _parts(content))))
-
-
-def _whole(content: Any) -> str:
-    texts = [(_text_of(part), part) for part in _parts(content)]
-    return "\n".join(json.dumps(part, sort_keys=True, default=str) if text is None else text for text, part in texts)
-
-
-def _parts(content: Any) -> Sequence[Any]:
-    if isinstance(content, str) or content is None:
-        return [content] if content else []
-    return content if isinstance(content, Sequence) else [content]
-
-
-def _text_of(part: Any) -> str | None:
-    """The text of a part; None if it is something else."""
-    if isinstance(part, Mapping) and part.get("type") in (None, "text", "input_text", "output_text"):
-        part = part.get("text", part.get("content"))
-    return part if isinstance(part, str) else None
 
 
 def query_of(messages: Sequence[tuple[str, str]]) -> str:
@@ -168,7 +138,7 @@ def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
         for text, content, finish in parts
     ]
     tokens = used(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
-    return shared([line | tokens | answered(reply) for reply in replies])
+    return _shared([line | tokens | (reply if reply["answer"] else reply | _UNANSWERED) for reply in replies])
 
 
 def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
@@ -199,15 +169,14 @@ def taken(answer: str | None, reply: str | None) -> Line:
     return {"answer": answer} if same else {"answer_key": answer}
 
 
-def answered(line: Line) -> Line:
-    """A line with its answer, or with the reason why it has none."""
-    return line if line["answer"] else line | {"answer": None, "error": UNANSWERED}
+#: Of a reply that calls tools, or is empty: there is nothing to judge or to compare.
+_UNANSWERED = {"answer": None, "error": "without a text"}
 
 
-def shared(lines: list[Line]) -> list[Line]:
+def _shared(lines: list[Line]) -> list[Line]:
     """The answers to one request, each with its share of the tokens, in whole ones, and of the cost.
 
-    >>> [line["input_tokens"] for line in shared([{"input_tokens": 7}, {"input_tokens": 7}])]
+    >>> [line["input_tokens"] for line in _shared([{"input_tokens": 7}, {"input_tokens": 7}])]
     [4, 3]
     """
     several = len(lines)

@@ -78,12 +78,12 @@ def read_evaluations(
 ) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
-    Formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM, OpenTelemetry and OpenAI's
-    batches, and tables with columns of any name; see the page [From evaluations](importing.md). What was answered is in
-    a column `answer`. Where a model gave several to a query (epochs, repeats), each has a row, with a column `sample`.
-    Where files do not tell right from wrong, `correct` is empty; where some answers are neither, a column `score`, from
-    0 to 1, stands in its place. Answers that are left out (failed, or without a score), and files and
-    samples that cannot be read, are counted in a `LeftOutWarning`.
+    Formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and tables
+    with columns of any name; see the page [From evaluations](importing.md). What was answered is in a column `answer`.
+    Where a model gave several to a query (epochs, repeats), each has a row, with a column `sample`. Where files do not
+    tell right from wrong, `correct` is empty; where some answers are neither, a column `score`, from 0 to 1, stands in
+    its place. Answers that are left out (failed, or without a score), and files and samples that cannot be read, are
+    counted in a `LeftOutWarning`.
 
     Args:
         files: paths of files, or of folders of them.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rcjax._base.wording import count
-from rcjax.importing.call_logs import BATCHES, LITELLM, OTEL
+from rcjax.importing.call_logs import BATCHES, LITELLM
 from rcjax.importing.documents import HELM, PROMPTFOO
 from rcjax.importing.inspect_ai import INSPECT
 from rcjax.importing.lines import DamageError, Format, How, Line, require, require_sound
@@ -18,7 +18,7 @@ from rcjax.importing.table import TABLE, WIDE
 from rcjax.logs.errors import LogError, brief, listed, near
 
 #: In the order in which they are asked; any table is of the last one.
-FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, OTEL, BATCHES, WIDE, TABLE)
+FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCHES, WIDE, TABLE)
 
 _HEAD = 1 << 16
 

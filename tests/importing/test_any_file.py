@@ -22,7 +22,6 @@ SOURCES = {
     "helm": (FILES / "helm" / "repeat" / "scenario_state.json", "scenario_state.json", {}),
     "promptfoo": (FILES / "promptfoo" / "results.json", "results.json", {}),
     "litellm": (FILES / "litellm" / "calls.jsonl", "calls.jsonl", {}),
-    "otel": (FILES / "otel" / "messages.jsonl", "messages.jsonl", {}),
     "openai-batch": (FILES / "openai_batch" / "chat_toy-large.jsonl", "batch.jsonl", {}),
 }
 ODD = st.sampled_from([None, True, -1, 1e400, float("nan"), 2.5, "", "x", "\ud800", [], [None], {}, {"a": []}, [[]]])

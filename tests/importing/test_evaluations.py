@@ -173,7 +173,7 @@ def test_tokens_that_were_not_counted(write):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, otel, "),
+        ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, openai"),
         ({"columns": {"right": "ok"}}, "column right: is none of ours"),
         ({"columns": COLUMNS | {"correct": "okay"}}, "no column okay"),
         ({"prices": {"small": (1, 1)}}, "model large: no price"),

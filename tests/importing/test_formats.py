@@ -36,7 +36,6 @@ WRITTEN = {
     "helm": (FILES / "helm").rglob("scenario_state.json"),
     "promptfoo": [PROMPTFOO],
     "litellm": (FILES / "litellm").glob("calls.*"),
-    "otel": (FILES / "otel").iterdir(),
     "openai-batch": (FILES / "openai_batch").iterdir(),
     "table": (FILES / "wide").iterdir(),  # unless --wide
 }

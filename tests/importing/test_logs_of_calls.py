@@ -15,7 +15,6 @@ from rcjax.logs.errors import LogError
 
 FILES = Path(__file__).parent / "files"
 LITELLM = FILES / "litellm" / "calls.jsonl"
-SPANS = FILES / "otel" / "messages.jsonl"
 BATCHES = {kind: sorted((FILES / "openai_batch").glob(f"{kind}_*")) for kind in ("chat", "responses", "completions")}
 WIDE = FILES / "wide" / "table.csv"
 
@@ -93,15 +92,11 @@ def test_tokens_outside_of_prompt_and_completion_are_paid_for(tmp_path):
         for n, usage in enumerate((inside, beside))
     ]
     (tmp_path / "batch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in batch))
-    span = {"gen_ai.request.model": "m", "gen_ai.prompt_0_content": "Who?", "gen_ai.completion_0_content": "I"}
-    span |= {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 1005}
-    span |= {"gen_ai.usage.cache_read.input_tokens": 60}
-    (tmp_path / "spans.json").write_text(json.dumps(older_span(**span)))
-    for name in ("batch.jsonl", "spans.json"):
-        for row in imported(tmp_path / name, prices=prices).frame.iter_rows(named=True):
-            assert (row["input_tokens"], row["output_tokens"], row["cached_tokens"]) == (100, 1005, 60)
-            assert row["cost"] == pytest.approx((40 + 6 + 10_050) / 1e6)
-        assert any("60 % of m, at $0.1 per million" in note for note in imported(tmp_path / name, prices=prices).notes)
+    evaluations = imported(tmp_path / "batch.jsonl", prices=prices)
+    for row in evaluations.frame.iter_rows(named=True):
+        assert (row["input_tokens"], row["output_tokens"], row["cached_tokens"]) == (100, 1005, 60)
+        assert row["cost"] == pytest.approx((40 + 6 + 10_050) / 1e6)
+    assert any("60 % of m, at $0.1 per million" in note for note in evaluations.notes)
 
 
 def test_no_prompt_has_zero_tokens(tmp_path):
@@ -113,66 +108,11 @@ def test_no_prompt_has_zero_tokens(tmp_path):
     call |= {"messages": [{"role": "user", "content": texts["prompt"]}], "status": "success", "model_group": "m"}
     result = {"provider": {"id": "m"}, "prompt": {"raw": texts["prompt"]}, "success": True}
     result |= {"response": {"output": texts["answer"], "tokenUsage": {"prompt": 0, "completion": 0, "total": 0}}}
-    span = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0}
-    span |= {"gen_ai.prompt": texts["prompt"], "gen_ai.completion": texts["answer"]}
     (tmp_path / "litellm.jsonl").write_text(json.dumps(call))
     (tmp_path / "promptfoo.json").write_text(json.dumps({"evalId": "e", "results": {"results": [result]}}))
-    (tmp_path / "otel.json").write_text(json.dumps(older_span(**span)))
     for path in tmp_path.iterdir():
         (row,) = imported(path, prices=prices).frame.rows(named=True)
         assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (5, 3, pytest.approx(35e-6)), path.name
-
-
-def test_otel():
-    spans = [
-        {one["key"]: one["value"] for one in span.get("attributes", ())}
-        | {"seconds": (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9}
-        for line in lines(SPANS)
-        for resource in line["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-        if "status" not in span or not span["status"]
-    ]
-    spans = [span for span in spans if "gen_ai.request.model" in span]
-    evaluations = imported(SPANS, prompts=True)
-    assert evaluations.left_out == "2 answers left out: 2 with an error"
-    rows = evaluations.frame.rows(named=True)
-    assert len(rows) == len(spans) == 16
-    for row, span in zip(rows, spans, strict=True):
-        assert row["model"] == span["gen_ai.request.model"]["stringValue"]
-        said = json.loads(span["gen_ai.output.messages"]["stringValue"])[0]["parts"][0]["content"]
-        asked = json.loads(span["gen_ai.input.messages"]["stringValue"])[1]["parts"][0]["content"]
-        assert (row["answer"], row["prompt"]) == (said, f"system: Be brief.\nuser: {asked}")
-        assert row["input_tokens"] == int(span["gen_ai.usage.input_tokens"]["intValue"])
-        assert row["seconds"] == pytest.approx(span["seconds"])
-
-
-def test_spans_without_messages_say_what_records_them():
-    with pytest.raises(LogError, match=r"16 without messages \(.*CAPTURE_MESSAGE_CONTENT=span_only\); 2 with an error"):
-        imported(SPANS.with_name("bare.jsonl"))
-
-
-def older_span(**attributes):
-    kinds = {str: "stringValue", int: "intValue", float: "doubleValue"}
-    pairs = [{"key": key.replace("_0_", ".0."), "value": {kinds[type(v)]: v}} for key, v in attributes.items()]
-    times = {"startTimeUnixNano": "0", "endTimeUnixNano": 250_000_000}
-    return {"resourceSpans": [{"scopeSpans": [{"spans": [times | {"attributes": pairs}]}]}]}
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"gen_ai.prompt_0_content": "Who?", "gen_ai.completion_0_content": "I"},
-        {"gen_ai.prompt": '[{"role": "user", "content": "Who?"}]', "gen_ai.completion": '[{"content": "I"}]'},
-    ],
-)
-def test_former_conventions(attributes, tmp_path):
-    usage = {"gen_ai.usage.prompt_tokens": 3, "gen_ai.usage.completion_tokens": 1, "gen_ai.usage.cost": 0.5}
-    path = tmp_path / "spans.json"
-    path.write_text(json.dumps(older_span(**{"gen_ai.request.model": "m"} | attributes | usage)))
-    (row,) = imported(path, prompts=True).frame.rows(named=True)
-    assert (row["prompt"], row["answer"], row["seconds"]) == ("Who?", "I", 0.25)
-    assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (3, 1, 0.5)
 
 
 @pytest.mark.parametrize("kind", ["chat", "responses", "completions"])
@@ -189,17 +129,6 @@ def test_openai_batch(kind):
         assert (row["input_tokens"], row["output_tokens"]) == (20 + number, 2)
     cut = [note for note in evaluations.assumed if "ended at a limit of tokens" in note]
     assert len(cut) == (2 if kind == "completions" else 0)
-
-
-def test_one_query_has_one_name_in_every_log_of_calls(tmp_path):
-    """The same messages, by LiteLLM and in a span."""
-    (payload, *_) = lines(LITELLM)
-    asked = payload["messages"][0]["content"]
-    span = {"gen_ai.request.model": "other", "gen_ai.prompt_0_content": asked, "gen_ai.completion_0_content": "1"}
-    (tmp_path / "a.jsonl").write_text(json.dumps(payload) + "\n")
-    usage = {"gen_ai.usage.input_tokens": 1, "gen_ai.usage.output_tokens": 1}
-    (tmp_path / "b.jsonl").write_text(json.dumps(older_span(**span, **usage)) + "\n")
-    assert imported(tmp_path / "a.jsonl", tmp_path / "b.jsonl").frame["query"].n_unique() == 1
 
 
 def test_wide():

@@ -52,7 +52,7 @@ def test_models_that_are_dearer_than_tuned():
         first = ask(service, ["first"])
         cost, position = np.concatenate([first, ask(service, range(1499))]).T
         assert figure(service, "bill_balance") == pytest.approx(1500 * BUDGET - cost.sum())
-    # Six standard deviations of 600 simulated services, whose lots are drawn anew; which answer ends first is chance too.
+    # Six standard deviations of 600 simulated services, whose lots are drawn anew; which answer ends first is chance.
     assert cost.mean() / BUDGET == pytest.approx(1.0, abs=0.055)
     assert position[0] == pytest.approx(1.44, abs=0.01)
     assert position[-200:].mean() == pytest.approx(1.255, abs=0.09)
