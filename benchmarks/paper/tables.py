@@ -84,9 +84,7 @@ def copulas(source: Source, published: Published, replicates: int) -> Rows:
     seen = copula_test(rcjax.copulas.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(1), replicates)
     printed = published.copula(source.benchmark, source.family)
     row = source.names | {"√n·CvM": float(figures.mean()), "√n·CvM (paper)": printed, "pairs": len(left)}
-    for name, p in (("S_n", seen.process_p), ("S_n^(K)", seen.kendall_p)):
-        row[f"rejected by {name} at 5 %"] = int((p < LEVEL).sum())
-    return [row]
+    return [row | {"rejected by S_n at 5 %": int((seen.process_p < LEVEL).sum())}]
 
 
 def marginals(source: Source, published: Published, replicates: int) -> Rows:

@@ -61,8 +61,8 @@ class Diagnosis:
     marginals: list[dict[str, Any]]
     """Where the fit was tested, by model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
     copulas: list[dict[str, Any]]
-    """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process` and `kendall`, which are S_n and
-    S_n^(K), with `process_p`, `kendall_p`; `distance` = √(S_n/n)."""
+    """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process`, which is S_n, with
+    `process_p`; `distance` = √(S_n/n)."""
     markov: list[dict[str, Any]]
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     promise: dict[str, Any] | None = None

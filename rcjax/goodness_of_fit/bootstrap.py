@@ -45,17 +45,17 @@ def exceedances_needed(replicates: int) -> int:
 def replicate(
     step: Callable[[Any, Any], tuple[Any, Any, Any]], state: Any, batches: Any, replicates: int
 ) -> tuple[Any, Any, Any]:
-    """(the last state, the statistics of the log, those of the replicates), drawn batch by batch until p is known.
+    """(the last state, the statistic of the log, those of the replicates), drawn batch by batch until p is known.
 
     Args:
-        step: from a state and one of the batches to the next state, the statistics of the log, a pytree of (), and
-            those of the batch, of (size,) each; NaN if the batch holds no replicate.
+        step: from a state and one of the batches to the next state, the statistic of the log, (), and those of the
+            batch, (size,); NaN if the batch holds no replicate.
         state: the first one.
         batches: (batches, size, …) keys, or a pytree of such arrays, as `in_batches` gives them.
         replicates: how many are drawn at most.
 
     Returns:
-        The statistics of the replicates are of (batches · size,); NaN if none was drawn or none was needed, which
+        The statistics of the replicates are (batches · size,); NaN if none was drawn or none was needed, which
         does not depend on the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
@@ -69,24 +69,18 @@ def replicate(
 
     def unknown(loop: tuple[Any, ...]) -> jax.Array:
         number, _, observed, drawn = loop
-        exceedances = jax.tree.map(lambda one, sample: (sample >= one).sum(), observed, drawn)
-        return (number < count) & ~(jnp.stack(jax.tree.leaves(exceedances)) >= needed).all()
+        return (number < count) & ((drawn >= observed).sum() < needed)
 
     def draw(loop: tuple[Any, ...]) -> tuple[Any, ...]:
         number, state, _, drawn = loop
         state, observed, batch = step(state, jax.tree.map(lambda leaf: leaf[number], batches))
-        return number + 1, state, observed, jax.tree.map(lambda all_, new: all_.at[number].set(new), drawn, batch)
+        return number + 1, state, observed, drawn.at[number].set(batch)
 
-    def needed_of(observed: jax.Array, sample: jax.Array) -> jax.Array:
-        exceeds = sample >= observed
-        return jnp.where(jnp.cumsum(exceeds) - exceeds < needed, sample, jnp.nan)
-
-    _, observed, batch = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
-    drawn = jax.tree.map(lambda leaf: jnp.full((count, size), jnp.nan, leaf.dtype), batch)
-    nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), observed)
+    _, like, _ = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
+    nothing, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
     _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, nothing, drawn))
-    drawn = jax.tree.map(lambda one, sample: needed_of(one, sample.reshape(-1)), observed, drawn)
-    return state, observed, drawn
+    exceeds = drawn.reshape(-1) >= observed
+    return state, observed, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn.reshape(-1), jnp.nan)
 
 
 def in_batches(keys: jax.Array, most: int) -> jax.Array:

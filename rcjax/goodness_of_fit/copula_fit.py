@@ -3,10 +3,9 @@
 With C_n the empirical copula of a pair's ranks Û, V̂ and C_θ the family's member of greatest likelihood (Genest,
 Rémillard & Beaudoin 2009, "Goodness-of-fit tests for copulas: a review and a power study"):
 
-    S_n     = Σ_i (C_n(Û_i, V̂_i) − C_θ(Û_i, V̂_i))²         the copula process
-    S_n^(K) = n ∫ (K_n − K_θ)² dK_θ                         Kendall's transform: K is the law of C(U, V)
+    S_n = Σ_i (C_n(Û_i, V̂_i) − C_θ(Û_i, V̂_i))²
 
-Their laws depend on θ and on how the margins tie, so p-values come from a parametric bootstrap of the whole: each
+Its law depends on θ and on how the margins tie, so p-values come from a parametric bootstrap of the whole: each
 replicate is drawn from C_θ, tied where the log is tied, ranked and fitted again. The paper's own test ranks the data
 but not the replicates, whose empirical copula then strays from C_θ much further than that of ranks: it rejects
 nothing (`python -m benchmarks.goodness_of_fit study`).
@@ -25,13 +24,12 @@ from numpy.typing import ArrayLike
 from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import kendall_tau
-from rcjax._core.numerics import divide, open_unit, sorted_numbers
+from rcjax._core.numerics import open_unit, sorted_numbers
 from rcjax.copulas import Copula
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.pair_likelihood import SMOOTH, Ranks
 
-_CELLS, _LEVELS = 24, 40
 #: Observations that are compared with all others at a time.
 _ROWS = 32
 #: Queries × queries × replicates whose comparisons are held at a time.
@@ -46,8 +44,6 @@ class CopulaTest:
     copula: Copula  # the member of the family that the ranks make likeliest
     process: jax.Array  # () S_n
     process_p: jax.Array  # () its p-value
-    kendall: jax.Array  # () S_n^(K)
-    kendall_p: jax.Array  # () its p-value
     distance: jax.Array  # () √(S_n / n), the root mean squared gap between C_n and C_θ, in probability
     n: jax.Array  # () observations
 
@@ -90,9 +86,9 @@ def copula_test(
     tau: ArrayLike | None = None,
     atoms: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> CopulaTest:
-    """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
+    """S_n of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
-    p = (exceedances + ½)/(replicates drawn + 1): none is drawn any more once neither p can be significant. Replicates
+    p = (exceedances + ½)/(replicates drawn + 1): none is drawn any more once p cannot be significant. Replicates
     without a finite statistic are left out of the count, and p is NaN if the data have none. Ties of the log, the
     point masses among them, are imposed on every replicate (Kojadinovic 2017, "Some copula inference procedures adapted
     to the presence of ties").
@@ -150,35 +146,31 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         rows = zip(margins, (x, y), atoms, strict=True)
         drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
-    def judge(state: tuple[Copula, jax.Array, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
-        """The statistics of a batch of samples of the copula that is known; before one is, of the log itself.
+    def judge(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
+        """The statistics of a batch of samples of the copula that is known; before one is, that of the log itself.
 
-        In one loop, so that the statistics, which take long to compile, are compiled once.
+        In one loop, so that the statistic, which takes long to compile, is compiled once.
         """
-        copula, drawing, *observed = state
+        copula, drawing, observed = state
         start = jnp.where(drawing, copula.tau(), tau)
 
-        def one(key: jax.Array) -> tuple[Copula, jax.Array, jax.Array]:
+        def one(key: jax.Array) -> tuple[Copula, jax.Array]:
             drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
             current = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
-            return statistics(family, first, second, present, start, current)
+            return fitted_process(family, first, second, present, start, current)
 
         figures = jax.vmap(one)(keys)
-        copula, *observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, *observed), figures)
-        drawn = [jnp.where(drawing, figure, jnp.nan) for figure in figures[1:]]
-        return (copula, jnp.ones((), bool), *observed), observed, drawn
+        copula, observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, observed), figures)
+        return (copula, jnp.ones((), bool), observed), observed, jnp.where(drawing, figures[1], jnp.nan)
 
     nothing = tau * jnp.nan
     unknown = family(**dict.fromkeys(family.supports, nothing))
     keys = in_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # one more, for the log
-    (copula, *_), observed, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing, nothing), keys, replicates)
-    drawn = [figure[keys.shape[1] :][:replicates] for figure in drawn]
-    p_values = [p_value(statistic, sample) for statistic, sample in zip(observed, drawn, strict=True)]
-    process, kendall = observed
+    (copula, *_), process, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing), keys, replicates)
     n = present.sum()
-    return CopulaTest(copula, process, p_values[0], kendall, p_values[1], jnp.sqrt(process / n), n)
+    return CopulaTest(copula, process, p_value(process, drawn[keys.shape[1] :][:replicates]), jnp.sqrt(process / n), n)
 
 
 def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
@@ -187,15 +179,15 @@ def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]
     return u, copula.inverse_conditional(u, p)
 
 
-def statistics(
+def fitted_process(
     family: type[Copula],
     x: jax.Array,
     y: jax.Array,
     present: jax.Array,
     tau: jax.Array,
     atoms: tuple[jax.Array, jax.Array] | None = None,
-) -> tuple[Copula, jax.Array, jax.Array]:
-    """(the member fitted to the ranks, S_n, S_n^(K)) of one pair.
+) -> tuple[Copula, jax.Array]:
+    """(the member fitted to the ranks, S_n) of one pair.
 
     Args:
         family: the family of copulas.
@@ -204,25 +196,17 @@ def statistics(
         tau: () where the search for the member starts.
         atoms: (A,) values of x, and of y, that are point masses between the ends; infinite where there are fewer.
     """
-    weights = present.astype(x.dtype)
-    m = weights.sum()
     both = jnp.stack([x, y])
     counts = jax.vmap(present_counts, (0, None))(both, present)
     stated = None if atoms is None else jnp.stack(atoms)
     ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(both, present, counts, stated)
-    first, second = part(ranked, 0), part(ranked, 1)
-    copula = fit_pair(family, first, second, weights, tau).copula
+    weights = present.astype(x.dtype)
+    copula = fit_pair(family, part(ranked, 0), part(ranked, 1), weights, tau).copula
     through = counts[1]
-    u, v = through / (m + 1)
-    ranks = through.astype(jnp.int32)
-    empirical = empirical_copula(ranks[0], ranks[1], present)
-    process = jnp.where(present, (empirical - copula.cdf(u, v)) ** 2, 0.0).sum()
-    levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is
-    law = kendall_distribution(copula, first.masses, second.masses, levels)
-    share = divide((present & (empirical <= levels[:, None])).sum(-1, dtype=jnp.int32), m)
-    gap = jnp.pad((share - law) ** 2, (1, 0))
-    kendall = m * ((gap[1:] + gap[:-1]) / 2 * jnp.diff(law, prepend=0.0)).sum()
-    return copula, process, kendall
+    u, v = through / (weights.sum() + 1)
+    x_rank, y_rank = through.astype(jnp.int32)
+    gap = empirical_copula(x_rank, y_rank, present) - copula.cdf(u, v)
+    return copula, jnp.where(present, gap**2, 0.0).sum()
 
 
 def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -296,54 +280,3 @@ def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Arra
         return count + ((first <= x) & (second <= y) & there).sum(0, dtype=jnp.int32), None
 
     return lax.scan(add, jnp.zeros(len(x), jnp.int32), rows)[0] / jnp.maximum(present.sum(), 1)
-
-
-def kendall_distribution(
-    copula: Copula, masses_u: tuple[jax.Array, jax.Array], masses_v: tuple[jax.Array, jax.Array], levels: jax.Array
-) -> jax.Array:
-    """K(t) = P(H(X, Y) ≤ t), with H the joint cdf of margins that have point masses.
-
-    On a lattice of cells, H rising evenly within each: to 3e-3 of the closed form that continuous margins have for
-    Archimedean families (Genest & Rivest 1993, "Statistical inference procedures for bivariate Archimedean copulas").
-
-    Args:
-        copula: the copula of X and Y.
-        masses_u, masses_v: where the masses of X, of Y, start and end on the scale of ranks (S,): that at the lowest
-            value first, that at the highest last.
-        levels: (T,) the levels t.
-
-    >>> from rcjax.copulas import Independence
-    >>> none = jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0])
-    >>> t = jnp.array([0.2, 0.5])
-    >>> bool(jnp.allclose(kendall_distribution(Independence(), none, none, t), t - t * jnp.log(t), atol=1e-3))
-    True
-    """
-    (edges_u, mass_u), (edges_v, mass_v) = (_lattice(*masses) for masses in (masses_u, masses_v))
-    edges_u = edges_u[:, None]
-    # The boundary is known: a family may be off there by its rounding.
-    index_u, index_v = np.arange(edges_u.shape[0])[:, None], np.arange(edges_v.shape[0])
-    cdf = jnp.where(index_v == index_v[-1], edges_u, copula.cdf(edges_u, edges_v))
-    cdf = jnp.where(index_u == index_u[-1], edges_v, cdf)
-    cdf = jnp.where((index_u == 0) | (index_v == 0), 0.0, cdf)
-    mass = jnp.maximum(cdf[1:, 1:] - cdf[:-1, 1:] - cdf[1:, :-1] + cdf[:-1, :-1], 0.0)
-    # All of a point mass has the value of its upper end.
-    lower = jnp.where(mass_u[:, None], cdf[1:], cdf[:-1])
-    lower = jnp.where(mass_v, lower[:, 1:], lower[:, :-1])
-    low, high = lower.reshape(-1, 1), cdf[1:, 1:].reshape(-1, 1)
-    share = jnp.where(high > low, jnp.clip((levels - low) * divide(1.0, high - low), 0.0, 1.0), levels >= low)
-    return mass.reshape(-1) @ share
-
-
-def _lattice(start: jax.Array, end: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(edges of cells from 0 to 1, which of the cells between them are masses), of a margin with masses (S,)."""
-    inner = jnp.linspace(0.0, 1.0, _CELLS + 1, dtype=start.dtype)
-    even = end[0] + (start[-1] - end[0]) * inner
-    if start.shape[0] == 2:
-        ends = np.r_[True, np.zeros(_CELLS, bool), True]
-        return jnp.concatenate([jnp.zeros(1), even, jnp.ones(1)]), jnp.asarray(ends)
-    # An edge that falls within an atom goes to its end.
-    inside = (even[:, None] > start[1:-1]) & (even[:, None] < end[1:-1])
-    even = jnp.where(inside.any(-1), (inside * end[1:-1]).sum(-1), even)
-    edges = jnp.sort(jnp.concatenate([jnp.zeros(1), even, start[1:-1], end[1:-1], jnp.ones(1)]))
-    middle = (edges[1:] + edges[:-1]) / 2
-    return edges, ((middle[:, None] > start) & (middle[:, None] < end)).any(-1)
