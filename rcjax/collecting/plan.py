@@ -260,7 +260,7 @@ async def choose_signals(
 
     A signal is that of the model in its file, of the command, of the answers that there are, or what suits the
     questions and the model, which is asked what it can do. That the file holds no answers which were asked for in
-    another way is for `rcjax.collecting.run.changes` to see to, before.
+    another way is for `rcjax.collecting.run.require_same` to see to, before.
     """
 
     async def choose(name: str) -> tuple[Asked, str | None]:

@@ -111,11 +111,13 @@ def test_round_trip_is_exact_and_valid(tmp_path_factory, first, position, budget
 
 
 RUNGS = LADDER.to_json()["rungs"]
+ALONE = {"models": ["large"], "rules": {"large": [{"up_to": 1.0, "action": "answer"}]}}
 BROKEN = [
     ({"position": 2.5}, r"position: must be between 0 and 2, but it is 2.5"),
     ({"rungs": [RUNGS[0], RUNGS[1] | {"rules": {}}]}, r"rungs\[1\].rules"),
     ({"rungs": RUNGS[::-1]}, r"rungs\[1\].expected.cost: must be above"),
     ({"calibrations": {}}, r"rungs\[0\].calibrations"),
+    ({"rungs": [ALONE], "position": 0.0, "calibrations": {}}, r"rungs\[0\].calibrations"),
     ({"format": "rcjax-policy"}, "format: must be"),
 ]
 
