@@ -1,10 +1,10 @@
 """How sure we are of a frontier: the bootstrap, from the queries of the log to the policies, end to end.
 
-The queries are drawn again with replacement; calibrators, marginals and copulas are fitted again, cascades and
-thresholds chosen again; and the policies of each replicate answer the queries of their own draw, those of the log, and
-those that were not drawn (Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17). That tells how far
-the figures on the log are from those in service: by the luck of the sample, and by the luck of the search. It does not
-rest on the model being right.
+The queries are drawn again with replacement, and the policies of the frontier answer them: that tells the luck of the
+sample. On some of the draws calibrators, marginals and copulas are fitted again, cascades and thresholds chosen again;
+and these policies answer the queries of their own draw, those of the log, and those that were not drawn (Efron &
+Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17): that tells the luck of the search. So far are the
+figures on the log from those in service; it does not rest on the model being right.
 """
 
 import dataclasses
@@ -35,6 +35,9 @@ _PRICES = 48  # λ at which replicates of a search by the model are solved; betw
 
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 
+#: Draws on which everything is tuned again: the luck of the search is a mean, which so many tell to 4 % of half an
+#: interval (three real logs of 300 queries); the ends of an interval are quantiles, and need every draw.
+_SEARCHED = 50
 
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
@@ -83,29 +86,31 @@ def _replicated(
 ) -> tuple[Outcomes, Outcomes]:
     """What becomes of queries on the log, in the bag and out of it, (B, G, 3); NaN where no query is.
 
-    Under the policies of a frontier at some points (G,), and under those that are tuned again on each draw of the log;
-    under the same ones where `again` is None.
+    Under the policies of a frontier at some points (G,), and under those that are tuned again on the first draws of the
+    log, at most `_SEARCHED`; the same ones where `again` is None.
     """
     judged, whole, n = corrected_log(log), log.complete, log.n_queries
 
     def walked(calibrators: Calibrator, policies: Policies) -> Outcomes:
         # Without what walking does not need: so policies of one width are of one shape.
         policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
-        return outcomes_on_log(calibrators, policies, judged, judged.correct, judged.query_cost)
+        outcomes = outcomes_on_log(calibrators, policies, judged, judged.correct, judged.query_cost)
+        return Outcomes(*(np.asarray(figure, float) for figure in outcomes))
 
-    fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
-
-    def replicate(draw: np.ndarray) -> list[Outcomes]:
+    def means(outcomes: Outcomes, draw: np.ndarray) -> Outcomes:
         weight = np.bincount(draw, minlength=n) * whole
         shares = np.stack([whole, weight, whole & (weight == 0)], axis=1).astype(float)
         with np.errstate(invalid="ignore"):
             shares /= shares.sum(0)
-        several = [fixed, fixed if again is None else walked(*again(log, draw))]
-        return [Outcomes(*(np.asarray(figure, float) @ shares for figure in outcomes)) for outcomes in several]
+        return Outcomes(*(figure @ shares for figure in outcomes))
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
-    fixed_on_draws, tuned = stack(side_by_side(replicate, draws, n=n))
-    return fixed_on_draws, tuned
+    fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
+    fixed_on_draws = stack([means(fixed, draw) for draw in draws])
+    if again is None:
+        return fixed_on_draws, fixed_on_draws
+    tuned = side_by_side(lambda draw: means(walked(*again(log, draw)), draw), draws[:_SEARCHED], n=n)
+    return fixed_on_draws, stack(tuned)
 
 
 def _spread(frontier: Frontier) -> np.ndarray:
@@ -124,7 +129,7 @@ def _noise_and_luck(
         frontier: of L points.
         points: (G,) positions of those that were drawn; what lies between them is interpolated.
         fixed: (B, G, 3) of the frontier's policies, as `_replicated`.
-        tuned: (B, R, 3) of the policies of replicates: of ladders, or of policies for the prices of the points.
+        tuned: (S, R, 3) of the policies of the first S draws: of ladders, or of policies for the prices of the points.
     """
     bills = fixed.cost
     if frontier.search == "selected":  # a budget is kept by moving along the ladder: each replicate on its own
@@ -135,10 +140,11 @@ def _noise_and_luck(
     def between(rows: np.ndarray) -> np.ndarray:
         return np.stack([np.interp(everywhere, points.astype(float), row) for row in rows])
 
-    luck = Outcomes(*(between(search_luck(*pair)[None])[0] for pair in zip(fixed, tuned, strict=True)))
+    searched = len(tuned.wrong)
+    luck = [between(search_luck(figure[:searched], of)[None])[0] for figure, of in zip(fixed, tuned, strict=True)]
     # That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
     noise = [between(figure[..., 0] - figure[..., 1]) for figure in (fixed.wrong, bills, fixed.refused)]
-    return Outcomes(*noise), luck
+    return Outcomes(*noise), Outcomes(*luck)
 
 
 def _bands(frontier: Frontier, log: Log, noise: Outcomes, luck: Outcomes | None, level: float) -> Bands:
@@ -231,8 +237,8 @@ def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
 def search_luck(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
     """(G,) by how much policies do worse in service than on the log.
 
-    From figures (B, G, 3), on the log, in the bag and out of it: of policies that stay as they are, and of those that
-    replicates tune.
+    From figures (S, G, 3), on the log, in the bag and out of it: of policies that stay as they are, and of those that
+    are tuned on each draw.
 
     Half of how much worse a replicate's own policies do out of their bag than in it. Where the policies of a log do
     better by a on it than the best there are, and worse by a in service, those of a draw have the noise of the log and

@@ -134,10 +134,10 @@ def bootstrap(
         log: the log that it was tuned on.
         replicates: how often the log's queries are drawn again, with replacement; 20 or more.
         level: the probability that each interval is to have, in (0, 1).
-        refit: whether each replicate does all that led to the frontier over (`Frontier.search`), with copulas by
-            Kendall's τ. With False policies stay as they are and only the queries vary, which is right for policies
-            that were fixed before this log was seen, and all but right for a large one; None does so above 5,000
-            queries.
+        refit: whether all that led to the frontier (`Frontier.search`) is done again, on the first 50 draws, with
+            copulas by Kendall's τ. With False policies stay as they are and only the queries vary, which is right for
+            policies that were fixed before this log was seen, and all but right for a large one; None does so above
+            5,000 queries.
         seed: of the draws.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` if it is to
