@@ -14,8 +14,8 @@ from rich.table import Table
 
 from rcjax._base.wording import budget_between, choose_unit, count, percent
 from rcjax.cli.console import Screen, busy, make_table
-from rcjax.cli.inputs import require_distinct, require_outputs, require_plausible_prices
-from rcjax.cli.options import AsJson, FullScore, Name, Prices, Really
+from rcjax.cli.inputs import require_distinct, require_outputs
+from rcjax.cli.options import AsJson, FullScore, Name
 from rcjax.cli.parsers import pairs, score, token_counts
 from rcjax.cli.printing import attempt, conclude, shown, warn
 
@@ -23,7 +23,6 @@ from rcjax.cli.printing import attempt, conclude, shown, warn
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILES")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")],
-    prices: Prices = None,
     format_: Name = None,
     scorer: Name = None,
     right_from: Annotated[Any, typer.Option(parser=score, metavar="SCORE")] = None,
@@ -32,18 +31,16 @@ def import_(
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS")] = None,
     tokens: Annotated[Any, typer.Option(parser=token_counts, metavar="IN,OUT")] = None,
     prompts: bool = False,
-    strict: bool = False,
     split: Annotated[str, typer.Option(metavar="NAME")] = "test",
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Make one log of evaluations that other programs ran.
 
     Many files become one log: models by name (`openai/gpt-4o-mini` is `gpt-4o-mini` where that stays unique), queries
-    by what names them in their format. With `--prices`, the log holds money. Logs of calls do not tell right from
-    wrong: give labels when you tune (`--labels`).
+    by what names them in their format. Logs of calls do not tell right from wrong: give labels when you tune
+    (`--labels`); nor do most files tell money: give `--prices` then, too.
 
-    Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`
+    Example: `rcjax import logs/*.eval --out log.parquet`
 
     Args:
         files: Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of
@@ -59,10 +56,9 @@ def import_(
             `query=metadata.requester_metadata.id`.
         tokens: Tokens of a call, where the files count none. [default: a token per four characters]
         prompts: Say in the log what was asked, for a person to label it.
-        strict: Refuse files and samples that cannot be read. [default: left out and counted]
         split: Of HELM: whose instances count, as in its own accuracy; **test**, **valid** or **train**.
     """
-    require_outputs({"--out": out}, {"--prices": prices})
+    require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.importing.evaluations import KINDS, How, import_evaluations, write_table
     from rcjax.logs.errors import LogError
@@ -70,12 +66,11 @@ def import_(
 
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
-    require_plausible_prices(prices, really)
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-    how = How(format_, scorer, right_from, renamed, columns, tokens, split, strict, prompts)
+    how = How(format_, scorer, right_from, renamed, columns, tokens, split, prompts)
     how = how if score_max is None else replace(how, score_max=score_max)
     with busy("reading"):
-        evaluations = import_evaluations(files, how, prices)
+        evaluations = import_evaluations(files, how)
         problem = attempt(partial(write_table, evaluations.frame, out))
     if evaluations.damage is not None:
         warn(evaluations.damage)

@@ -16,21 +16,12 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.files import write_atomically
-from rcjax._base.tokens import Price, Tokens
 from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.gathering import gather
 from rcjax.importing.lines import CHARACTERS, How, Line, unread
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed
 from rcjax.logs.oddities import tell_unread
-from rcjax.logs.prices import (
-    describe_caches,
-    mend_all,
-    price_for,
-    read_prices,
-    require_counted,
-    tell_lost,
-)
 from rcjax.policy.decisions import comparable
 from rcjax.serving.call_log import has_failed
 
@@ -44,6 +35,8 @@ SIGNALS = {
 
 _UNTOLD = "1 for each answer, as the files have none: only whether answers agree counts"
 
+_QUOTED = 3  # of what cannot be read, a warning tells the first
+
 #: How APIs call the end of a reply that a limit of tokens has cut off.
 _CUT = ("length", "max_tokens", "max_output_tokens")
 
@@ -53,7 +46,8 @@ class Evaluations:
     """What was read."""
 
     frame: pl.DataFrame
-    """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
+    """`query`, `model`, `correct`, `logprob`, and `cost` (0 where a model's is not told), or `input_tokens` and
+    `output_tokens`, or all three.
 
     `correct` is empty if files do not tell right from wrong; `score`, from 0 to 1, stands in its place where some
     answers are neither. `answer`, where files tell answers;
@@ -62,20 +56,25 @@ class Evaluations:
     """What the confidences are, and what else was assumed, in sentences."""
     left_out: str | None = None
     """How many answers were left out, and why; None if all are in."""
-    damage: str | None = None
-    """How many files and samples cannot be read, and which; None if all can."""
     unreadable: tuple[str, ...] = ()
-    """Of each of these, what is wrong where."""
+    """Of each file, or part of one, that cannot be read, what is wrong where."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, and what was left out."""
         return self.assumed if self.left_out is None else (*self.assumed, self.left_out)
 
+    @property
+    def damage(self) -> str | None:
+        """How many files and parts of files cannot be read, and the first of them; None if all can."""
+        lost = self.unreadable
+        if not lost:
+            return None
+        more = f"; and {len(lost) - _QUOTED:,} more" if len(lost) > _QUOTED else ""
+        return f"left out, as {len(lost):,} cannot be read: {'; '.join(lost[:_QUOTED])}{more}"
 
-def read_evaluations(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, prices: Any = None, **choices: Any
-) -> pl.DataFrame:
+
+def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **choices: Any) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
     Formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and tables
@@ -87,9 +86,8 @@ def read_evaluations(
 
     Args:
         files: paths of files, or of folders of them.
-        prices: what tokens cost, as `read_log` takes it: the table then holds money.
         choices: what files leave open, by the names of `How`: `format`, `scorer`, `right_from`, `score_max`, `rename`,
-            `columns`, `tokens`, `split`, `strict`, `prompts`.
+            `columns`, `tokens`, `split`, `prompts`.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -100,19 +98,18 @@ def read_evaluations(
     {'query': '1', 'model': 'small', 'correct': 1, 'logprob': -0.105..., 'cost': 2.0}
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    evaluations = import_evaluations(paths, How(**choices), prices)
+    evaluations = import_evaluations(paths, How(**choices))
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
         warnings.warn(remark, LeftOutWarning, stacklevel=2)
     return evaluations.frame
 
 
-def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices: Any = None) -> Evaluations:
+def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Evaluations:
     """Read files of evaluations, as `rcjax.importing.read_evaluations` does.
 
     Args:
         paths: the files, and folders of them.
         how: what their files leave a choice of.
-        prices: of tokens, as `read_prices` takes them.
 
     Raises ValueError for a full score that is none, or beside a score from which on answers are right.
     """
@@ -121,7 +118,6 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         raise ValueError(
             "give one of --score-max (score_max=), where scores stay scores, and --right-from (right_from=)"
         )
-    rates = None if prices is None else read_prices(prices)
     gathered = gather(paths, how)
     left_out: Counter[str] = Counter()
     rows: list[Line] = []
@@ -139,7 +135,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         raise LogError(f"no answer can be used: {why}" if gathered.answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
-    frame, more = as_frame(rows, rates, how, sampled=bool(sampled))
+    frame, more = as_frame(rows, how, sampled=bool(sampled))
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         more.append(f"{what}, whose confidence is how many agree")
@@ -152,8 +148,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         frame,
         (*signals, *gathered.alike, *more, *_remarks(rows, by_signal.get("choice", ()), how)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
-        damage=gathered.damage,
-        unreadable=(*gathered.lost_files, *gathered.lost_samples),
+        tuple(gathered.unreadable),
     )
 
 
@@ -271,40 +266,31 @@ def label_of(score: Any, right_from: float | None, most: float, where: str) -> f
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
-def as_frame(
-    rows: list[Line], rates: Mapping[str, Price] | None, how: How, *, sampled: bool
-) -> tuple[pl.DataFrame, list[str]]:
+def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
     """The rows as a frame, with tokens, money or both; and what there is to say of these.
 
     Args:
-        rows: lines whose `correct` is a label; tokens and money that are not told are put into them.
-        rates: prices of tokens, as `read_prices` gives them; None if none are given.
+        rows: lines whose `correct` is a label; tokens that are not told are put into them.
         how: how tokens are estimated, and whether prompts are kept.
         sampled: whether rows are samples.
 
-    Raises LogError where a model has no price, or there is nothing to tell tokens by.
+    Raises LogError where a model has neither money nor anything to tell its tokens by.
     """
-    notes, names = list[str](), list(dict.fromkeys(row["model"] for row in rows))
-    priced = rates is not None or {row["model"] for row in rows if row.get("cost") is not None} == {*names}
-    needed = rates is not None or not priced
-    estimated = sum(_estimate(row, how.tokens) for row in rows) if needed else 0
+    notes = list[str]()
+    priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
+    estimated = sum(_estimate(row, how.tokens) for row in rows)
     if estimated:
         origin = "as given" if how.tokens else f"estimated, {CHARACTERS:g} characters each"
         notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
-    if needed and not counted:
-        what = "tokens are not in the files" if rates is not None else "neither money nor tokens are in the files"
-        ways = "nor texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)"
-        raise LogError(f"{what}, {ways}")
-    if rates is not None:
-        notes += _price(rows, names, rates)
-    if priced:  # also what a cache gave, of which the money is not known
-        costs, lost = mend_all([row["model"] for row in rows], [row.get("cost") or 0.0 for row in rows])
-        for row, cost in zip(rows, costs.tolist(), strict=True):
-            row["cost"] = cost
-        notes += filter(None, [tell_lost(lost)])
+    if priced:
+        for row in rows:  # 0 beside others of the model is the mean of these, to whoever reads the log
+            row["cost"] = row.get("cost") or 0.0
+    elif counted:
+        notes.append("no money in the table: tune it with --prices")
     else:
-        notes.append("no money in the table: tune it with --prices, or import it with them")
+        ways = "nor texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)"
+        raise LogError(f"neither money nor tokens are in the files, {ways}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
     if answers:
@@ -313,7 +299,6 @@ def as_frame(
     if "answer_key" in answers:
         what = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
         notes.append(f"{what}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
-    counted &= needed or not any(row.get("estimated") for row in rows)
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
@@ -332,20 +317,6 @@ def _answers(rows: list[Line]) -> list[str]:
     for row in rows:
         row["answer_key"] = row.get("answer_key") or row.get("answer")
     return [*["answer"] * both, "answer_key"]
-
-
-def _price(rows: list[Line], names: list[str], rates: Mapping[str, Price]) -> list[str]:
-    """Give rows what their tokens cost; what there is to say of caches. Raises LogError for a model without a price."""
-    used = [Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED))) for row in rows]
-    for row, tokens in zip(rows, used, strict=True):
-        row["cost"] = price_for(rates, row["model"]).money(tokens)
-    model = [names.index(row["model"]) for row in rows]
-    columns = {"model": model, "cost": [row["cost"] for row in rows]}
-    columns |= {"read": [tokens.read for tokens in used], "cached": [tokens.cached for tokens in used]}
-    frame = pl.DataFrame(columns, strict=False)
-    spent = frame.group_by("model").agg(pl.col("cost").sum()).rows()
-    require_counted("the files", {names[number]: money for number, money in spent}, rates)
-    return [*filter(None, [describe_caches(frame, names, rates)])]
 
 
 def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:

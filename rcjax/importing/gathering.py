@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rcjax._base.wording import count
 from rcjax.importing.call_logs import BATCHES, LITELLM
 from rcjax.importing.documents import HELM, PROMPTFOO
 from rcjax.importing.inspect_ai import INSPECT
@@ -24,8 +23,6 @@ _HEAD = 1 << 16
 
 _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
-_QUOTED = 3  # messages about damage that a warning quotes
-
 
 @dataclass
 class Gathered:
@@ -33,10 +30,8 @@ class Gathered:
 
     answers: dict[str, dict[str, list[Line]]] = field(default_factory=dict)
     """By model and query, the samples in order. Models have the names that they end up with."""
-    lost_files: list[str] = field(default_factory=list)
-    """Of each file that cannot be read at all, why."""
-    lost_samples: list[str] = field(default_factory=list)
-    """Of each sample, or rest of a file, that cannot be read, why."""
+    unreadable: list[str] = field(default_factory=list)
+    """Of each file, or part of one, that cannot be read, why."""
 
     @property
     def alike(self) -> list[str]:
@@ -46,44 +41,29 @@ class Gathered:
         ways = "they are two models; where they are one, --rename"
         return [f"{other} and {model}: {ways} {model}={other}" for model, other in names if model != other]
 
-    @property
-    def damage(self) -> str | None:
-        """What cannot be read, counted and named; None if all can."""
-        lost = [*self.lost_files, *self.lost_samples]
-        if not lost:
-            return None
-        numbers = (count(len(self.lost_files), "file"), count(len(self.lost_samples), "sample"))
-        what = " and ".join(number for number in numbers if not number.startswith("0"))
-        more = f"; and {len(lost) - _QUOTED:,} more" if len(lost) > _QUOTED else ""
-        return f"{what} cannot be read, left out (--strict refuses): {'; '.join(lost[:_QUOTED])}{more}"
-
 
 def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
     """The answers of some files and folders of them.
 
-    Raises LogError where a person must choose something, where nothing can be read, or with `how.strict` anything not.
+    Raises LogError where a person must choose something, and where nothing can be read.
     """
     require(bool(paths), "no files", "give at least one")
     gathered, lines = Gathered(), list[Line]()
     for path in _usable([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
-        lost, before = list[DamageError](), len(lines)
+        lost, before = list[str](), len(lines)
         for line in _read(path, how):
-            if not isinstance(line, DamageError):
-                lines.append(line | {"place": path.name})
-            elif how.strict:
-                raise line
+            if isinstance(line, DamageError):
+                lost.append(str(line))
             else:
-                lost.append(line)
-        if len(lines) > before:
-            gathered.lost_samples += map(str, lost)
-        elif lost:  # the first thing that is wrong with a file is enough
-            gathered.lost_files.append(str(lost[0]))
+                lines.append(line | {"place": path.name})
+        # Of a file of which nothing can be read, the first thing that is wrong is enough.
+        gathered.unreadable += lost if len(lines) > before else lost[:1]
     for own, column in how.columns.items() if how.seen else ():
         what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
         require(column in how.seen, f"--column {own}={brief(column)}", what)
-    if not lines and gathered.lost_files:
-        raise DamageError(gathered.lost_files[0])
+    if not lines and gathered.unreadable:
+        raise DamageError(gathered.unreadable[0])
     names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)
     for line in lines:
         line["model"] = names[line["model"]]

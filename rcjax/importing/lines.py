@@ -59,8 +59,6 @@ class How:
     """(input, output) tokens of a call, where the files count none; None: estimated by characters."""
     split: str = "test"
     """Whose instances of HELM count."""
-    strict: bool = False
-    """Whether a file or sample that cannot be read is an error; else it is left out, where others can."""
     prompts: bool = False
     """Whether the log is to say what was asked, for a person to label."""
     score_max: float = 1.0

@@ -36,7 +36,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, Pri
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import uneven
-from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_all, require_counted, tell_lost
+from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import Comparison
@@ -324,13 +324,8 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
     if reader.ways:
         frame, asked = asked_alike(answers, [*reader.ways], name, how.say)
     # After that: a mean must not count what calls cost that are left out.
-    costs, lost = mend_all(frame["model"].to_numpy(), frame["cost"].to_numpy())
-    if how.rates is not None:
-        sums = frame.group_by("model").agg(pl.col("cost").sum()).sort("model")
-        require_counted(name, {answers.models[model]: money for model, money in sums.iter_rows()}, how.rates)
-    if (said := tell_lost({answers.models[model]: pair for model, pair in lost.items()})) is not None:
-        how.say(LeftOutWarning, f"{name}: {said}")
-    answers = replace(answers, frame=frame.with_columns(cost=pl.Series(costs)))
+    frame = mend_costs(frame, answers.models, how.rates, name, how.say)
+    answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)
     if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):

@@ -22,7 +22,7 @@ from rcjax._base.tokens import PRICES, Price, Tokens, too_small
 from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.logs.errors import LogError, PricesWarning, Say, brief, listed, near
+from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brief, listed, near
 from rcjax.logs.sources import require_file
 from rcjax.serving.models_file import SETTINGS
 
@@ -96,10 +96,6 @@ def _price(entry: Any, where: str) -> Price:
             shown, limits = brief(reprlib.repr(price)), f"0, or from {_LEAST:g} to {MOST:g}"
             raise LogError(f"{where}: {key} price {shown}: give money per million tokens, {limits}")
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
-
-
-#: (answers that lost their cost, all answers) by model.
-Lost = Mapping[Any, tuple[int, int]]
 
 
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
@@ -193,44 +189,36 @@ def _tokens(rows: Rows) -> Tokens:
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
 
-def mend_all(models: np.ndarray | Sequence[Any], costs: np.ndarray | Sequence[float]) -> tuple[np.ndarray, Lost]:
-    """(the costs, in which 0 beside others of the same model is the mean of these, how many such there are, by model).
+def mend_costs(
+    frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, say: Say
+) -> pl.DataFrame:
+    """The rows of a log, in which a cost of 0 beside others of the same model is the mean of these.
 
-    A model all of whose answers cost 0 is free.
-
-    >>> costs, lost = mend_all(["a", "a", "a", "b"], [0.0, 2.0, 4.0, 0.0])
-    >>> costs.tolist(), lost
-    ([3.0, 2.0, 4.0, 0.0], {'a': (1, 3), 'b': (0, 1)})
-    """
-    by_model, mended, lost = np.asarray(models), np.array(costs, float), {}
-    for model in pl.Series(by_model).unique(maintain_order=True):
-        own = by_model == model
-        gone = own & (mended == 0)
-        few, every = int(gone.sum()), int(own.sum())
-        lost[model] = (few if few < every else 0), every
-        if 0 < few < every:
-            mended[gone] = math.fsum(mended[own]) / (every - few)  # exact: the order of the rows is nothing to it
-    return mended, lost
-
-
-def require_counted(place: str, spent: Mapping[str, float], rates: Mapping[str, Price]) -> None:
-    """Refuse tokens that are all 0, which no prompt has: a model that was not counted would be free.
+    A model all of whose answers cost 0 is free, unless its tokens have a price: no prompt has 0 tokens.
 
     Args:
-        place: of the answers, for the message.
-        spent: what all answers of a model cost, by model.
-        rates: what their tokens cost.
+        frame: `model`, by number, and `cost`.
+        models: their names.
+        rates: what their tokens cost; None if the log tells all costs.
+        place: of the answers, for messages.
+        say: is told how many costs were lost.
 
-    Raises `LogError`.
+    >>> rows = pl.DataFrame({"model": [0, 0, 0, 1], "cost": [0.0, 2.0, 4.0, 0.0]})
+    >>> mend_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
+    [3.0, 2.0, 4.0, 0.0]
     """
-    for model, money in spent.items():
-        if money == 0 and model in rates and rates[model].input > 0:
+    numbers, costs, lost = frame["model"].to_numpy(), np.array(frame["cost"]), list[str]()
+    for number, model in enumerate(models):
+        own = numbers == number
+        gone = own & (costs == 0)
+        few, every = int(gone.sum()), int(own.sum())
+        if 0 < few < every:
+            costs[gone] = math.fsum(costs[own]) / (every - few)  # exact: the order of the rows is nothing to it
+            lost.append(f"{few:,} of {count(every, 'answer')} of {model}")
+        elif few and rates is not None and model in rates and rates[model].input > 0:
             advice = "give a column cost, or import the log with --tokens IN,OUT (tokens=)"
             raise LogError(f"{place}, model {brief(model)}: its input tokens are all 0, which no prompt has: {advice}")
-
-
-def tell_lost(lost: Lost) -> str | None:
-    """How many answers had lost their cost, in words; None if none has."""
-    by_model = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
-    what = "left out of the mean cost, as they cost 0 and others of the same model do not"
-    return f"{what}: {by_model} (streamed calls that lost their usage?)" if by_model else None
+    if lost:
+        what = "left out of the mean cost, as they cost 0 and others of the same model do not"
+        say(LeftOutWarning, f"{place}: {what}: {listed(lost)} (streamed calls that lost their usage?)")
+    return frame.with_columns(cost=pl.Series(costs))

@@ -32,5 +32,5 @@ COMMANDS = (
         (Slot("", "answers"), Slot("--questions", "questions"), Slot("--models", "models"), Slot("--rubric", "rubric")),
     ),
     Command("serve", (Slot("", "policy"), Slot("--models", "models"), Slot("--log", "lines")), "{models} --port 0"),
-    Command("import", (Slot("", "evaluation"), _PRICES, Slot("--out", "output")), "--out imported.csv --strict"),
+    Command("import", (Slot("", "evaluation"), Slot("--out", "output")), "--out imported.csv"),
 )

@@ -16,20 +16,13 @@ PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.5, "outpu
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
-@pytest.fixture
-def prices(tmp_path):
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps(PRICES))
-    return path
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
-def test_what_is_written_is_a_log(ending, tmp_path, prices):
+def test_what_is_written_is_a_log(ending, tmp_path):
     out = tmp_path / f"log.{ending}"
-    shown = succeed("import", *EVAL, "--prices", prices, "--out", out)
+    shown = succeed("import", *EVAL, "--out", out)
     assert "8 queries, 8 of them answered by all of 2 models" in shown
-    assert f"rcjaxtune{out}--budget" in "".join(shown.split())  # a path may be longer than a line
-    log = rcjax.read_log(out, task="choice")
+    assert f"rcjaxtune{out}--pricesprices.toml--budget" in "".join(shown.split())  # a path may be longer than a line
+    log = rcjax.read_log(out, task="choice", prices=PRICES)
     assert log.models == ("small", "large")
     assert log.answer is not None  # agreement can be tried at once
     assert "answer for rcjax tune to compare" in " ".join(shown.replace(",", "").split())

@@ -65,7 +65,6 @@ def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path
         ("report", tokens, "--out", tmp_path / "page.html"),
         ("label", tokens, "--out", tmp_path / "labels.csv"),
         *((name, policy, tokens) for name in ("evaluate", "check", "retune")),
-        ("import", tokens, "--format", "table", "--out", tmp_path / "log.csv"),
     ]
     for line in [*((*line, "--prices", per_token) for line in lines), ("sweep", place / "sweep.toml")]:
         result = run(*line)

@@ -130,14 +130,14 @@ def test_samples_make_the_votes_that_their_answers_have(write):
     both = {name: values * 2 for name, values in rows.items()}
     both |= {"engine": ["m"] * 6 + ["n"] * 6, "sample": [1, 2, 3] * 4, "confidence": None}
     both |= {"input_tokens": [10] * 12, "output_tokens": [1] * 12}
-    apart = read(write(**both), prices={"m": (1, 1), "n": (2, 2)})
+    apart = read(write(**both))
     assert apart["sample"].to_list() == [1, 2, 3] * 4
     assert apart["answer"].to_list() == [answer.strip() for answer in both["answer"]]
     assert apart["correct"].to_list() == both["ok"]
     assert apart["logprob"].to_list() == [0.0] * 12  # one answer by itself tells nothing
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rcjax.logs.LeftOutWarning)
-        votes = rcjax.read_log(apart)
+        votes = rcjax.read_log(apart, prices={"m": (1, 1), "n": (2, 2)})
     assert np.asarray(votes.correct).tolist() == [[True, True], [False, False]]
     np.testing.assert_allclose(votes.logprob, [[math.log(2 / 3)] * 2] * 2, rtol=1e-6)
     np.testing.assert_allclose(votes.query_cost, [[33e-6, 66e-6]] * 2, rtol=1e-6)
@@ -162,12 +162,10 @@ def test_tokens_that_were_not_counted(write):
     bare = write(input_tokens=None, output_tokens=None)
     with pytest.raises(LogError, match=r"neither money nor tokens .* --tokens IN,OUT"):
         read(bare)
-    with pytest.raises(LogError, match=r"tokens are not in the files"):
-        read(bare, prices={"small": (1, 1), "large": (1, 1)})
     zeros = {"input_tokens": [0] * 4, "output_tokens": [0] * 4}
     for changed in ({"input_tokens": None, "output_tokens": None}, zeros):
-        frame = read(write(**changed), tokens=(250, 3), prices={"small": (1, 1), "large": (2, 2)})
-        assert frame["cost"].to_list() == pytest.approx([253e-6] * 2 + [506e-6] * 2)
+        frame = read(write(**changed), tokens=(250, 3))
+        assert frame.select("input_tokens", "output_tokens").rows() == [(250, 3)] * 4
 
 
 @pytest.mark.parametrize(
@@ -176,7 +174,6 @@ def test_tokens_that_were_not_counted(write):
         ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, openai"),
         ({"columns": {"right": "ok"}}, "column right: is none of ours"),
         ({"columns": COLUMNS | {"correct": "okay"}}, "no column okay"),
-        ({"prices": {"small": (1, 1)}}, "model large: no price"),
         ({"format": "helm"}, "mine.csv: cannot be read"),
     ],
 )

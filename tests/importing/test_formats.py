@@ -20,8 +20,8 @@ EVAL = sorted((FILES / "inspect").glob("*.eval"))
 PROMPTFOO = FILES / "promptfoo" / "results.json"
 
 
-def imported(*paths, prices=None, **how):
-    return import_evaluations(paths, How(**how), prices)
+def imported(*paths, **how):
+    return import_evaluations(paths, How(**how))
 
 
 def by_query(frame, model=None):

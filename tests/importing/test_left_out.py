@@ -1,4 +1,4 @@
-"""A bad file or sample among many is left out, counted and named; `strict` refuses it. Answers without confidence."""
+"""A bad file or sample among many is left out, counted and named. Answers without confidence."""
 
 import json
 import shutil
@@ -19,8 +19,8 @@ LINES, *_ = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_letters_2*.jsonl"
 SUMS, *_ = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_sums_*.jsonl")
 
 
-def imported(*paths, prices=None, **how):
-    return import_evaluations(paths, How(**how), prices)
+def imported(*paths, **how):
+    return import_evaluations(paths, How(**how))
 
 
 def aborted(path):
@@ -35,29 +35,22 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
     path.write_bytes(b"".join([*rows[:3], b'{"doc_id": 3, "resps"\n', *rows[4:]]))
     evaluations = imported(path)
     assert evaluations.frame.height == len(rows) - 1
-    assert evaluations.damage.startswith("1 sample cannot be read, left out (--strict refuses): bad.jsonl, line 4")
+    assert evaluations.damage.startswith("left out, as 1 cannot be read: bad.jsonl, line 4: is not as lm-eval")
     assert len(evaluations.unreadable) == 1
-    with pytest.raises(LogError, match="line 4: is not as lm-eval writes it"):
-        imported(path, strict=True)
 
 
 def test_a_folder_with_an_aborted_run_in_it(tmp_path):
     for path in EVAL:
         shutil.copy(path, tmp_path)
     aborted(tmp_path / "aborted.eval")
-    with pytest.warns(
-        rcjax.logs.LeftOutWarning, match=r"1 file cannot be read, left out \(--strict refuses\): aborted.eval"
-    ):
+    with pytest.warns(rcjax.logs.LeftOutWarning, match=r"left out, as 1 cannot be read: aborted.eval"):
         assert rcjax.importing.read_evaluations(tmp_path).height == 16
-    with pytest.raises(LogError, match=r"aborted.eval: holds no samples"):
-        rcjax.importing.read_evaluations(tmp_path, strict=True)
     out = tmp_path / "log.csv"
     result = run("import", tmp_path, "--out", out, "--json")
     assert result.exit_code == 0
-    assert result.stderr.startswith("warning: 1 file cannot be read, left out (--strict refuses): aborted.eval: ")
+    assert result.stderr.startswith("warning: left out, as 1 cannot be read: aborted.eval: ")
     (told,) = json.loads(result.stdout)["unreadable"]
     assert told.startswith("aborted.eval: holds no samples")
-    assert run("import", tmp_path, "--out", out, "--strict").exit_code == 1
 
 
 @pytest.mark.parametrize("ending", ["json", "jsonl"])

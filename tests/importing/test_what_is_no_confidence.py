@@ -32,11 +32,8 @@ def said(right, why=WHY, *, answers="1 answer", labelled=1):
     ]
 
 
-PRICES = {"small": (1, 1)}
-
-
-def imported(*paths, prices=PRICES, **how):
-    return import_evaluations(paths, How(**how), prices)
+def imported(*paths, **how):
+    return import_evaluations(paths, How(**how))
 
 
 def write(path, content):
@@ -221,7 +218,7 @@ def test_letter_and_verdict_are_of_one_metric(path, metric):
     documents = [json.loads(line) for line in path.read_text().splitlines()]
     if metric not in documents[0]["metrics"]:
         return
-    rows = {row["query"].split("/")[1]: row for row in imported(path, prices=None, scorer=metric).frame.to_dicts()}
+    rows = {row["query"].split("/")[1]: row for row in imported(path, scorer=metric).frame.to_dicts()}
     differ = 0
     for document in documents:
         row = rows[str(document["doc_id"])]
@@ -270,29 +267,29 @@ def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
     assert evaluations.left_out == "1 answer left out: 1 of the split valid, not test (--split)"
     assert imported(path, split="valid").frame["query"].to_list() == ["letters/id9"]
     with pytest.warns(rcjax.logs.LeftOutWarning, match="9 of the split test, not valid"):
-        assert rcjax.importing.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
+        assert rcjax.importing.read_evaluations(path, split="valid")["correct"].to_list() == [0]
     with pytest.raises(LogError, match=r"no answer can be used: .*of the split test, not train \(--split\)"):
         imported(path, split="train")
 
 
 def test_what_a_cache_gave_tells_neither_money_nor_time(tmp_path):
-    """It is no free answer: its money is that of the model's others, and none where all are from the cache."""
+    """Of a model with other answers it is 0, which a log takes for lost; where all are from the cache there is none."""
     path = results_of_promptfoo(tmp_path, [-0.1], [-0.2], [-0.3])
     content = json.loads(path.read_text())
     rows = content["results"]["results"]
     for row, cost in zip(rows, (0.02, 0.04, 0), strict=True):
         row |= {"cost": cost, "latencyMs": 340}
     rows[2]["response"] |= {"cached": True, "tokenUsage": {"cached": 10, "total": 10}}
-    frame = imported(write(path, content), prices=None).frame
-    assert frame["cost"].to_list() == pytest.approx([0.02, 0.04, 0.03])
+    frame = imported(write(path, content)).frame
+    assert frame["cost"].to_list() == pytest.approx([0.02, 0.04, 0.0])
     assert frame["seconds"].to_list() == [0.34, 0.34, None]
     content["results"]["results"] = rows[2:]
-    assert "cost" not in imported(write(path, content), prices=None).frame.columns
+    assert "cost" not in imported(write(path, content)).frame.columns
 
     payloads = [json.loads(line) for line in (FILES / "litellm" / "calls.jsonl").read_text().splitlines()]
     hit = [payload | {"cache_hit": True, "response_cost": 0.0} for payload in payloads]
     calls = tmp_path / "calls.jsonl"
     calls.write_text("".join(json.dumps(payload) + "\n" for payload in hit))
-    frame = imported(calls, prices=None).frame
+    frame = imported(calls).frame
     assert not {"cost", "seconds"} & {*frame.columns}
     assert frame["input_tokens"].min() > 0

@@ -75,8 +75,6 @@ def test_the_command_line_says_it_and_tables_of_models_leave_them_out(tmp_path):
     result = run("tune", tmp_path / "log.csv", "--no-bands", "--budget", "150/M")
     assert result.exit_code == 0, result.stderr
     assert "40 of 120 answers of large" in " ".join(result.stderr.split())
-    made = run("import", tmp_path / "log.csv", "--out", tmp_path / "made.csv", "--json")
-    assert any("40 of 120 answers of large" in note for note in json.loads(made.stdout)["notes"])
     frame = frame_of().with_columns(logprob=pl.col("confidence").log())
     costs = {row["model"]: row["cost"] for row in summarise(frame)["models"]}
     assert costs == pytest.approx({"free": 0.0, "small": 1.5e-5, "large": paid_means(frame, "large")})
