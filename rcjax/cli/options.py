@@ -155,7 +155,7 @@ class Reading:
         return {"LOG": log, "--prices": self.prices, "--labels": self.labels, "--answers": self.answers}
 
     def options(self) -> dict[str, Any]:
-        """What `read_file` takes, except the models; a usage error for what needs a reference."""
+        """What `read_log` takes, except the models; a usage error for what needs a reference."""
         given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "task", "really")}
         scale = {} if self.score_max is None else {"score_max": self.score_max}
         return given | scale | {"reference": _reference(self.reference, self.same)}

@@ -196,8 +196,9 @@ def check_policy(
 def _reference(policy: AnyPolicy) -> Log:
     """The queries that a policy carries."""
     reference = policy.provenance.get("reference")
-    if reference is None:
-        raise ValueError("the policy carries no queries that it was tuned on, as one made by hand: tune one")
+    if reference is None or not policy.calibrations:
+        what = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
+        raise ValueError(f"the policy {what}, as one made by hand: tune one")
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
     return read_reference(reference, task)
 

@@ -76,7 +76,7 @@ def best_cascades(
     model, and a backward pass over all ends of paths chooses each cut under these densities. Where answering gains on
     deferring as confidence grows, as it nearly always does, the best cut is the same under any density. A λ is done
     once that holds, or all that could be gained where it does not is too little to make another path the best
-    (`_most_to_gain`): most are after one round. Elsewhere each round can only improve on the one before, until none
+    (`_is_sure`): most are after one round. Elsewhere each round can only improve on the one before, until none
     does. The first two start from densities of their own: that all queries reach every model, or only those with
     little confidence in the models before.
 
