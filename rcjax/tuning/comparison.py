@@ -155,12 +155,12 @@ class Selection:
         """
         frontier, target, names = self.frontier, target or {}, self.frontier.models
         policy = frontier.policies.on_host().take(point)
-        members = [names[j] for j in np.flatnonzero(policy.members)]
-        if len(members) == 1:
-            divided = len(set(rungs)) > 1
-            which = f"{rungs[0]} for some queries and {rungs[1]} for the others" if divided else f"{members[0]} alone"
-            return f"use {which}: no cascade is shown to be better"
-        what, agreements = f"use {' → '.join(members)}", policy.agreements
+        members, agreements = [names[j] for j in np.flatnonzero(policy.members)], policy.agreements
+        what = f"use {' → '.join(members)}{' alone' * (len(members) == 1)}"
+        if len(set(rungs)) > 1:
+            what = f"use {rungs[0]} for some queries and {rungs[1]} for the others"
+        if "→" not in what:
+            return f"{what}: no cascade is shown to be better"
         compares = agreements is not None and bool(agreements.compares.any())
         if agreements is not None and compares:
             second = int(agreements.compares.argmax())

@@ -98,7 +98,8 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["level"] == 0.9
     (verdict,) = document["remarks"]
     ladder = "middle for some queries and middle → large for the others"
-    assert verdict == f"use {ladder}: no cascade is shown to be better"
+    assert verdict.startswith(f"use {ladder}")
+    assert "middle alone, the best single model" in verdict
     # The bill by hand: each answer at what it cost.
     lines = [line.split(",") for line in (folder / "train.csv").read_text().splitlines()[1:]]
     calls = {(query, model): (float(logprob), float(cost)) for query, model, logprob, _, cost in lines}

@@ -74,6 +74,19 @@ def test_each_arm_of_the_sentence(frontier, kind, target, figures, sentence):
     assert say(frontier, kind, target, **figures) == sentence
 
 
+@pytest.mark.parametrize("kind", ["single", "pair"])
+def test_the_sentence_names_what_the_queries_go_by(frontier, kind):
+    """Whatever the rung is by which most of them go; that no cascade is better is not said of a ladder with one."""
+    contest, point, target = Selection(frontier, shown(saved=0.3)), ROWS.index(kind), {"budget": 10.0}
+    said = contest.verdict(point, target, ["small → middle", "middle"])
+    assert said.startswith(
+        "use small → middle for some queries and middle for the others: 30.0 ± 1.0 points less error"
+    )
+    if kind == "single":
+        alone = contest.verdict(point, target, ["small", "middle"])
+        assert alone == "use small for some queries and middle for the others: no cascade is shown to be better"
+
+
 def test_a_limit_on_the_error_is_told_by_the_bills(frontier):
     bill = 0.6 * float(frontier.model.cost[2])
     said = Selection(frontier, shown()).verdict(1, {"max_error": 0.1}, cost=bill)
