@@ -146,9 +146,10 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
             write_sheet(out, sheet.with_columns(correct=pl.Series(labels, dtype=pl.String)))
     except (KeyboardInterrupt, EOFError):
         key = "\x03"
+        screen.print()
     left = labels.count(None)
     told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else f"all are labelled: {back}"
-    screen.print(escaped(f"\nsaved in {out}: {told}"), soft_wrap=True)
+    screen.print(escaped(f"saved in {out}: {told}"), soft_wrap=True)
     if key == "\x03":
         raise typer.Exit(INTERRUPTED)
 

@@ -163,7 +163,7 @@ def test_keys_label_skip_and_quit(sheet, monkeypatch):
     assert "1 of 5 labelled" in told
     assert "0!\\x1b[2J\n  more" in told
     assert "small" not in told
-    assert "2 of 5 are left; the same command goes on" in told
+    assert f"\nsaved in {sheet}: 2 of 5 are left; the same command goes on\n" in told
     labels, told = press(monkeypatch, sheet, "y\x03", 130)  # an interrupt loses nothing
     assert labels == [1, 1, 0, None, 1]
     labels, told = press(monkeypatch, sheet, "n")
