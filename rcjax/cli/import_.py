@@ -31,7 +31,6 @@ def import_(
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS")] = None,
     tokens: Annotated[Any, typer.Option(parser=token_counts, metavar="IN,OUT")] = None,
     prompts: bool = False,
-    split: Annotated[str, typer.Option(metavar="NAME")] = "test",
     json_: AsJson = False,
 ) -> None:
     """Make one log of evaluations that other programs ran.
@@ -56,7 +55,6 @@ def import_(
             `query=metadata.requester_metadata.id`.
         tokens: Tokens of a call, where the files count none. [default: a token per four characters]
         prompts: Say in the log what was asked, for a person to label it.
-        split: Of HELM: whose instances count, as in its own accuracy; **test**, **valid** or **train**.
     """
     require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
@@ -67,7 +65,7 @@ def import_(
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-    how = How(format_, scorer, right_from, renamed, columns, tokens, split, prompts)
+    how = How(format_, scorer, right_from, renamed, columns, tokens, prompts)
     how = how if score_max is None else replace(how, score_max=score_max)
     with busy("reading"):
         evaluations = import_evaluations(files, how)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import of_content, of_numbers, used
+from rcjax.importing.call_logs import of_content, of_numbers, used
 from rcjax.importing.lines import (
     DamageError,
     Format,
@@ -88,7 +88,7 @@ def _of_request(
     result = request.get("result") or {}
     query = "/".join(part for part in (scenario, instance, perturbation) if part)
     line = {"query": query, "model": model, "sample": trial + 1}
-    failure = _failure((request.get("instance") or {}).get("split"), how.split, result)
+    failure = _failure((request.get("instance") or {}).get("split"), result)
     if failure is not None:
         return line | {"error": failure}
     completion = (result.get("completions") or [{}])[0]
@@ -107,10 +107,10 @@ def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str,
     return of_content([{**token, "token": token["text"]} for token in content], text, offered)
 
 
-def _failure(split: str | None, wanted: str, result: Mapping[str, Any]) -> str | None:
-    """Why an answer does not count: its instance is of another split, as its accuracy has it, or there was an error."""
-    if split not in (None, wanted):
-        return f"of the split {split}, not {wanted} (--split)"
+def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
+    """Why an answer does not count: its instance is not of the test split, which HELM scores, or it failed."""
+    if split not in (None, "test"):
+        return f"of the split {split}, not test"
     return None if result.get("success", True) else "with an error"
 
 

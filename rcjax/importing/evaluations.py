@@ -87,7 +87,7 @@ def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[
     Args:
         files: paths of files, or of folders of them.
         choices: what files leave open, by the names of `How`: `format`, `scorer`, `right_from`, `score_max`, `rename`,
-            `columns`, `tokens`, `split`, `prompts`.
+            `columns`, `tokens`, `prompts`.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 

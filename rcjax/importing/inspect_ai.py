@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.extras import how_to_install
-from rcjax.importing.chats import messages_of, of_choice, of_content, prompt_of, taken
+from rcjax.importing.call_logs import messages_of, of_choice, of_content, prompt_of, taken
 from rcjax.importing.lines import (
     DamageError,
     Format,

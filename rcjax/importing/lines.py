@@ -57,8 +57,6 @@ class How:
     """Names of a table's columns, by ours."""
     tokens: tuple[float, float] | None = None
     """(input, output) tokens of a call, where the files count none; None: estimated by characters."""
-    split: str = "test"
-    """Whose instances of HELM count."""
     prompts: bool = False
     """Whether the log is to say what was asked, for a person to label."""
     score_max: float = 1.0

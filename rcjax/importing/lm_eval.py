@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import taken
+from rcjax.importing.call_logs import taken
 from rcjax.importing.lines import (
     DamageError,
     Format,

@@ -42,22 +42,18 @@ def _is_array(head: bytes) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
-def source_of(path: Path) -> Path | pl.DataFrame:
-    """A table to be loaded: of an array of JSON, its objects as a frame."""
+def source_of(path: Path) -> Path | TextFile:
+    """A table to be loaded: of an array of JSON, its objects as JSON Lines."""
     if path.suffix.lower() not in _JSON:
         return path
     with open(path, "rb") as file:
         if not _is_array(file.read(1 << 10)):
             return path
     try:
-        rows = json.loads(path.read_text("utf-8-sig"))
-        texts = [{k: v if isinstance(v, str | None) else json.dumps(v) for k, v in row.items()} for row in rows]
-    except (AttributeError, RecursionError, UnicodeError, ValueError) as problem:
+        rows = [dict(row) for row in json.loads(path.read_text("utf-8-sig"))]
+    except (RecursionError, TypeError, ValueError) as problem:
         raise DamageError(f"{path.name}: is no array of JSON objects: {problem}: is it whole?") from None
-    columns = dict.fromkeys(key for row in texts for key in row)
-    return pl.DataFrame(
-        {key: [row.get(key) for row in texts] for key in columns}, schema=dict.fromkeys(columns, pl.String)
-    )
+    return TextFile("\n".join(map(json.dumps, rows)).encode(), separator=None)
 
 
 def _read(path: Path, how: How) -> Iterator[Line]:
@@ -194,7 +190,7 @@ def _read_wide(path: Path, how: How) -> Iterator[Line]:
             yield line if told else line | {"error": "without a score or an answer"}
 
 
-def _separated(path: Path) -> Path | TextFile | Any:
+def _separated(path: Path) -> Path | TextFile:
     """The table to be read: of a text with separators, one that is not the bar, which is within names."""
     if path.suffix.lower() not in SEPARATED:
         return source_of(path)
