@@ -169,6 +169,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     time are compiled to run quickly, others to be compiled quickly.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
+    gc.set_threshold(1_000_000, 50, 50)  # looking for cycles, of which there are none, takes a sixth of importing
     import jax
 
     from rcjax._core.compilation import keep_programs
@@ -180,9 +181,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     # A command runs most of its programs once: LLVM's optimisations take longer than they save. What runs for
     # seconds asks for its own (`rcjax._core.compilation`).
     jax.config.update("jax_disable_most_optimizations", not long)
-    # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
-    # the Python lines behind each operation.
-    gc.set_threshold(1_000_000, 50, 50)
+    # Tracing takes a tenth less without looking for the Python lines behind each operation.
     jax.config.update("jax_traceback_in_locations_limit", 0)
     if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
         return
