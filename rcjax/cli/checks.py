@@ -168,12 +168,18 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
         screen.print("(--explain says what the figures are)")
     screen.hang("note", *facts["remarks"])
     verdicts = {check["verdict"] for check in checks}
-    if "bad" in verdicts:
-        screen.next_step("tune again, where what is said above does not mend it", retune)
+    if "biased" in {_word(check) for check in checks}:
+        screen.next_step("mend the log, as said above, then check again")
+    elif "bad" in verdicts and not (facts.get("retuning") or {}).get("worth_it", True):
+        why = "tuned again on these queries, it is not shown to be better"
+        screen.next_step(f"see what has changed, and keep the policy: {why}; check again with more")
+    elif "bad" in verdicts:
+        screen.next_step("see what has changed; if it is to stay so, tune again", retune)
     elif "doubtful" in verdicts:
         unlabelled = facts.get("unlabelled", 0)
-        without = f"the {count(unlabelled, 'logged query')} without a label" if unlabelled else "more queries"
-        screen.next_step(f"label {without}, then check all together")
+        without = f"label the {count(unlabelled, 'logged query')} without a label"
+        more = without if unlabelled else "log and label more queries that all models answer"
+        screen.next_step(f"{more}, then check all together")
     else:
         screen.next_step("keep the policy; check again with fresh queries, such as next week's")
 

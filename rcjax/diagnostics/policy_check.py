@@ -27,6 +27,7 @@ from rcjax.diagnostics.policy_verdicts import (
     judge_policy,
     tell_cheaper,
     tell_followed,
+    worth_it,
 )
 from rcjax.diagnostics.verdicts import Check, Verdict, worst
 from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels
@@ -75,8 +76,8 @@ class PolicyCheck:
     being above the budget: only then it cannot be kept."""
     retuning: dict[str, Any] | None
     """`loss` (error + λ·cost) of the policy and `retuned`, of those tuned again on queries that they had not seen, `se`
-    of the difference; `old`, the difference on the log tuned on, with `old_se`; `lam`, `share`, `p_value` and `n`. None
-    where not tested."""
+    of the difference; `old`, the difference on the log tuned on, with `old_se`; `lam`, `share`, `p_value` and `n`; by
+    `worth_it`, whether `rcjax retune` takes that for enough. None where not tested."""
     checks: tuple[Check, ...]
     """Every check, judged; `p_value` is adjusted for their number, and "bad" is what has drifted."""
     remarks: tuple[str, ...]
@@ -184,7 +185,7 @@ def check_policy(
         models=rows,
         error=error,
         cost=cost,
-        retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
+        retuning=gain and gain.to_json() | {"p_value": gain.p_value, "worth_it": worth_it(policy, log, gain)},
         followed=followed,
         checks=(*lacking, *judge_all(raw, ALARM, unlabelled, len(now.wrong))),
         unlabelled=unlabelled,

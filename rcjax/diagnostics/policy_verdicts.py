@@ -75,8 +75,6 @@ _FEWEST = 20  # queries, below which nothing has drifted for certain
 
 _LIKELY = 0.5  # of a p-value, from which on a figure, however large, is what chance makes
 
-_RETUNE = "run rcjax retune on recent queries"
-
 
 def judge_drift(check: Check, p_value: float, alarm: float) -> Verdict:
     """The verdict on the figure of a check: "bad" has drifted, "doubtful" is large, but may be chance.
@@ -124,17 +122,17 @@ def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -
         accuracy, before, confidence = (percent(row[of]) for of in ("accuracy", "accuracy_tuned", "confidence"))
         means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
         squared = f"{abs(excess):.3f} {'more' if excess > 0 else 'less'} than it promises"
-        advice = f"the squared error of the confidence of {name} is {squared}: {means}; {_RETUNE}"
+        advice = f"the squared error of the confidence of {name} is {squared}: {means}"
         yield KINDS["Brier score"].judged(name, abs(excess), advice, p_value=row["excess_p"])
         off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} on queries tuned on"
-        advice = f"the calibration error of {name} is {off}: {means}; {_RETUNE}"
+        advice = f"the calibration error of {name} is {off}: {means}"
         worse = error > row["calibration_error_tuned"]  # a curve that is better is no alarm
         p_value = row["curve_p"] if worse else 1.0
         yield KINDS["calibration error"].judged(name, error, advice, p_value=p_value)
         median, tuned = figure(row["median"]), figure(row["median_tuned"])
         advice = (
             f"the raw confidences of {name} have moved by {row['distance']:.3f} (their median is {median}, {tuned} "
-            f"when tuned): has the model, its prompt or the kind of question changed? If it is to stay so, {_RETUNE}"
+            "when tuned): has the model, its prompt or the kind of question changed?"
         )
         yield KINDS["confidences"].judged(name, row["distance"], advice, p_value=row["distance_p"])
 
@@ -153,11 +151,11 @@ def judge_policy(
     promised = percent(error["expected"])
     if error["interval"]:
         promised += f" ({' to '.join(percent(end) for end in error['interval'])})"
-    advice = f"the policy {counted.does(percent(error['seen']))}, where {promised} was expected: {_RETUNE}"
+    advice = f"the policy {counted.does(percent(error['seen']))}, where {promised} was expected"
     yield KINDS["error"].judged("", abs(gap), advice, p_value=error["p_value"], noun=counted.noun)
     yield _judge_cost(cost)
     if gain is not None:
-        advice = f"on queries left out policies tuned again {gain.describe(counted.noun)}: {_RETUNE}"
+        advice = f"on queries left out policies tuned again {gain.describe(counted.noun)}"
         yield KINDS["re-tuning"].judged("", gain.share, advice, p_value=gain.p_value, noun=counted.noun)
 
 
@@ -171,7 +169,7 @@ def _judge_cost(cost: Mapping[str, Any]) -> Check:
     than = f"budget of ${money.show(limit)}" if name == "budget" else f"${money.show(limit)} expected"
     advice = (
         f"{what} costs {money.full(bill)}, {percent(gap)} more than the {than}: look at prices, at the length of "
-        f"questions and answers, and at how often each model is asked; {_RETUNE}"
+        "questions and answers, and at how often each model is asked"
     )
     return KINDS[name].judged("", gap, advice, p_value=p_value)
 
@@ -313,9 +311,14 @@ def _unshown(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | No
     if gain is None:
         why, mendable = why_untested(before, log)
         return f"whether it gains on queries left out was not tested: {why}" if mendable else None
-    if gain.better or (not gain.worse and breaks_limit(before, log)):
+    if worth_it(before, log, gain):
         return None
     return f"it is not shown to be better: on queries left out policies tuned again {gain.describe(log.counted.noun)}"
+
+
+def worth_it(policy: AnyPolicy, log: Log, gain: RetuningGain) -> bool:
+    """Whether a policy tuned again on a log is to take the place of one in service, by what it gains."""
+    return gain.better or (not gain.worse and breaks_limit(policy, log))
 
 
 def breaks_limit(policy: AnyPolicy, log: Log) -> bool:

@@ -99,15 +99,15 @@ def one(verdict, figure=0.2, p_value=0.3, name="error"):
     ("verdicts", "unlabelled", "first", "last"),
     [
         ("f f f", 0, "fine: none of 3 checks has drifted", "keep the policy"),
-        ("d d f", 0, "too few queries to tell, for 2 of 3 checks (change of error)", "label more q"),
+        ("d d f", 0, "too few queries to tell, for 2 of 3 checks (change of error)", "log and label"),
         ("d f", 200, "too few labels to tell, for 1 of 2 checks (change of error)", "label the 200 logged qu"),
         (
             "d f f f f",
             0,
             "none of 5 checks has drifted; for 1 the queries are too few (change of error)",
-            "label more queries",
+            "log and label more queries that all models answer",
         ),
-        ("b d f", 0, "1 of 3 checks: DRIFTED; for 1 the queries are too few", "tune again"),
+        ("b d f", 0, "1 of 3 checks: DRIFTED; for 1 the queries are too few", "see what has changed; if it is to"),
     ],
 )
 def test_what_is_known_comes_first(capsys, verdicts, unlabelled, first, last):
@@ -123,6 +123,16 @@ def test_what_is_known_comes_first(capsys, verdicts, unlabelled, first, last):
     said = " ".join(capsys.readouterr().out.split())
     assert f"small {first} " in said
     assert f"Next: {last}" in said
+
+
+@pytest.mark.parametrize(("gain", "again"), [({"worth_it": True}, True), ({"worth_it": False}, False), (None, True)])
+def test_tuning_again_is_advised_only_where_it_is_taken_up(capsys, gain, again):
+    facts = FACTS | {"remarks": [], "counted": "error", "checks": [one("bad")], "retuning": gain}
+    show_check(facts, "rcjax retune")
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("rcjax retune" in said) == again == ("keep the policy" not in said)
+    show_check(facts | {"checks": [one("bad", name="labels")]}, "rcjax retune")
+    assert "rcjax retune" not in capsys.readouterr().out
 
 
 @pytest.mark.thorough

@@ -80,7 +80,7 @@ def test_a_policy_that_has_drifted_has_status_1_and_is_told_what_to_do(folder):
     assert "DRIFTED" in result.stdout
     told = " ".join(result.stdout.split())
     assert "more than the" in told
-    assert "run rcjax retune on recent queries" in told
+    assert "if it is to stay so, tune again: rcjax retune" in told
     assert "tuning again" not in result.stdout
 
 
