@@ -108,9 +108,14 @@ class Server:
     def __init__(self, behave, key=KEY):
         self.behave, self.key = behave, key
         self.requests = []
-        self.arrived = threading.Event()
+        self.changed = threading.Condition()
         self.port = None
         self.busy = self.busiest = 0
+
+    def wait_for(self, number):
+        """Wait until so many requests are there."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.requests) >= number, 60)
 
     async def __call__(self, reader, writer):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -124,8 +129,9 @@ class Server:
         assert head[0] == "POST /v1/chat/completions HTTP/1.1"
         assert headers["authorization"].lower() == f"bearer {self.key}"
         request = json.loads(await reader.readexactly(int(headers["content-length"])))
-        self.requests.append(request)
-        self.arrived.set()
+        with self.changed:
+            self.requests.append(request)
+            self.changed.notify_all()
         self.busy += 1
         self.busiest = max(self.busiest, self.busy)
         try:

@@ -155,6 +155,19 @@ class Service:
             self.settle()
         return [json.loads(line) for line in self._lines()[self.forgotten :]]
 
+    def logged(self, number):
+        """The rows of the log once there are so many: calls of shadow queries come after the answer."""
+        log = self.app.state.gateway.log
+        with self.server.changed:
+            before, log.observe = log.observe, lambda outcome: (before(outcome), self._tell())
+            assert self.server.changed.wait_for(lambda: len(self._lines()) - self.forgotten >= number, 60)
+            log.observe = before
+        return self.log_rows()
+
+    def _tell(self):
+        with self.server.changed:
+            self.server.changed.notify_all()
+
     def _lines(self):
         path = self.folder / "calls.jsonl"
         return path.read_text().splitlines() if path.exists() else []

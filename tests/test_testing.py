@@ -256,9 +256,17 @@ def test_a_broken_law_is_named_with_its_point(copula, line):
     assert re.search(f"^- {line}", text, re.MULTILINE), text
 
 
-def test_the_worst_point_is_named():
+def test_the_worst_point_is_named_and_what_holds_is_not():
     # h = v (1 + θ (1 − 2u)(1 − v)) leaves [0, 1] most at u = 1, v = 1/6 and at u = 0, v = 5/6, between grid points.
-    line = next(line for line in report(Wide(1.5)).splitlines() if line.startswith("- conditional within"))
+    laws = [
+        "C(u, v) ≤ min(u, v)",
+        *(f"2-increasing (the volume of the {cell} below)" for cell in ("cell", "narrow cell")),
+    ]
+    laws += [f"{name} {law}" for name in ("conditional", "conditional_on_v") for law in ("within [0, 1]", "monotone")]
+    laws += ["∂²C/∂u∂v ≥ 0", "exp(log_density) is ∂²C/∂u∂v", "log_density is a number, or −∞"]
+    lines = report(Wide(1.5)).splitlines()[1:]
+    assert [line.partition(" fails at")[0] for line in lines] == [f"- {law}" for law in laws]
+    line = lines[3]
     u, v = (float(number) for number in re.findall(r"[uv] = ([\d.e-]+),", line))
     assert min(u, 1 - u) < 1e-8
     assert v == (0.1 if u > 0.5 else 0.9)
@@ -281,6 +289,7 @@ def test_a_class_without_a_cdf_says_so():
     class Empty(Copula):
         pass
 
+    assert Margin(0.5).log_density(0.5, np.array([-0.1, 1.5])).tolist() == [-np.inf] * 2  # of one with a cdf alone
     with pytest.raises(AssertionError, match=r"TypeError: Empty defines no cdf\(self, u, v\)"):
         check_copula(Empty())
 

@@ -12,12 +12,15 @@ import scipy.special
 import scipy.stats
 from judged_logs import partly
 from posterior_samples import keep, three, unlike
+from scipy.interpolate import CubicSpline
 from stated_samples import stated_log
 
 import rcjax
 from rcjax.bayes import Priors, sample_posterior
-from rcjax.bayes.hierarchy import gather, hierarchical_model, starting_point
+from rcjax.bayes.credible import credible_bands
+from rcjax.bayes.hierarchy import KNOTS, gather, hierarchical_model, interpolate, starting_point
 from rcjax.model.calibrated import pairs
+from rcjax.model.calibration import Calibrator
 from rcjax.model.pair_likelihood import SMOOTH, log_likelihood, ranks
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
@@ -114,6 +117,8 @@ def test_few_queries_are_shrunk_and_unsure():
     assert (slopes[30].std(0) > 1.2 * slopes[200].std(0)).all()
     fitted, z = few.reference, np.asarray(few.sites["slope"])[0].mean(0)
     scale = z / np.asarray(few.model.calibrators.coefficients)[..., 1].mean(0)
+    features = jax.vmap(Calibrator.features)(fitted.calibrators, three(30, seed=3).logprob.T)
+    np.testing.assert_allclose(scale, np.nanstd(features, axis=1), rtol=1e-5)  # slopes are of features of one spread
     likeliest = scale * np.asarray(fitted.calibrators.coefficients)[:, 1]
     assert np.ptp(z) < np.ptp(likeliest)
     taus = np.asarray(few.sites["tau"])[0].mean(0)
@@ -170,6 +175,19 @@ def test_a_seed_is_a_posterior(log, drawn):
     again, other = (sample(log, seed=seed) for seed in (0, 1))
     jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
+
+
+def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
+    rng = np.random.default_rng(0)
+    curves, at = rng.normal(size=(5, len(KNOTS))), rng.uniform(KNOTS[0], KNOTS[-1], 5)
+    expected = [float(CubicSpline(KNOTS, curve, bc_type="natural")(x)) for curve, x in zip(curves, at, strict=True)]
+    np.testing.assert_allclose(interpolate(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
+    drawn = rng.normal(size=(3, 40, 2))
+    monkeypatch.setattr("rcjax.bayes.credible.posterior_figures", lambda *_, draws: drawn[:, :draws])
+    bands = credible_bands(None, None, level=0.8, draws=30)
+    for band, figures in zip((bands.error, bands.cost, bands.abstention), drawn, strict=True):
+        np.testing.assert_allclose(band, np.quantile(figures[:30], (0.1, 0.9), axis=0).T, rtol=1e-9)
+    assert (bands.level, bands.replicates) == (0.8, 30)
 
 
 def test_what_cannot_be_is_refused(log):

@@ -7,7 +7,7 @@ import pytest
 
 from rcjax._base.wording import describe_cascade, figure
 from rcjax.cli import tune
-from rcjax.cli.console import Screen
+from rcjax.cli.console import Screen, cascade_lines
 from rcjax.cli.import_ import models_table
 from rcjax.frontier.hull import too_dear
 
@@ -87,6 +87,24 @@ def test_lines_of_rules_keep_to_the_width(width):
     assert max(map(len, text.split("\n"))) <= width
     first = "llama3.2-1b: ≤0.40 → llama3.1-8b, ≤0.70 → llama3.1-70b, ≤0.85 → llama3.1-8b, else answer"
     assert text.replace("\n  ", " ").split("\n") == [first, "llama3.1-8b: → llama3.1-70b", "llama3.1-70b"]
+
+
+def test_cascades_are_told_whole():
+    """What always asks on has no threshold; of a mixture all rules are there, however short the first."""
+    always, last = {"up_to": 1.0, "action": "ask", "model": "b"}, [{"up_to": 1.0, "action": "answer"}]
+    rules = {"a": [always], "b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
+    chain = {"models": ["a", "b", "c"], "rules": rules, "agreements": {"b": {"earlier": "a", "model": "c"}}}
+    assert describe_cascade(chain) == "a → b, agree? → c"
+    skips = {
+        "models": ["a", "c"],
+        "rules": {"a": [always | {"up_to": 0.4, "model": "c"}, always | {"model": "c"}], "c": last},
+    }
+    told = ["a: ≤0.40 → c, else → c", "c"]
+    assert cascade_lines({"position": 0.25, "rungs": [chain, skips]}) == [
+        "  75.0 % of the queries: a → b, agree? → c",
+        "  25.0 % of the queries:",
+        *(f"    {line}" for line in told),
+    ]
 
 
 @pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])

@@ -38,6 +38,7 @@ def test_what_is_sure_needs_few_replicates_and_what_is_rare_all_of_them():
     sample = jnp.asarray(np.random.default_rng(0).uniform(size=1000))
     p, drawn, batches = p_of(jnp.asarray(0.4), sample, 50)
     assert drawn < batches * 50 == 100
+    assert [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)] == [20, 50, 500]
     assert p == pytest.approx(0.6, abs=0.15)
     p, drawn, batches = p_of(jnp.asarray(0.99), sample, 50)
     assert (drawn, batches) == (1000, 20)

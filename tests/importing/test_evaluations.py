@@ -113,7 +113,11 @@ def test_a_table_is_read_as_a_log_is(german):
         ({"logprob": "p_true"}, (), "line 2, model a/s: logprob 0,5 > 0: .* name the column confidence"),
         ({"confidence": "p_tru"}, (), "--column confidence=p_tru: no table has this column .did you mean 'p_true'"),
         ({}, ("p_true;logprob", "prob;x"), "no column logprob or confidence .did you mean 'prob' for 'confidence'.*"),
-        ({}, (";ok;", ";okk;"), "no column ok.*: name it, with --column correct=…, or add it without labels"),
+        (
+            {},
+            (";ok;", ";okk;"),
+            "no column ok.*: name it, with --column correct=…, or add it without labels, where .* none yet; there",
+        ),
         ({}, (";10;", ";1.234;"), "line 2, model a/s: input_tokens 1.234 is no whole number"),
     ],
 )

@@ -115,7 +115,10 @@ def test_a_call_log_in_batches_counts_what_it_leaves_out(tmp_path, batches):
     (whole, counts), (batched, again) = told
     assert_same(batched, whole)
     assert again == counts
-    assert "1 cut off; 1 failed; 4 of queries that did not go to all models; 1 repeated" in counts[0]
+    assert (
+        "7 of 18 rows are left out: 1 cut off; 1 failed; 4 of queries that did not go to all models; 1 repeated"
+        in counts[0]
+    )
     assert whole.labelled.sum(0).tolist() == [4, 5]
     assert whole.labelled.tolist() == batched.labelled.tolist()
 

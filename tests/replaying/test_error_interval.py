@@ -1,6 +1,7 @@
 """Intervals of the error that was replayed: Wilson's where all have labels, wider where few do, and true."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from judged_logs import MODELS, judged_log
 import rcjax
 from rcjax.policy import Scores
 from rcjax.policy.counted import JUDGED_SAME
-from rcjax.replaying.figures import beside_reference, error_interval, wilson_interval
+from rcjax.replaying.figures import BesideReference, beside_reference, error_interval, wilson_interval
 
 N, LABELS = 192, 16  # queries, and labels of each model
 
@@ -29,6 +30,20 @@ def test_wilsons_interval_is_scipys():
     for k, n, level in ((0, 7, 0.9), (3, 12, 0.9), (41, 60, 0.95), (60, 60, 0.8)):
         expected = scipy.stats.binomtest(k, n).proportion_ci(level, "wilson")
         np.testing.assert_allclose(wilson_interval(k / n, n, level), expected, atol=1e-12)
+
+
+def test_scores_have_the_interval_of_as_many_labels_as_have_their_standard_error():
+    log = rcjax.sample_log(40, seed=1)
+    scored = dataclasses.replace(log, correct=log.correct.astype(float), scores=Scores())
+    replayed = SimpleNamespace(error=[0.25, 0.0], error_se=[np.sqrt(0.25 * 0.75 / 60), 0.0], n=40)
+    np.testing.assert_allclose(error_interval(replayed, scored), [wilson_interval(0.25, 60), wilson_interval(0.0, 40)])
+
+
+def test_what_no_label_tells_is_said():
+    told = BesideReference("large", (0.03, 0.01), None).describe()
+    assert told.startswith(
+        "differs from large in 3.0 ± 1.0 % of the queries; how often it errs cannot be known without"
+    )
 
 
 @pytest.mark.thorough

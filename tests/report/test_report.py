@@ -13,9 +13,10 @@ from page_samples import MODELS, embedded, policy_for
 from timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.spec import Spec
+from rcjax.policy.ladder import Period
+from rcjax.policy.spec import Spec, Target
 from rcjax.report.findings import compare
-from rcjax.report.page import _policies, context
+from rcjax.report.page import _option, _policies, context
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -35,6 +36,14 @@ def test_a_model_is_compared_with_the_ladder_for_its_money_and_for_its_errors(re
         assert (against.at_its_error is None) == (error[-1] > against.error + 1e-9)
         if against.at_its_error is not None:
             assert against.at_its_error == pytest.approx(np.interp(-against.error, -error, cost), rel=1e-6)
+
+
+def test_a_target_is_an_option_of_the_command(report):
+    targets = [Target(name, 0.00015) for name in ("budget", "max_error", "error_cost", "lam")]
+    told = ["--budget 150/M", "--max-error 0.00015", "--error-cost 0.00015", "--error-cost 6666.666667"]
+    assert [_option(target) for target in targets] == told
+    assert _option(Target("budget", 1e-4), Period(500.0, "month")) == "--budget 500/month --queries 5000000/month"
+    assert "beside" not in report.to_json()  # there is no other model that answers are compared with
 
 
 def test_where_no_point_will_do_there_is_none(report):

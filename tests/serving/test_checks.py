@@ -31,7 +31,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def verdicts(names, reply=REPLY, options=None, seconds=1.0):
+def verdicts(names, reply=REPLY, options=None, seconds=20.0):
     """By name: the confidence, or what is said in its place; and what is said at the end, and the money."""
     checks, costs = Checks(seconds), {}
 

@@ -44,17 +44,17 @@ def slow(seconds, letter="A", logprob=SURE):
 
 def test_a_model_that_hangs_leaves_half_of_the_time_to_larger_ones():
     start = time.monotonic()
-    result, _, _ = ask(script(small=slow(30), middle=slow(30), large=good("C", SURE)), deadline=2.0)
-    assert time.monotonic() - start < 10
+    result, _, _ = ask(script(small=slow(30), middle=slow(30), large=good("C", SURE)), deadline=4.0)
+    assert time.monotonic() - start < 25
     assert (result.status, result.answer) == ("answered", "C")
     assert [call.error for call in result.calls] == ["timed out", "timed out", None]
     first, second, _ = (call.seconds for call in result.calls)  # half of what is left for each
-    assert first > 0.9
-    assert 0.4 < second < first
+    assert first > 1.9
+    assert 0.9 < second < first
 
 
 def test_where_time_is_up_the_surest_answer_so_far_counts():
-    result, _, _ = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(30)), deadline=1.0)
+    result, _, _ = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(30)), deadline=2.0)
     assert (result.status, result.model) == ("best so far", "small")
 
 

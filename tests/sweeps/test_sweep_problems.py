@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import rcjax
 from rcjax.sweeps.batch_program import Data, Draws
+from rcjax.sweeps.engines import _Spread
 from rcjax.sweeps.problems import (
     Entry,
     Sample,
@@ -15,6 +17,7 @@ from rcjax.sweeps.problems import (
     named,
     plan_batches,
     random_state,
+    shape_of,
     size_of_training,
     training,
 )
@@ -41,6 +44,18 @@ def test_every_problem_is_planned_once_and_batches_have_room(sizes, replicates, 
         assert len(each.samples) <= each.room[0]
         assert all(shapes[sample.log] == each.shape for sample in each.samples)
     assert len({(each.shape, each.room) for each in batches}) == len({*shapes.values()})
+
+
+def test_a_log_has_room_for_a_query_that_does_not_count():
+    settings = SimpleNamespace(cascades={"own": "labels"}, train=None)
+    for n in (filled_up(50) - 1, filled_up(50)):
+        assert shape_of(rcjax.sample_log(n, seed=0), settings).queries > n
+
+
+def test_problems_are_spread_in_few_turns_of_one_width():
+    spread = _Spread(10, 4, SimpleNamespace(size=1))
+    assert (spread.width, spread.size) == (4, 12)
+    assert (_Spread(9, 4, SimpleNamespace(size=2)).width, _Spread(9, None, SimpleNamespace(size=2)).size) == (3, 10)
 
 
 @given(n=st.integers(1, 10**7))

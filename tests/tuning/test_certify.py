@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
 from rcjax.tuning.betting import refuted, upper_limit
-from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.certify import Certificate, _infeasible, certify
 
 pytestmark = pytest.mark.usefixtures("float64")
 N = 200
@@ -119,6 +120,13 @@ def test_what_could_be_guaranteed_instead(model):
     with pytest.raises(rcjax.InfeasibleError):
         certify(frontier, wrong(0, 0, 0, 0, 0, n=60), max_error=0.05)
     assert certify(frontier, wrong(0, 0, 0, 0, 0, n=70), max_error=0.05).position == 0
+
+
+def test_a_refusal_counts_as_its_price():
+    at = SimpleNamespace(wrong=np.zeros(9), refused=np.arange(9) < 3, penalty=lambda price: np.full(9, price))
+    held_out = SimpleNamespace(price=0.2, at=lambda positions: at, error_bound=lambda position, level: 0.25)
+    told = "the safest had 20 % error and refused 3, each counted as 20 %, which guarantees at most 25.00 % error"
+    assert told in _infeasible(held_out, 0, 0.1, 0.05, "error")
 
 
 def test_models_in_another_order_and_float32(model):

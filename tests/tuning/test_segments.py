@@ -13,8 +13,10 @@ from scripted_cascade import good, script
 import rcjax
 from rcjax.logs import with_segments
 from rcjax.policy.ladder import policy_from_json
+from rcjax.policy.spec import Target
 from rcjax.serving.cascade import Cascade
 from rcjax.signals import Choice
+from rcjax.tuning.segments import _standing
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -50,6 +52,15 @@ def test_money_goes_where_it_saves_errors(log, tuned):
     slopes = np.diff(errors) / np.diff(costs)
     assert (slopes < 0).all()
     assert (np.diff(slopes) > -1e-9).all()  # one price of an error everywhere: each step saves less than those before
+
+
+def test_at_a_price_the_rung_is_the_one_that_costs_least_with_its_errors(tuned):
+    rungs, chosen = tuned.policy.rungs, []
+    for price in (1e-9, 1e-4, 1.0):
+        best = min(rungs, key=lambda rung: price * rung.expected["error"] + rung.expected["cost"])
+        chosen.append(best)
+        assert _standing(rungs, Target("error_cost", price)) is _standing(rungs, Target("lam", 1 / price)) is best
+    assert (chosen[0], chosen[-1]) == (rungs[0], rungs[-1])
 
 
 def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):

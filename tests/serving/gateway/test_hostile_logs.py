@@ -87,6 +87,6 @@ def test_a_client_cannot_choose_its_share_of_shadow_queries():
     for _ in range(2):
         with gateway(behave=answers, shadow=0.5) as service:
             shares.append(drawn(service, "q1", [f"question {i}" for i in range(30)]))
-            assert 4 < sum(shares[-1]) < 26
+            assert 0 < sum(shares[-1]) < 30
             assert len({*drawn(service, "q1", ["the same"] * 4)[30:]}) == 1
-    assert shares[0] != shares[1]  # each service draws by a salt of its own
+    assert shares[0] != shares[1]  # each service draws by a salt of its own: with a chance of 1e-9 they are the same

@@ -62,7 +62,7 @@ def test_workers_share_a_log_and_figures_and_are_replaced():
         asked = len(service.server.requests)
         with ThreadPoolExecutor(1) as caller:
             last = caller.submit(service.ask, "slow")
-            until(lambda: len(service.server.requests) > asked)
+            service.server.wait_for(asked + 1)
             service.process.terminate()
             assert last.result().status == 200
         assert service.process.wait(30) == 0

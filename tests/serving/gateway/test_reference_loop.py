@@ -5,7 +5,7 @@ import json
 import pytest
 from chat_server import Response, sure
 from command_line import run
-from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
+from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy
 
 from rcjax.policy import Calibration, Rule
 
@@ -33,8 +33,7 @@ def test_shadow_queries_go_to_the_reference_and_their_answers_are_labels():
     with gateway(with_reference(), behave, shadow=1.0) as service:
         for number in range(8):
             service.ask(str(number))
-        until(lambda: len(service.log_rows()) == 8 * len(MODELS))
-        assert {row["model"] for row in service.log_rows()} == {*MODELS}
+        assert {row["model"] for row in service.logged(8 * len(MODELS))} == {*MODELS}
         with_pair = run("evaluate", _saved(service, with_reference()), service.folder / "calls.jsonl", "--json")
         document = json.loads(with_pair.stdout)
         assert document["error"] == 0.5, with_pair.stderr

@@ -1,6 +1,9 @@
 """New files are taken up while the service runs: no request is lost, and a broken one changes nothing."""
 
+import logging
 import os
+import queue
+import re
 import signal
 import threading
 
@@ -12,9 +15,24 @@ from rcjax.policy import Rule
 from rcjax.serving.gateway import service as gateway_module
 
 
-@pytest.fixture(autouse=True)
-def _often(monkeypatch):
+@pytest.fixture
+def line(monkeypatch):
+    """Waits for the next line that a service says, which looks at its files often."""
     monkeypatch.setattr(gateway_module, "_INTERVAL", 0.05)
+    said, logger = queue.SimpleQueue(), logging.getLogger("rcjax.serving")
+    heard = logging.Handler()
+    heard.emit = lambda record: said.put(record.getMessage())
+    logger.addHandler(heard)
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    yield lambda: said.get(timeout=30)
+    logger.removeHandler(heard)
+    assert said.empty()
+
+
+def put(path, text):
+    """Write a file whole: who looks meanwhile has the old one."""
+    path.with_name("new").write_text(text)
+    path.with_name("new").replace(path)
 
 
 def answers(request, headers):
@@ -28,9 +46,8 @@ def alone(model):
     return make_policy(models=(model,), **parts)
 
 
-def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(caplog):
+def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
     """Each change is a line on standard error."""
-    caplog.set_level("INFO", "rcjax.serving")
     refused = "a new file is refused, the old policies stay: "
     with gateway({"a\x1bb": alone("small"), "two": make_policy()}, answers, tables={"large": ""}) as service:
         path, models = service.folder / "a\x1bb.json", service.folder / "models.toml"
@@ -38,45 +55,43 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(caplog):
         def model():
             return service.ask(model="a\x1bb").json["model"]
 
-        assert (caplog.records, model()) == ([], "small")
+        assert model() == "small"
         os.utime(path)
-        until(lambda: caplog.messages == ["the files are read again: what they say is as before"])
+        assert line() == "the files are read again: what they say is as before"
         alone("large").save(path)
-        until(lambda: caplog.messages[-1].startswith("policy a\\x1bb is "))
-        assert caplog.messages[-1].endswith(" from now on: large")
-        path.write_text("{")
-        until(lambda: f"{refused}{service.folder}/a\\x1bb.json: not JSON" in caplog.text)
+        assert re.fullmatch(r"policy a\\x1bb is \S+ from now on: large", line())
+        put(path, "{")
+        assert line().startswith(f"{refused}{service.folder}/a\\x1bb.json: not JSON")
         path.unlink()
-        until(lambda: f"{refused}{service.folder}/a\\x1bb.json: No such file" in caplog.text)
+        assert line().startswith(f"{refused}{service.folder}/a\\x1bb.json: No such file")
         alone("new").save(path)
-        until(lambda: f"{refused}a\\x1bb.json: it asks new, for which models.toml has no table" in caplog.text)
+        assert line().startswith(f"{refused}a\\x1bb.json: it asks new, for which models.toml has no table")
         assert model() == "large"
         text = models.read_text()
-        models.write_text(text + "\n" + text.replace('"small"', '"new"').split("\n\n")[0])
-        until(lambda: model() == "new")
-        assert caplog.messages[-1].startswith("models.toml is taken up: small, ")
-        assert service.ask(model="two").json["model"] == "large"
+        put(models, text + "\n" + text.replace('"small"', '"new"').split("\n\n")[0])
+        assert line().startswith("policy a\\x1bb is ")
+        assert line().startswith("models.toml is taken up: small, ")
+        assert (model(), service.ask(model="two").json["model"]) == ("new", "large")
         page = service.get("/metrics").body.decode()
         assert 'rcjax_reloads_total{outcome="taken up",policy="a\x1bb"} 2.0' in page
-        models.write_text("")
-        until(lambda: f"{refused}models.toml: no models" in caplog.text)
+        put(models, "")
+        assert line().startswith(f"{refused}models.toml: no models")
 
 
-def test_everything_passes_to_one_model_until_there_is_a_policy(caplog):
+def test_everything_passes_to_one_model_until_there_is_a_policy(line):
     """No confidence is told that nobody has calibrated; the log has all that a policy is tuned on."""
     with gateway({"policy": None}, answers, passing="small", shadow=1.0) as service:
         reply = service.ask()
         assert (reply.json["model"], reply.json["rcjax"]["status"]) == ("small", "answered")
         assert reply.json["rcjax"]["confidence"] is reply.headers.get("x-rcjax-confidence") is None
-        until(lambda: len(service.log_rows()) == 3)
-        rows = service.log_rows()
+        rows = service.logged(3)
         logprobs = {model: pytest.approx(SURE if model == "large" else UNSURE) for model in MODELS}
         assert {row["model"]: row["logprob"] for row in rows} == logprobs
         assert {(row["calibrated"], row["shadow"]) for row in rows} == {(None, True)}
         alone("large").save(service.folder / "policy.json")
-        until(lambda: service.ask().json["model"] == "large")
+        assert line().endswith(" from now on: large")
         (service.folder / "policy.json").unlink()
-        until(lambda: "a new file is refused" in caplog.text)
+        assert line().startswith("a new file is refused")
         reply = service.ask()
         assert (reply.json["model"], float(reply.headers["x-rcjax-confidence"])) == ("large", pytest.approx(0.829))
 
@@ -85,12 +100,13 @@ def test_everything_passes_to_one_model_until_there_is_a_policy(caplog):
 def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
     policies = [alone(model) for model in MODELS]
     with gateway_process(policies[0], answers) as service:
-        answered, stop = [], threading.Event()
+        answered, stop, more = [], threading.Event(), threading.Semaphore(0)
 
         def call():
             while not stop.is_set():
                 reply = service.ask()
                 answered.append((reply.status, reply.json["model"]))
+                more.release()
 
         callers = [threading.Thread(target=call) for _ in range(4)]
         for caller in callers:
@@ -98,7 +114,9 @@ def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
         for i in range(100):
             policies[(i + 1) % 3].save(service.folder / "policy.json")
             os.kill(service.process.pid, signal.SIGHUP)
-            until(lambda: len(answered) > i)  # noqa: B023
+            assert more.acquire(timeout=30)
+            while i < 3 and (200, MODELS[(i + 1) % 3]) not in answered:  # each of the three comes to answer
+                assert more.acquire(timeout=30)
         polled = []
         until(lambda: polled.append(service.ask().json["model"]) or polled[-1] == MODELS[100 % 3])
         stop.set()

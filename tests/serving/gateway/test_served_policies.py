@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from chat_server import Response, completion, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy, until
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from openai import OpenAI
 
 from rcjax.policy import Policy, Rule
@@ -166,7 +166,7 @@ def test_shadow_calls_keep_no_answer_waiting():
     with gateway(behave=behave, shadow=1.0) as service:
         assert service.ask().json["rcjax"]["models"] == ["small"]
         gate.set()
-        until(lambda: {row["model"] for row in service.log_rows()} == {*MODELS})
+        assert {row["model"] for row in service.logged(3)} == {*MODELS}
     assert waited == [True]
 
 
