@@ -12,8 +12,10 @@ import functools
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -93,9 +95,12 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def warn(message: object, kind: str = "warning") -> None:
-    """Print a line on standard error: a warning, or what else it is."""
+    """Print a line on standard error, which a terminal folds between words: a warning, or what else it is."""
+    line = f"{kind}: {one_line(str(message))}"
+    if sys.stderr.isatty():
+        line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
     with suppress(OSError):  # nobody reads it
-        typer.echo(f"{kind}: {one_line(str(message))}", err=True)
+        typer.echo(line, err=True)
 
 
 @contextmanager

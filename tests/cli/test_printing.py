@@ -30,6 +30,17 @@ def test_printable_text_stays_and_no_other_is_printed(text):
     assert printing.one_line(text).isprintable()
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_folds_a_message_between_words_and_a_pipe_not_at_all(monkeypatch, capsys, terminal):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    words = f"some-words of {'x' * 60} that-a-terminal would break anywhere".split()
+    printing.warn(" ".join(words))
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(lines).split() == ["warning:", *words]
+    assert len(lines) == (3 if terminal else 1)
+
+
 def test_json_is_ascii(capsys):
     document = {text: text for text in HOSTILE}
     printing.print_json(document)
