@@ -50,7 +50,7 @@ Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Money per million tokens, by model (TOML or JSON); other models cost what LOG says, where it does.",
+        help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG.",
     ),
 ]
 CopulaFamily = Annotated[Any, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
@@ -117,8 +117,8 @@ class Budget:
             return replace(spec, budget=self.budget)
         per_day = queries_per_day(log) if self.queries is None else self.queries
         if per_day is None:
-            what = f"is missing: say how many queries come, such as 200000/{self.budget.every}"
-            raise typer.BadParameter(f"{what}: LOG is no log of a service, of a day or more", param_hint="--queries")
+            what = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
+            raise typer.BadParameter(f"{what} (only the log of a service tells it)", param_hint="--queries")
         return replace(spec, budget=self.budget.money / (per_day * PERIODS[self.budget.every]), period=self.budget)
 
 

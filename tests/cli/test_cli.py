@@ -258,7 +258,7 @@ def test_tokens_that_nobody_priced(tmp_path):
         tmp_path / "log.csv", rows_of(seed=2, n=60), "query,model,logprob,correct,input_tokens,output_tokens"
     )
     for command in (["evaluate", single(tmp_path, None), log], ["tune", log]):
-        assert fail(*command).endswith("log.csv: token counts but no prices: give --prices FILE, or add a column cost")
+        assert "token counts but no prices: give --prices prices.toml, for each model a table [MODEL]" in fail(*command)
 
 
 def test_a_policy_of_a_single_model_on_a_log_of_another(tmp_path):

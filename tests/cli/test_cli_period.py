@@ -70,7 +70,7 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
 
 def test_what_does_not_go_together_is_told(folder):
     for line, said in {
-        ("--budget", "70/month"): "--queries: is missing: say how many queries come, such as 200000/month",
+        ("--budget", "70/month"): "--queries: is missing: say how many queries come, such as --queries 200000/month",
         ("--budget", "70/M", "--queries", "5/day"): "--queries: goes with money for a period",
         ("--budget", "70/day", "--queries", "5"): "give queries and a period, such as 200000/month",
         ("--budget", "0/week", "--queries", "5/day"): "'0' is not above 0",
