@@ -214,7 +214,8 @@ def _compare_model(
             f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name} with a label: log more"
         )
     values, inverse = np.unique(np.concatenate([before, after]), return_inverse=True)
-    confidence = np.array([policy.calibrations[name](float(value)) for value in values])[inverse]
+    calibration = policy.calibrations[name]  # of a ladder, put together of its rungs
+    confidence = np.array([calibration(float(value)) for value in values])[inverse]
     right = np.concatenate([right_before, right_after])
     m = len(before)
     rng = np.random.default_rng(0)
