@@ -148,6 +148,7 @@ def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float) -> None
         typer.echo(f"  {name} ({which}): {' → '.join(served.policy.models)}", err=True)
         if served.shadowed:
             typer.echo(f"    shadow: {100 * shadow:g} % of its queries also to {', '.join(served.shadowed)}", err=True)
+    typer.echo(f"what they cost, and who answers: {url}/ in a browser", err=True)
 
 
 def _require_key(host: str, key_env: str | None, is_open: bool) -> None:

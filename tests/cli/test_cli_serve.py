@@ -155,6 +155,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         "    shadow: 5 % of its queries also to small, middle, large",
         "  later (no policy yet): large",
         "    shadow: 5 % of its queries also to large, small, middle",
+        "what they cost, and who answers: http://127.0.0.1:8080/ in a browser",
     ]
     assert not told.out
     _announce(settings, True, "http://127.0.0.1:8080", catalog)

@@ -85,16 +85,16 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended]) -> str:
 
 
 def _check(requests: Sequence[Ended]) -> str:
-    """What `rcjax check` would say of the requests, as far as no label is needed: their money against the tuning's."""
+    """What the requests cost against what the rungs that they went by were tuned to cost: that needs no label."""
     pairs = [(one.cost, one.tuned) for one in requests if one.tuned]
     if len(pairs) < _FEWEST:
         return ""
     paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
     spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
-    off = "as much as tuned" if abs(paid - tuned) <= spread else f"{'more' if paid > tuned else 'less'} than tuned"
-    share = f"{percent(paid / tuned - 1)} ± {percent(spread / tuned)}"
-    verdict = f"would say of the last {count(len(pairs), 'judged request')}: they cost {off} ({share})"
-    return f"<p>What <code>rcjax check</code> {verdict}; whether they are right, it tells by labels.</p>"
+    off = "as much as" if abs(paid - tuned) <= spread else "more than" if paid > tuned else "less than"
+    share = f"({percent(paid / tuned - 1)} ± {percent(spread / tuned)})"
+    said = f"The last {count(len(pairs), 'judged request')} cost {off} their rungs did when they were tuned {share}."
+    return f"<p>{said} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
 
 
 def _chart(costs: Sequence[float], budget: float | None) -> str:

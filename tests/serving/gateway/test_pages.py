@@ -101,7 +101,7 @@ def test_the_page_in_a_browser():
                 tab.on("console", lambda message: troubles.append(message.text))  # noqa: B023
                 tab.goto(service.url)
                 text = tab.inner_text("body")
-                said = "the last 25 judged requests: they cost more than tuned (15.6 % ± 0.0 %)"
+                said = "25 judged requests cost more than their rungs did when they were tuned (15.6 % ± 0.0 %)"
                 for part in (said, "paid", "budget", "small → middle → large", "Who answers", "Failures: none"):
                     assert part in text
                 assert tab.locator("svg polyline").count() == 1
