@@ -156,7 +156,6 @@ async def call(
             "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
             "grade": question.grade,
             "question_digest": question.digest,
-            "system_digest": question.system_digest,
             "correct": None,
             "graded_by": None,
             "at_most": float(expense.spent),

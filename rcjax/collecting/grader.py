@@ -16,13 +16,14 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar, Protocol
 
 from rcjax._base.checks import what_it_is
 from rcjax._base.extras import required
+from rcjax.collecting.questions import Question
 from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
 from rcjax.signals import Check
 from rcjax.signals.records import without_rounding
@@ -38,22 +39,13 @@ class NoVerdictError(GraderError):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One reply to one question."""
+    """One reply to one question, whose `messages` are empty if they are not known any more."""
 
-    query: str
-    """The question's id."""
+    question: Question
     text: str
     """The reply."""
-    answer: str
+    answer: str = ""
     """The answer as the signal reads it, such as the letter of a choice; often the reply itself."""
-    reference: tuple[str, ...] = ()
-    """Right answers; none if that is not known."""
-    choices: tuple[str, ...] = ()
-    """Names of the choices; none if the answer is free."""
-    words: Mapping[str, str] = field(default_factory=dict)
-    """What the choices say, by name."""
-    messages: tuple[Mapping[str, Any], ...] = ()
-    """What was asked; empty if that is not known any more."""
 
 
 class Grader(Protocol):
@@ -136,7 +128,7 @@ class Matching(Beside):
 
     async def grade(self, attempt: Attempt) -> bool:
         """Whether the pattern is found."""
-        reply = await self.call(search_pattern, self._pattern, attempt.text, attempt.reference)
+        reply = await self.call(search_pattern, self._pattern, attempt.text, attempt.question.reference)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
         return reply["said"]
@@ -175,7 +167,7 @@ class Function:
     async def grade(self, attempt: Attempt) -> float | None:
         """What the function returns: True, False, a share of the full score, or None if it cannot tell."""
         try:
-            verdict = self._function(attempt.text, attempt.reference)
+            verdict = self._function(attempt.text, attempt.question.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:  # the user's own code
             raise NoVerdictError(f"{self.name} failed: {type(error).__name__}: {error}") from None
@@ -204,7 +196,8 @@ class Program:
 
     async def grade(self, attempt: Attempt) -> float | None:
         """What the program prints."""
-        row = {name: getattr(attempt, name) for name in ("query", "text", "answer", "reference", "choices")}
+        question = {name: getattr(attempt.question, name) for name in ("query", "reference", "choices")}
+        row = question | {"text": attempt.text, "answer": attempt.answer}
         try:
             async with self._slots:
                 output, status = await run_command(

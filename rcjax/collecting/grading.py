@@ -25,6 +25,8 @@ from rcjax.serving.usage import Usage
 #: The expense of the row that is graded now, for judges, which cost money.
 _EXPENSE: ContextVar[Expense] = ContextVar("_EXPENSE")
 
+_AT_ONCE = 8  # answers that are graded
+
 _LETTER = {"max_tokens": 8, "temperature": 0.0}
 
 
@@ -53,8 +55,7 @@ def attempt_of(row: Mapping[str, Any], question: Question) -> Attempt:
     """What a grader sees of a row: not who answered."""
     text = row.get("text") or ""
     answer = row.get("answer") if isinstance(row.get("answer"), str) else text
-    sides = question.reference, question.choices, question.words, question.messages
-    return Attempt(question.query, text, str(answer), *sides)
+    return Attempt(question, text, str(answer))
 
 
 def judge_by(respondent: Respondent) -> Ask:
@@ -78,39 +79,25 @@ def judge_by(respondent: Respondent) -> Ask:
     return ask
 
 
-async def graded(
-    row: Mapping[str, Any], question: Question, graders: Graders, expense: Expense
-) -> tuple[float | None, GraderError | None]:
-    """(the verdict on the answer of a row, why the grader cannot work any more).
+async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
+    """The verdict on the answer of a row; None where nothing can grade it, or its grader fails, which `graders` note.
 
-    Args:
-        row: of a file of answers.
-        question: that it answers.
-        graders: of the run.
-        expense: of judging it.
-
-    An answer that nothing can grade, or on which its grader fails, has no verdict; `graders` note the failure.
+    Raises GraderError where the grader cannot work any more.
     """
     name = graders.named(question)
     if name is None:
-        return None, None
-    token = _EXPENSE.set(expense)
-    where = f"query {brief(row['query'])}, model {brief(row['model'])}"
+        return None
     try:
         verdict = await graders.by_name[name].grade(attempt_of(row, question))
-        graders.note_success(name)
-        return verdict, None
-    except GraderError as error:
-        return None, graders.note_failure(name, where, error) if isinstance(error, NoVerdictError) else error
     except Exception as error:  # replies are written by strangers: one that no grader was made for must not end a run
-        return None, graders.note_failure(name, where, error)
-    finally:
-        _EXPENSE.reset(token)
-
-
-def with_cost(row: Mapping[str, Any], expense: Expense) -> dict[str, Any]:
-    """A row that tells what judging it has cost, too."""
-    return {**row, "grading_cost": float(expense.spent) + (row.get("grading_cost") or 0.0)}
+        if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
+            raise
+        where = f"query {brief(row['query'])}, model {brief(row['model'])}"
+        if (problem := graders.note_failure(name, where, error)) is not None:
+            raise problem from None
+        return None
+    graders.note_success(name)
+    return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +113,48 @@ class Manner:
     graded, nor are the queries that it did not answer."""
     calls: Collection[str] | None = None
     """Names of the calls whose answers are graded, where others cannot be; None for all."""
-    concurrency: int = 8
-    """How many at once."""
     watch: Callable[[int, int], object] = lambda done, whole: None
     """Is told how many answers have been looked at, of how many."""
+
+    def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
+        """What a row says of a verdict: what it is, by which right answers if it is a label, and whose."""
+        right = list(question.reference) if self.into == "correct" else []
+        author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
+        said = {"reference": right or row.get("reference"), self.into: verdict}
+        said |= {author: None if verdict is None else grader}
+        return said if self.against is None else said | {SAME_AS: self.against}
+
+
+async def grade_row(
+    file: AnswerFile, row: Mapping[str, Any], question: Question, graders: Graders, budget: Budget, manner: Manner
+) -> GraderError | None:
+    """Grade the answer of a row, and write it again with its verdict and what that has cost, if it is another row then.
+
+    Args:
+        file: of the row, which keeps what is under way.
+        row: whose answer is graded.
+        question: that it answers.
+        graders: that judge.
+        budget: that pays for judges.
+        manner: where the verdict goes, and what is noted besides.
+
+    Gives why the grader cannot work any more, which is no verdict; None if it can. Raises OSError.
+    """
+    name, placed = f"{row['call']}/judge", {**row}
+    async with budget.expense(partial(file.begin, name, row["query"], row["model"])) as expense:
+        token = _EXPENSE.set(expense)
+        try:
+            verdict = await _verdict(row, question, graders)
+            placed |= manner.columns(row, question, verdict, graders.named(question))
+        except GraderError as problem:
+            return problem
+        finally:  # what an interrupt ends may be charged, too
+            placed["grading_cost"] = float(expense.spent) + (row.get("grading_cost") or 0.0)
+            if placed != row:
+                file.write(placed)
+            file.end(name)
+            _EXPENSE.reset(token)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +182,7 @@ async def regrade(
     questions: Mapping[str, Question],
     graders: Graders,
     budget: Budget,
-    manner: Manner | None = None,
+    manner: Manner,
 ) -> Regrading:
     """Grade the answers of a file.
 
@@ -166,19 +191,16 @@ async def regrade(
         questions: by id, where their file is at hand; others are taken from the rows.
         graders: that judge.
         budget: that pays for judges.
-        manner: how; None for the usual one.
+        manner: how.
 
     Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
     """
-    manner = manner or Manner()
-    into = manner.into
     problems: list[GraderError] = []
     judged = [row for row in file.answers.rows.values() if not has_failed(row)]
     if manner.against is not None:
         judged = [row for row in judged if row["model"] != manner.against and row["query"] in questions]
     if manner.calls is not None:
         judged = [row for row in judged if row["call"] in manner.calls]
-    marks = {} if manner.against is None else {SAME_AS: manner.against}
     waiting = enumerate(judged)
 
     async def work() -> None:
@@ -187,27 +209,13 @@ async def regrade(
                 return
             manner.watch(number, len(judged))
             question = questions.get(row["query"]) or question_of(row)
-            # The right answers that a row keeps are those that its label is by; a judge's verdict is no label.
-            right = list(question.reference) if into == "correct" else []
-            reference = right or row.get("reference")
-            by_it = row.get(into) is not None and row.get(_author(into)) == graders.named(question)
-            by_it = by_it and all(row.get(name) == value for name, value in marks.items())
-            if by_it and reference == row.get("reference") and not manner.again:
-                continue
-            name = f"{row['call']}/judge"
-            async with budget.expense(partial(file.begin, name, row["query"], row["model"])) as expense:
-                verdict, problem = await graded(row, question, graders, expense)
-            placed = with_cost(row, expense)
-            if problem is not None:
-                problems.append(problem)
-            else:
-                author = None if verdict is None else graders.named(question)
-                placed |= {"reference": reference, into: verdict, _author(into): author} | marks
-            if placed != row:
-                file.write(placed)
-            file.end(name)
+            said = row.get(manner.into)
+            by_it = row == {**row, **manner.columns(row, question, said, graders.named(question))}
+            if said is None or not by_it or manner.again:
+                problem = await grade_row(file, row, question, graders, budget, manner)
+                problems.extend([] if problem is None else [problem])
 
-    tasks = [asyncio.ensure_future(work()) for _ in range(manner.concurrency)]
+    tasks = [asyncio.ensure_future(work()) for _ in range(_AT_ONCE)]
     try:
         await asyncio.gather(*tasks)
     except BaseException as problem:  # an interrupt, or a disk that is full
@@ -219,7 +227,7 @@ async def regrade(
         raise
     file.tidy()
     now = [file.answers.rows[row["call"]] for row in judged]
-    return _regrading(judged, now, into, next(iter(problems), None))
+    return _regrading(judged, now, manner.into, next(iter(problems), None))
 
 
 def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
@@ -242,11 +250,6 @@ def questions_against(answers: AnswerRows, questions: Mapping[str, Question], re
         for query, row in replies.items()
         if said[query].strip()
     }
-
-
-def _author(into: str) -> str:
-    """The column that tells whose verdicts are in a column."""
-    return "graded_by" if into == "correct" else f"graded_by_{into}"
 
 
 def _regrading(

@@ -30,9 +30,7 @@ TAKEN = {one.name for one in fields(Call)} - {"segment", "added", "billed"} | {
     "prompt_digest",
 }
 TAKEN |= {"correct", "graded_by", "grading_cost", "at_most", "call", "sample", "reference", "choices", "grade"}
-TAKEN |= {"question_digest", "system_digest"}
-
-_SYSTEM = ("system", "developer")
+TAKEN |= {"question_digest"}
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -58,15 +56,8 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Of what is asked, its choices included, apart from the system's messages."""
-        asked = [message for message in self.messages if message.get("role") not in _SYSTEM]
-        return _digest([asked, list(self.choices)])
-
-    @property
-    def system_digest(self) -> str:
-        """Of the system's messages; "" where there are none."""
-        system = [message for message in self.messages if message.get("role") in _SYSTEM]
-        return _digest(system) if system else ""
+        """Of what is asked, its choices included."""
+        return _digest([list(self.messages), list(self.choices)])
 
 
 def read_questions(

@@ -11,14 +11,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked, call, estimate
-from rcjax.collecting.grading import graded, score_remarks, with_cost
+from rcjax.collecting.grading import Manner, grade_row, score_remarks
 from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import BudgetSpentError, StoppedError
@@ -36,7 +36,7 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
         answers: that there are. A row that does not tell something is taken to be right in it.
         path: of their file.
     """
-    put = {q.query: {"system_digest": q.system_digest, "question_digest": q.digest} for q in questions}
+    put = {question.query: {"question_digest": question.digest} for question in questions}
     ways = {asked.name: asked.record(questions[0]) for asked in models if questions}
     served = {asked.name: {"served": asked.respondent.settings.served} for asked in models}
     record, differing = cache(json.loads), list[str]()
@@ -60,8 +60,7 @@ def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says of who was asked what, and a record of how, in words; None for what is not told."""
     return {
         "served model": row.get("served"),
-        "system message of digest": row.get("system_digest"),
-        "question (its choices and template included) of digest": row.get("question_digest"),
+        "question (its choices, template and system message included) of digest": row.get("question_digest"),
         "signal": record.get("signal"),
         "options": record.get("options"),
         "other options of digest": None if record.get("options") is None else record.get("others", ""),
@@ -233,26 +232,13 @@ class Run:
         if grader is None or grader in self._grading or row["call"] in self._judged:
             return
         self._judged.add(row["call"])
-        name = f"{row['call']}/judge"
-        async with self.budget.expense(partial(self.file.begin, name, row["query"], row["model"])) as expense:
-            try:
-                verdict, problem = await graded(row, question, self.graders, expense)
-            except asyncio.CancelledError:
-                self._keep(with_cost(row, expense), name)
-                raise
+        try:
+            problem = await grade_row(self.file, row, question, self.graders, self.budget, Manner())
+        except OSError as full:
+            self._problem = self._problem or full
+            return
         if problem is not None:
             self._grading.setdefault(grader, str(problem))
-        if verdict is not None or expense.spent:
-            author = {} if verdict is None else {"correct": verdict, "graded_by": grader}
-            self._keep(with_cost(row, expense) | author, name)
-
-    def _keep(self, row: Mapping[str, Any], name: str) -> None:
-        try:
-            self.file.write(row)
-        except OSError as problem:
-            self._problem = self._problem or problem
-        else:
-            self.file.end(name)
 
     async def _grade_the_rest(self) -> None:
         """Judge the answers of earlier runs that have no verdict yet."""

@@ -55,10 +55,10 @@ def exact(attempt: Attempt) -> bool:
     What `final_answer` takes to be the answer counts, then what is in the last box, or follows "the answer is"; and of
     "Paris, France" or "Yes, it is." what stands before the comma.
 
-    >>> exact(Attempt("q", "**The Eiffel Tower.**", "", ("Eiffel tower",)))
+    >>> exact(Attempt(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
     True
     """
-    right = {plain_answer(text) for text in attempt.reference}
+    right = {plain_answer(text) for text in attempt.question.reference}
     said = [tidied(final_answer(text)) for text in (attempt.text, attempt.answer)]
     markers = [*_MARKER.finditer(said[0])]
     if markers:  # "… so the answer is X."
@@ -77,11 +77,12 @@ def _before_comma(reply: str) -> str:
 def contains(attempt: Attempt) -> bool:
     """Whether a right answer stands in the reply, as words or a number of its own, and is not denied there.
 
-    >>> contains(Attempt("q", "It is art, in Paris.", "", ("Paris",))), contains(Attempt("q", "start", "", ("art",)))
+    >>> question = Question("q", (), ("art",))
+    >>> contains(Attempt(question, "It is art, in Paris.")), contains(Attempt(question, "start"))
     (True, False)
     """
     reply = plain_answer(without_thoughts(attempt.text))
-    forms = [plain_answer(text) for text in attempt.reference]
+    forms = [plain_answer(text) for text in attempt.question.reference]
     return any(form and _stands_in(form, reply) for form in forms)
 
 
@@ -96,9 +97,10 @@ def _stands_in(form: str, reply: str) -> bool:
 
 def right_choice(attempt: Attempt) -> bool:
     """Whether the choice that the reply picks is a right one, or that of a right reply."""
-    names = attempt.choices or tuple("ABCD")
-    chosen = attempt.answer if attempt.answer in names else chosen_choice(attempt.text, names, attempt.words)
-    right = (text if text in names else chosen_choice(text, names, attempt.words) for text in attempt.reference)
+    question, answer = attempt.question, attempt.answer
+    names = question.choices or tuple("ABCD")
+    chosen = answer if answer in names else chosen_choice(attempt.text, names, question.words)
+    right = (text if text in names else chosen_choice(text, names, question.words) for text in question.reference)
     return chosen is not None and chosen in right
 
 
@@ -147,7 +149,7 @@ class NumberGrader(Beside):
 
     async def grade(self, attempt: Attempt) -> bool:
         """Whether it is one of the right ones."""
-        return await self.call(same_number, attempt.text, attempt.reference)
+        return await self.call(same_number, attempt.text, attempt.question.reference)
 
 
 def same_number(text: str, reference: Sequence[str]) -> bool:
@@ -291,19 +293,20 @@ class Judge:
 def rubric(attempt: Attempt, template: str | None = None, most: float | None = None) -> str:
     """What the judge is asked about an answer. Raises GraderError where the question is not known any more.
 
-    >>> attempt = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
-    >>> rubric(attempt, "{question} {reference} {answer}")
+    >>> question = Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",))
+    >>> rubric(Attempt(question, "Paris"), "{question} {reference} {answer}")
     'Capital? Paris Paris'
     """
-    if not attempt.messages:
+    messages, reference = attempt.question.messages, attempt.question.reference
+    if not messages:
         raise GraderError("a judge must see the questions, which are not in the log: give their file, --questions FILE")
-    question = conversation(attempt.messages)
+    question = conversation(messages)
     # A mark that none of the texts can hold: it is made of all of them.
-    fence = sha256(json.dumps([question, *attempt.reference, attempt.text]).encode()).hexdigest()[:16]
+    fence = sha256(json.dumps([question, *reference, attempt.text]).encode()).hexdigest()[:16]
     fillings = {
         "{fence}": fence,
         "{question}": question,
-        "{reference}": "\nor\n".join(attempt.reference) or _WITHOUT,
+        "{reference}": "\nor\n".join(reference) or _WITHOUT,
         "{answer}": attempt.text,
     } | ({} if most is None else {"{score_max}": f"{most:g}"})
     # One pass, so that braces in a question or an answer stay what they are.

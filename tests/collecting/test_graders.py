@@ -23,7 +23,7 @@ MISSES = {"number": (7, 40), "exact": (0, 2), "contains": (0, 0), "choice": (0, 
 
 
 def attempt(reply, *reference, **more):
-    return Attempt("q", reply, reply, reference, **more)
+    return Attempt(Question("q", more.pop("messages", ()), reference, **more), reply, reply)
 
 
 def verdict_of(grader, reference, reply):

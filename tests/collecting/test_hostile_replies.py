@@ -18,6 +18,7 @@ from models_of_a_test import write_models, write_questions
 from rcjax.collecting import grader, graders
 from rcjax.collecting.grader import Attempt
 from rcjax.collecting.graders import COMPARISONS, make_graders
+from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import Judge, verdict
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -60,7 +61,8 @@ REFERENCES = ("42", "A", "\ud800", "9" * 5000)
 
 def attempt(text, *reference):
     messages = ({"role": "user", "content": "Why?"},)
-    return Attempt("q", text, text, reference or ("42",), ("A", "B"), {"A": "Mars", "B": "Jupiter"}, messages)
+    words = {"A": "Mars", "B": "Jupiter"}
+    return Attempt(Question("q", messages, reference or ("42",), ("A", "B"), words), text, text)
 
 
 @pytest.mark.thorough

@@ -15,9 +15,10 @@ from models_of_a_test import Models
 import rcjax
 from rcjax.collecting.grader import Attempt, GraderError, as_verdict
 from rcjax.collecting.graders import make_graders
+from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import Judge, rubric, score
 
-ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
+ASKED = Attempt(Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",)), "Paris", "Paris")
 
 
 @pytest.mark.parametrize(
