@@ -3,10 +3,13 @@
 import re
 from itertools import pairwise
 
+import jax
 import pytest
 
 from rcjax._base.wording import describe_cascade, figure
-from rcjax.cli import tune
+from rcjax._core import compilation
+from rcjax.cli import collect, tune
+from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, cascade_lines
 from rcjax.cli.import_ import models_table
 from rcjax.frontier.hull import too_dear
@@ -105,6 +108,22 @@ def test_cascades_are_told_whole():
         "  25.0 % of the queries:",
         *(f"    {line}" for line in told),
     ]
+
+
+def test_a_probe_says_who_gives_the_log_probability_of_its_own_tokens_alone(capsys):
+    row = {"error": None, "samples": True, "counted": True, "seconds": 1.0, "signals": ["stated"], "cost": 0.0}
+    tops = {"all": 20, "own": 1, "none": 0}
+    rows = [row | {"model": name, "unusable": None, "logprobs": top > 0, "top": top} for name, top in tops.items()]
+    collect._show_probe(rows)
+    notes = [line for line in capsys.readouterr().out.splitlines() if "of its own tokens" in line]
+    assert [line.split()[:2] for line in notes] == [["note", "own:"]]
+
+
+def test_programs_are_kept_in_a_folder_that_is_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", None)
+    start_jax()
+    assert compilation._FILES
 
 
 @pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])

@@ -228,7 +228,10 @@ def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model,
     solved = rcjax.solve_frontier(model, lam=[300.0, 3000.0])
     for frontier, name in ((tuned, "spent"), (solved, "cost")):
         seen = compare_frontier([(frontier, logs[1])], None)
-        np.testing.assert_allclose(seen["cost"], getattr(rcjax.replay(frontier, logs[1]), name))
+        replayed = rcjax.replay(frontier, logs[1])
+        np.testing.assert_allclose(seen["cost"], getattr(replayed, name))
+        wider = compare_frontier([(frontier, logs[1])], logs[1].n_queries)["error_band"]  # as many were learnt from
+        np.testing.assert_allclose([seen["error_band"], wider], 1.645 * np.outer([1, np.sqrt(2)], replayed.error_se))
 
 
 @pytest.mark.thorough

@@ -10,7 +10,9 @@ import pytest
 from command_line import run
 
 import rcjax
+from rcjax.importing.documents import DamageError
 from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.importing.inspect_ai import _evaluation
 from rcjax.logs.errors import LogError
 
 FILES = Path(__file__).parent / "files"
@@ -37,6 +39,12 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
     assert evaluations.frame.height == len(rows) - 1
     assert evaluations.damage.startswith("left out, as 1 cannot be read: bad.jsonl, line 4: is not as lm-eval")
     assert len(evaluations.unreadable) == 1
+
+
+def test_what_names_no_model_is_no_evaluation():
+    for head in ({"eval": {}}, {"eval": "m"}, []):
+        with pytest.raises(DamageError, match=r"a\.json: no evaluation of a model"):
+            _evaluation(head, "a.json")
 
 
 def test_a_folder_with_an_aborted_run_in_it(tmp_path):

@@ -112,7 +112,7 @@ def test_what_is_misconfigured_is_one_line(folder):
                 entry["model_name"] = "small"
         with pytest.raises(ApiError) as error:
             ask(router, folder)
-        assert error.value.code == "misconfigured"
+        assert (error.value.status, error.value.code) == (500, "misconfigured")
         assert message in error.value.message
         assert "\n" not in error.value.message
 

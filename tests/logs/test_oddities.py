@@ -8,7 +8,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import OddLogWarning
-from rcjax.logs.oddities import oddities
+from rcjax.logs.oddities import oddities, uneven
 
 LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
 
@@ -31,6 +31,10 @@ def test_each_oddity_is_told_in_a_line():
     for log, told in ODD:
         found = oddities(log)
         assert [start for line, start in zip(found, told, strict=True) if line.startswith(start)] == told
+
+
+def test_one_query_among_many_is_some():
+    assert uneven(np.arange(100.0), np.arange(100) == 3)[0] == 0.5  # half of all are unsure, and it is
 
 
 def test_confidences_that_tell_nothing_are_not_inverted():

@@ -63,6 +63,13 @@ def test_the_distance_is_the_integral():
     assert float(cramer_von_mises(own, jnp.asarray(x))) == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_place_that_no_atom_has_is_at_no_distance():
+    x = jnp.linspace(0.1, 0.95, 20)
+    few, many = jax.jit(lambda x: [cramer_von_mises(marginal(places=places), x) for places in (3, 6)])(x)
+    assert float(few) == pytest.approx(float(many), rel=1e-9)
+    assert 0 < few < 0.5
+
+
 @pytest.mark.thorough
 def test_a_fit_counts_the_atoms_and_fits_the_rest():
     own = marginal()

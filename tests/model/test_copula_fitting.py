@@ -12,7 +12,7 @@ from tiers import thorough
 from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, StudentT, param
 from rcjax.copulas.families import FAMILIES
 from rcjax.model import pair_likelihood
-from rcjax.model.copula_fitting import FitStatus, _direction, count_parameters, fit_pair
+from rcjax.model.copula_fitting import FitStatus, _direction, constrain, count_parameters, fit_pair
 from rcjax.model.pair_likelihood import SMOOTH, Ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -118,6 +118,7 @@ def test_a_step_goes_uphill_in_every_direction():
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
     step = _direction(jnp.array([3.0, 1.0]), jnp.asarray(turn @ np.diag([-4.0, 0.5]) @ turn.T))
     np.testing.assert_allclose(step, turn @ np.diag([1 / 4, 2.0]) @ turn.T @ [3.0, 1.0], rtol=1e-9)
+    assert float(constrain(jnp.array(0.0), (-np.inf, 2.0))) == pytest.approx(2 - np.log(2))
     assert [count_parameters(family) for family in (Independence, Gumbel, StudentT, BB1)] == [0, 1, 2, 2]
 
 

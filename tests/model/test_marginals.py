@@ -13,7 +13,7 @@ import scipy.stats
 import rcjax
 from rcjax.model import marginal_fitting
 from rcjax.model.marginal_fitting import fit_beta_mixture, fit_marginal
-from rcjax.model.marginals import Marginal, cramer_von_mises
+from rcjax.model.marginals import Marginal, cramer_von_mises, probe_mixture
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -58,6 +58,12 @@ def test_quantile_inverts_the_cdf_and_is_flat_at_the_masses():
         assert np.all(q[j, bottom >= U] == lowest)
         assert np.all(q[j, 1 - top <= U] == highest)
         assert np.all(back[j] >= U - 1e-9)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1e5, 1e5), (300.0, 60.0), (3e3, 1.0)])
+def test_probes_are_wherever_a_component_rises(a, b):
+    own = Marginal(0.0, 1.0, 0.0, 0.0, jnp.array([0.5, 0.5]), jnp.array([a, 2.0]), jnp.array([b, 2.0]))
+    assert np.diff(probe_mixture(own).components, axis=0).max() < 0.2
 
 
 def test_cdf_is_the_mixture_of_scipys_betas():

@@ -39,6 +39,7 @@ def test_reliability_has_ten_points_with_intervals(ax):
     x, y = line.get_data()
     assert len(x) == 10
     assert y.mean() == pytest.approx(correct.mean())
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 1), (0, 1))
     (intervals,) = ax.containers[0].lines[2]
     for place, value, segment in zip(x, y, intervals.get_segments(), strict=True):
         (left, low), (right, high) = segment

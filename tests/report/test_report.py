@@ -72,6 +72,7 @@ def with_figures(report, error, cost, alone):
             [1e-4, 4e-5, 1e-6],
             r"for \$40.0 per million .* 10.0 % \(.*\): 40 % of the cost of large, the same error",
         ),
+        ([0.05, 0.06, 0.08], [1e-4, 4e-5, 1e-6], r" 8.0 % \(.*\): 1 % of the cost of large, 2.0 points less error"),
         ([0.12, 0.2, 0.3], [1e-4, 4e-5, 1e-6], "No cascade of these models is expected to do as well for less money"),
     ],
 )

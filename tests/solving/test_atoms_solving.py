@@ -49,7 +49,6 @@ def grids(marginals):
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 
-@pytest.mark.thorough
 def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
     kernel = jax.jit(jax.vmap(transition, (None, 0, 0)))(Gumbel(jnp.asarray(2.0)), grids, grids)
     rows = np.asarray(jnp.einsum("gij,gj->gi", kernel, grids.weight))
