@@ -290,11 +290,13 @@ def _show_collected(document: Mapping[str, Any]) -> None:
     screen.hang("note", *document["notes"])
     for row in models:
         if row["failed"]:
-            screen.hang("failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
+            last = "" if row["error"] in document["stopped"].values() else f", the last one: {row['error']}"
+            screen.hang("failed", f"{row['model']}: {count(row['failed'], 'call')}{last}")
     if document["silent"]:
         screen.hang("silent", f"no answer at all: {', '.join(document['silent'])}")
-    for name, why in document["stopped"].items():
-        screen.hang("stopped", f"{name}: {why}")
+    for why in dict.fromkeys(document["stopped"].values()):
+        names = ", ".join(name for name, one in document["stopped"].items() if one == why)
+        screen.hang("stopped", f"{names}: {why}")
     _show_graded(screen, document)
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")

@@ -297,7 +297,8 @@ class Respondent:
         """Note that a reply could be read, or why not: who is never understood is not asked any more."""
         self._unreadable = 0 if problem is None else self._unreadable + 1
         if self._unreadable >= _FAILURES:
-            self.stop(f"the confidence of {_FAILURES} replies in a row cannot be read: {problem}")
+            what = f"the confidence of {_FAILURES} replies in a row cannot be read: {problem}"
+            self.stop(f"{what}; mend that, or give it another signal (rcjax collect --probe)")
 
     def stop(self, why: str) -> None:
         """Ask the model no more in this run."""

@@ -256,7 +256,10 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-_ASK_ANEW = 'answers without a confidence are not asked for again: take their lines ("unread": true) out of the log'
+_ASK_ANEW = (
+    "answers without a confidence are not asked for again; to do so, take their lines out: "
+    """grep -v '"unread": true' LOG > NEW.jsonl, and go on with --out NEW.jsonl"""
+)
 
 
 def collected(run: Run) -> dict[str, Any]:
