@@ -16,7 +16,7 @@ from rcjax._base.wording import budget_between, choose_unit, count, percent
 from rcjax.cli.console import Screen, busy, make_table
 from rcjax.cli.inputs import require_distinct, require_outputs
 from rcjax.cli.options import AsJson, FullScore, Name
-from rcjax.cli.parsers import pairs, score, token_counts
+from rcjax.cli.parsers import pairs
 from rcjax.cli.printing import attempt, conclude, shown, warn
 
 
@@ -25,11 +25,9 @@ def import_(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")],
     format_: Name = None,
     scorer: Name = None,
-    right_from: Annotated[Any, typer.Option(parser=score, metavar="SCORE")] = None,
     score_max: FullScore = None,
     rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW")] = None,
     column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS")] = None,
-    tokens: Annotated[Any, typer.Option(parser=token_counts, metavar="IN,OUT")] = None,
     prompts: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -48,12 +46,10 @@ def import_(
         format_: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **openai-batch**, **table**
             or **wide**: a table with columns for each model. [default: by the content; wide must be said]
         scorer: Whose scores count: a scorer of Inspect, a filter of lm-eval, …
-        right_from: An answer is right from this score on, on whatever scale: 0.5, 7, 80%. [default: scores stay scores]
-        score_max: The full score, where scores stay scores. [default: 1]
+        score_max: The full score. [default: 1]
         rename: Another name for a model; may be given again.
         column: What a table calls a column; `correct=is_right`, … Of LiteLLM, what names the query:
             `query=metadata.requester_metadata.id`.
-        tokens: Tokens of a call, where the files count none. [default: a token per four characters]
         prompts: Say in the log what was asked, for a person to label it.
     """
     require_outputs({"--out": out}, {})
@@ -65,7 +61,7 @@ def import_(
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-    how = How(format_, scorer, right_from, renamed, columns, tokens, prompts)
+    how = How(format_, scorer, renamed, columns, prompts)
     how = how if score_max is None else replace(how, score_max=score_max)
     with busy("reading"):
         evaluations = import_evaluations(files, how)

@@ -76,7 +76,7 @@ def label(
     data = read_log(log, "their answers are drawn too", **how)
     if data.scores is not None:
         what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-        raise LogError(f"{data.source}: {what}, or make all of it 1 or 0 (rcjax import --right-from)")
+        raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
     drawn = draw_answers(data, n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)

@@ -16,13 +16,13 @@ _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _number(number: str, text: str, what: str, least: float = 0.0) -> float:
+def _number(number: str, text: str, what: str) -> float:
     """A finite number; a usage error calls the text of which it is a part no `what`."""
     try:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not least <= value < math.inf:
+    if not 0 <= value < math.inf:
         raise typer.BadParameter(f"{text!r} is no {what}")
     return value
 
@@ -60,22 +60,13 @@ def queries_a_day(text: str) -> float:
     return positive(amount) / PERIODS[unit.strip()]
 
 
-def _share(text: str, what: str, least: float) -> float:
-    number = text.strip()
-    return _number(number.removesuffix("%"), text, what, least) / (100 if number.endswith("%") else 1)
-
-
 def fraction(text: str) -> float:
     """Parse an error probability: `0.05` or `5%`."""
-    value = _share(text, "share such as 0.05 or 5%", 0.0)
+    number = text.strip()
+    value = _number(number.removesuffix("%"), text, "share such as 0.05 or 5%") / (100 if number.endswith("%") else 1)
     if value > 1:
         raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
     return value
-
-
-def score(text: str) -> float:
-    """Parse a score on any scale: `0.5`, `7` or `80%`."""
-    return _share(text, "score: give a number such as 0.5, 7 or 80%", -_MOST)
 
 
 def positive(text: str) -> float:
@@ -125,13 +116,6 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
         named[left] = right
     return named
-
-
-def token_counts(text: str) -> tuple[float, float]:
-    """Parse how many tokens a call takes: `250,1`, sent and received."""
-    sent, _, received = text.partition(",")
-    what = "pair of numbers, of tokens sent and received, such as 250,1"
-    return _number(sent, text, what), _number(received, text, what)
 
 
 def cascade(text: str) -> Any:

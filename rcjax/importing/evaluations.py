@@ -86,8 +86,8 @@ def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[
 
     Args:
         files: paths of files, or of folders of them.
-        choices: what files leave open, by the names of `How`: `format`, `scorer`, `right_from`, `score_max`, `rename`,
-            `columns`, `tokens`, `prompts`.
+        choices: what files leave open, by the names of `How`: `format`, `scorer`, `score_max`, `rename`, `columns`,
+            `prompts`.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -111,13 +111,9 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
         paths: the files, and folders of them.
         how: what their files leave a choice of.
 
-    Raises ValueError for a full score that is none, or beside a score from which on answers are right.
+    Raises ValueError for a full score that is none.
     """
     scoring = Scoring(how.score_max).check()
-    if how.right_from is not None and how.score_max != 1:
-        raise ValueError(
-            "give one of --score-max (score_max=), where scores stay scores, and --right-from (right_from=)"
-        )
     gathered = gather(paths, how)
     left_out: Counter[str] = Counter()
     rows: list[Line] = []
@@ -182,7 +178,7 @@ def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[
     rows = []
     for line in used:
         where = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
-        right = label_of(line.get("correct"), how.right_from, how.score_max, where)
+        right = label_of(line.get("correct"), how.score_max, where)
         if right is None and "correct" in line:
             left_out["without a score"] += 1
             continue
@@ -217,10 +213,7 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         by = f", by {listed(names)}," if names else ""
         whole = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
-        half = f"--right-from {0.5 * how.score_max:g}"
-        remarks.append(
-            f"scores from 0 to 1{by} are in the column score{whole}; {half} in their place for right and wrong"
-        )
+        remarks.append(f"scores from 0 to 1{by} are in the column score{whole}")
     return remarks
 
 
@@ -231,19 +224,18 @@ def _reasons(left_out: Mapping[str, int]) -> str:
 _ROUNDING = 1e-9  # a mean of scores that are all full may end that much below
 
 
-def label_of(score: Any, right_from: float | None, most: float, where: str) -> float | None:
+def label_of(score: Any, most: float, where: str) -> float | None:
     """What a score is as a label: 1 for right, 0 for wrong, between them a score; None if nothing was scored.
 
     Args:
         score: a word, a truth value or a number; nothing is None, or not a number.
-        right_from: from which score on an answer counts as right, on whatever scale; None: scores stay scores.
-        most: the full score, where scores stay scores.
+        most: the full score.
         where: the place of the score, for messages.
 
-    Raises LogError for a score below 0 or above the full one without `right_from`, and for what is no score.
+    Raises LogError for a score below 0 or above the full one, and for what is no score.
 
-    >>> label_of("yes", None, 1, "a"), label_of(7, None, 10, "a"), label_of(0.5, 0.5, 1, "a")
-    (1.0, 0.7, 1.0)
+    >>> label_of("yes", 1, "a"), label_of(7, 10, "a")
+    (1.0, 0.7)
     """
     word = score.strip().lower() if isinstance(score, str) else score
     word = WORDS.get(word, word) if isinstance(word, str) else word
@@ -254,15 +246,10 @@ def label_of(score: Any, right_from: float | None, most: float, where: str) -> f
         raise LogError(f"{where}: the score {score!r:.60} {what}") from None
     if math.isnan(value):
         return None
-    if right_from is not None:
-        return float(value >= right_from)
     share = value / most
     if not -_ROUNDING <= share <= 1 + _ROUNDING:
-        scale = f"on another scale than 0 to {most:g}"
-        advice = (
-            "give the full score, with --score-max 10 (score_max=10), or say from which score on an answer is right"
-        )
-        raise LogError(f"{where}: the score {score!r:.60} is {scale}: {advice}, with --right-from 7 (right_from=7)")
+        what = f"is on another scale than 0 to {most:g}: give the full score, with --score-max 10 (score_max=10)"
+        raise LogError(f"{where}: the score {score!r:.60} {what}")
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
@@ -270,17 +257,16 @@ def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame
     """The rows as a frame, with tokens, money or both; and what there is to say of these.
 
     Args:
-        rows: lines whose `correct` is a label; tokens that are not told are put into them.
-        how: how tokens are estimated, and whether prompts are kept.
+        rows: lines whose `correct` is a label.
+        how: whether prompts are kept.
         sampled: whether rows are samples.
 
     Raises LogError where a model has neither money nor anything to tell its tokens by.
     """
     notes = list[str]()
     priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
-    estimated = sum(_estimate(row, how.tokens) for row in rows)
-    if estimated:
-        origin = "as given" if how.tokens else f"estimated, {CHARACTERS:g} characters each"
+    if estimated := sum(bool(row.get("estimated")) for row in rows):
+        origin = f"estimated, {CHARACTERS:g} characters each"
         notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
     if priced:
@@ -289,7 +275,7 @@ def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame
     elif counted:
         notes.append("no money in the table: tune it with --prices")
     else:
-        ways = "nor texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)"
+        ways = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
         raise LogError(f"neither money nor tokens are in the files, {ways}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
@@ -317,17 +303,6 @@ def _answers(rows: list[Line]) -> list[str]:
     for row in rows:
         row["answer_key"] = row.get("answer_key") or row.get("answer")
     return [*["answer"] * both, "answer_key"]
-
-
-def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:
-    """Fill in the tokens of a row that were not counted, if there is a way; whether they are no count."""
-    sent, received = (row.get(name) for name in TOKENS)
-    counted = not row.get("estimated") and sent and received is not None  # no prompt has 0 tokens
-    if counted or (tokens is None and not row.get("estimated")):
-        return False
-    if tokens is not None:
-        row |= {name: row.get("attempts", 1) * number for name, number in zip(TOKENS, tokens, strict=True)}
-    return True
 
 
 #: Kinds of files that a log can be written to.

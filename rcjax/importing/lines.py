@@ -8,7 +8,7 @@
 - `correct`, `scorer`: what the scorer gave, as the file has it, and what it is called. Without `correct`, labels are to
   come.
 - `error`: why there is no answer; with `unread`, why there is no confidence in the one that there is.
-- `input_tokens`, `output_tokens`, `attempts`: of all calls, and how many these are; `estimated`: nobody counted tokens.
+- `input_tokens`, `output_tokens`: of all calls; `estimated`: nobody counted tokens.
 - `cached_tokens`, `cache_write_tokens`: of the input, what came from a cache, and what was put into one.
 - `cost`, `seconds`, `finish`: money, time, and why the reply ended, as APIs say it.
 """
@@ -49,18 +49,14 @@ class How:
     """The name of one of `gathering.FORMATS`; None: by the content of each file."""
     scorer: str | None = None
     """Whose scores count, where there are several: a scorer, a filter or a metric."""
-    right_from: float | None = None
-    """From which score on an answer is right; None: scores stay scores."""
     rename: Mapping[str, str] = field(default_factory=dict)
     """New names of models, by the old ones."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names of a table's columns, by ours."""
-    tokens: tuple[float, float] | None = None
-    """(input, output) tokens of a call, where the files count none; None: estimated by characters."""
     prompts: bool = False
     """Whether the log is to say what was asked, for a person to label."""
     score_max: float = 1.0
-    """The full score, where scores stay scores."""
+    """The full score."""
     seen: set[str] = field(default_factory=set, repr=False, compare=False)
     """The columns of all tables that were read so far."""
 

@@ -97,8 +97,7 @@ def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
     line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         texts = texts[:1]
-    line |= {"attempts": len(texts), **tokens_of(None, None, asked, texts)}
-    return line | _share(texts, answer)
+    return line | tokens_of(None, None, asked, texts) | _share(texts, answer)
 
 
 def _share(texts: Sequence[str | None], answer: str | None) -> Line:

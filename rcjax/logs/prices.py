@@ -216,8 +216,8 @@ def mend_costs(
             costs[gone] = math.fsum(costs[own]) / (every - few)  # exact: the order of the rows is nothing to it
             lost.append(f"{few:,} of {count(every, 'answer')} of {model}")
         elif few and rates is not None and model in rates and rates[model].input > 0:
-            advice = "give a column cost, or import the log with --tokens IN,OUT (tokens=)"
-            raise LogError(f"{place}, model {brief(model)}: its input tokens are all 0, which no prompt has: {advice}")
+            what = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
+            raise LogError(f"{place}, model {brief(model)}: {what}")
     if lost:
         what = "left out of the mean cost, as they cost 0 and others of the same model do not"
         say(LeftOutWarning, f"{place}: {what}: {listed(lost)} (streamed calls that lost their usage?)")

@@ -54,11 +54,11 @@ def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
 
 def test_names_and_columns(tmp_path):
     table = tmp_path / "mine.csv"
-    table.write_text("id,engine,ok,confidence\n1,a/x,1,0.5\n1,b/y,0,0.25\n")
+    table.write_text("id,engine,ok,confidence,cost\n1,a/x,1,0.5,1\n1,b/y,0,0.25,2\n")
     columns = ["--column", "query=id", "--column", "model=engine", "--column", "correct=ok"]
     out = tmp_path / "log.csv"
-    succeed("import", table, *columns, "--rename", "b/y=strong", "--tokens", "100,2", "--out", out)
-    assert out.read_text().splitlines()[0] == "query,model,correct,logprob,input_tokens,output_tokens"
+    succeed("import", table, *columns, "--rename", "b/y=strong", "--out", out)
+    assert out.read_text().splitlines()[0] == "query,model,correct,logprob,cost"
     assert pl.read_csv(out)["model"].to_list() == ["x", "strong"]
 
 
@@ -66,8 +66,7 @@ def test_names_and_columns(tmp_path):
     ("options", "says"),
     [
         (["--column", "query"], "give pairs of two names"),
-        (["--tokens", "12"], "such as 250,1"),
-        (["--right-from", "high"], "give a number such as 0.5, 7 or 80%"),
+        (["--score-max", "0"], "is not above 0"),
     ],
 )
 def test_usage_errors(options, says, tmp_path):

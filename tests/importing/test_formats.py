@@ -97,11 +97,10 @@ def test_inspect_scores_that_must_be_chosen():
         imported(SUMS)
     with pytest.raises(LogError, match=r"has no score 'wit'; there are includes, strange"):
         imported(SUMS, scorer="wit")
-    evaluations = imported(SUMS, scorer="strange", right_from=0.5)
-    assert by_query(evaluations.frame)["sums/1"]["correct"] == 1
+    evaluations = imported(SUMS, scorer="strange")
+    assert by_query(evaluations.frame)["sums/1"]["score"] == 0.5
     assert "sums/2" not in by_query(evaluations.frame)  # NaN is no score
     assert any("without a score" in note for note in evaluations.notes)
-    assert by_query(imported(SUMS, scorer="strange", right_from=0.6).frame)["sums/1"]["correct"] == 0
 
 
 def results_of(folder):

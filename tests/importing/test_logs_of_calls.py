@@ -158,9 +158,9 @@ def test_wide_as_one_calls_it(tmp_path):
         {"csv": frame.write_csv, "parquet": frame.write_parquet, "jsonl": frame.write_ndjson, "json": frame.write_json}[
             ending
         ](path)
-        evaluations = imported(path, format="wide", columns=names, right_from=0.5)
-        rows = evaluations.frame.select("query", "model", "correct", "logprob", "cost").rows()
+        evaluations = imported(path, format="wide", columns=names)
+        rows = evaluations.frame.select("query", "model", "score", "logprob", "cost").rows()
         half, quarter = math.log(0.5), math.log(0.25)
-        of_a = [("1", "a", 1, pytest.approx(half), 1.0), ("2", "a", 1, pytest.approx(quarter), 2.0)]
+        of_a = [("1", "a", 1, pytest.approx(half), 1.0), ("2", "a", 0.5, pytest.approx(quarter), 2.0)]
         assert rows == [*of_a, *((str(number), "b", None, 0.0, 3.0) for number in (1, 2, 3))]
         assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"

@@ -56,7 +56,7 @@ SOURCES = {
     "inspect": (lambda _: [SUMS], {"scorer": "strange"}, {0.5}, "by strange, are in the column score"),
     "table": (lambda folder: table(folder, 1, 0.5, "no", 0.3), {}, {1.0, 0.5, 0.0, 0.3}, "scores from 0 to 1 are"),
     "score": (lambda folder: table(folder, 1, 0.3, name="score"), {}, {1.0, 0.3}, "scores from 0 to 1 are"),
-    "scale": (lambda folder: table(folder, 10, 3), {"score_max": 10.0}, {1.0, 0.3}, "score, 10 as 1; --right-from 5"),
+    "scale": (lambda folder: table(folder, 10, 3), {"score_max": 10.0}, {1.0, 0.3}, "score, 10 as 1"),
     "wide": (wide, {"format": "wide"}, {0.25, 0.0, 1.0, 0.5}, "scores from 0 to 1 are"),
 }  # fmt: skip
 
@@ -79,7 +79,6 @@ def test_right_and_wrong_stay_as_they_were(tmp_path):
     cases = [
         (LETTERS, {}),
         (files, {}),
-        (files, {"scorer": "f1", "right_from": 0.5}),
         (table(tmp_path, 1, 0, "yes", 0.9999999999), {}),
     ]
     for files, how in cases:
@@ -94,7 +93,7 @@ def test_right_and_wrong_stay_as_they_were(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "how", "message"),
     [
-        ((7, 0), {}, "on another scale than 0 to 1: give the full score, with --score-max 10 (score_max=10), or say"),
+        ((7, 0), {}, "on another scale than 0 to 1: give the full score, with --score-max 10 (score_max=10)"),
         ((0.5, -0.5), {}, "the score '-0.5' is on another scale than 0 to 1"),
         ((7, 12), {"score_max": 10.0}, "the score '12' is on another scale than 0 to 10"),
         ([0.5] * 20, {"score_max": 10.0}, "no score is above 1, and the full score is said to be 10"),
@@ -106,17 +105,16 @@ def test_another_scale_must_be_said(labels, how, message, tmp_path):
     assert message in str(problem.value)
 
 
-#: What was given, of how much, from what on it is right, and the label.
+#: What was given, of how much, and the label.
 LABELS = [
-    (True, 10, None, 1.0), ("Incorrect", 1, None, 0.0), (7, 10, None, 0.7), ("0.3", 1, None, 0.3),
-    (1 + 1e-12, 1, None, 1), (-1e-12, 1, None, 0), (None, 1, None, None), ("nan", 1, 0.5, None), (55.5, 1, 60.0, 0),
-    (100, 1, 60.0, 1), (7, 1, 7.0, 1), ("-1", 1, 0.0, 0),
+    (True, 10, 1.0), ("Incorrect", 1, 0.0), (7, 10, 0.7), ("0.3", 1, 0.3), (1 + 1e-12, 1, 1), (-1e-12, 1, 0),
+    (None, 1, None), ("nan", 1, None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("score", "most", "right_from", "label"), LABELS)
-def test_labels(score, most, right_from, label):
-    assert label_of(score, right_from, most, "here") == (None if label is None else pytest.approx(label, abs=0))
+@pytest.mark.parametrize(("score", "most", "label"), LABELS)
+def test_labels(score, most, label):
+    assert label_of(score, most, "here") == (None if label is None else pytest.approx(label, abs=0))
 
 
 def test_the_separation_of_scores_is_that_of_parts_of_answers():

@@ -75,5 +75,5 @@ def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
 
 @pytest.mark.thorough
 def test_the_model_of_right_and_wrong_refuses_scores(log):
-    with pytest.raises(rcjax.LogError, match=r"have scores.*--right-from"):
+    with pytest.raises(rcjax.LogError, match=r"have scores.*labels of 1 and 0"):
         rcjax.bayes.sample_posterior(log, method="laplace", draws=10)
