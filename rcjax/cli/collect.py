@@ -271,9 +271,9 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
         screen.hang(row["model"], f"{asked}{several}, {money}")
-    if not document["spent"]:
-        what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices"
-        screen.hang("assumed", f"{what}: after twenty answers of each model a run goes by theirs")
+    if any(row["questions"] == document["questions"] for row in rows):  # of a model without an answer nothing is known
+        what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
+        screen.hang("assumed", f"{what}; after twenty answers of each model a run tells by theirs what all will cost")
     screen.hang("note", *document["notes"])
 
 

@@ -10,7 +10,7 @@ from collecting_runs import collect, lines
 from models_of_a_test import Models, lot, money, questions
 
 from rcjax.cli import console
-from rcjax.cli.collect import how_far
+from rcjax.cli.collect import _show_estimate, how_far
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -97,3 +97,11 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
     assert at(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
     failing = Tally(to_do=100, done=25, failed=25)
     assert at(Run(failing=failing), 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
+
+
+@pytest.mark.parametrize("left", [5, 4])
+def test_an_estimate_says_what_it_assumes_until_a_model_has_answered(capsys, left):
+    """Whatever its probes have cost before."""
+    row = {"model": "small", "questions": left, "calls": left, "likely_cost": 0.1, "most_cost": 1.0}
+    _show_estimate({"estimate": [row], "questions": 5, "spent": 0.01, "notes": []})
+    assert ("200 tokens an answer" in capsys.readouterr().out) == (left == 5)
