@@ -273,13 +273,15 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
             if needed not in columns:
                 has = f"it has {listed(columns)}"
                 raise LogError(f"{name}: no column {brief(needed)!r}{near(needed, columns)} for segments: {has}")
-        return ["query", column]
+        return ["query"] if column == "query" else ["query", column]
 
     told: dict[str, str] = {}
     table = load(source, choose)
     for frame in table.frames:
-        rows = frame.select(pl.col("query", column).cast(pl.String)).drop_nulls("query").unique(maintain_order=True)
-        for query, value in rows.iter_rows():
+        if (kind := frame.schema[column]).is_nested():
+            raise LogError(f"{table.name}: column {column} holds {kind} values: give texts or numbers")
+        texts = pl.col("query").cast(pl.String), pl.col(column).cast(pl.String).alias("segment")
+        for query, value in frame.select(texts).drop_nulls("query").unique(maintain_order=True).iter_rows():
             segment = (value or "").strip()
             if told.setdefault(query, segment) != segment:
                 both = f"{brief(told[query])!r} and {brief(segment)!r}"

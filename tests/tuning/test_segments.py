@@ -124,6 +124,9 @@ def test_what_cannot_be_is_refused(log, tuned):
         with_segments(log, frame, "kind")
     with pytest.raises(rcjax.logs.LogError, match="no column 'sort' for segments: it has query, kind"):
         with_segments(log, frame, "sort")
+    assert with_segments(few, pl.DataFrame({"query": few.queries}), "query").segment == tuple(map(str, few.queries))
+    with pytest.raises(rcjax.logs.LogError, match="column kind holds List"):
+        with_segments(log, frame.with_columns(pl.concat_list("kind")), "kind")
 
 
 def test_a_price_is_the_same_in_all_segments(log):
