@@ -104,6 +104,13 @@ def test_accuracy_p_value_is_that_of_two_proportions():
     assert accuracy_p_value(1.0, np.arange(5) > 0, 10) == 0
 
 
+def test_scores_that_all_lie_above_are_no_chance():
+    confidence = np.linspace(0.2, 0.7, 60)
+    found = calibration_test(confidence, confidence + 0.1, np.random.default_rng(0), 50)
+    assert (found.error, found.p_value) == (pytest.approx(0.1), pytest.approx(0.5 / 51))
+    assert 0.02 < found.by_chance < 0.05
+
+
 @pytest.mark.parametrize(
     ("confidence", "correct"),
     [

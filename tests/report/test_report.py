@@ -43,6 +43,7 @@ def test_a_target_is_an_option_of_the_command(report):
     told = ["--budget 150/M", "--max-error 0.00015", "--error-cost 0.00015", "--error-cost 6666.666667"]
     assert [_option(target) for target in targets] == told
     assert _option(Target("budget", 1e-4), Period(500.0, "month")) == "--budget 500/month --queries 5000000/month"
+    assert report.aim == ""
     assert "beside" not in report.to_json()  # there is no other model that answers are compared with
 
 

@@ -12,8 +12,11 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
+from rcjax.frontier.points import Outcomes, Points
+from rcjax.frontier.policies import Policies
 from rcjax.model import Marginal
 from rcjax.solving import error_and_cost
+from rcjax.solving.frontiers import select
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -201,6 +204,14 @@ def test_infill_stays_near_the_optima(demo, cascade):
     assert (np.diff(cost) <= 1e-9 * cost.max()).all()
     least = (error + lam[:, None] * cost).min(1)
     assert (loss(frontier) - least).max() < 0.01
+
+
+def test_what_failed_at_a_price_gives_way_to_what_was_found_at_others():
+    expected = Outcomes(*map(jnp.array, ([0.1, 0.5, 0.3], [0.3, 0.4, 0.1], [0.0] * 3)))
+    lam, members = [0.5, 0.8, 3.0], np.eye(3, dtype=bool)
+    policies = Policies.of_cascades(np.where(members, 0.0, 1.0), members)
+    chosen = select(Points(jnp.array(lam), jnp.zeros(3, int), expected, policies), None)
+    np.testing.assert_allclose([chosen.lam, chosen.expected.cost], [lam, [0.3, 0.3, 0.1]], rtol=1e-6)
 
 
 def degenerate(case):
