@@ -125,7 +125,6 @@ def test_gradients_in_every_parameter_agree_with_differences(name):
             np.testing.assert_allclose(ours[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.thorough
 def test_values_at_the_ends_have_logarithms_and_many_go_in_blocks():
     x, there = np.linspace(0.0, 1.0, marginal_fitting._BLOCK + 1), np.arange(marginal_fitting._BLOCK + 1) > 0
     columns = marginal_fitting.columns_of(jnp.asarray(x), jnp.asarray(there))
@@ -136,6 +135,7 @@ def test_values_at_the_ends_have_logarithms_and_many_go_in_blocks():
     np.testing.assert_allclose(in_order[1:, 1 : len(x) - 1], [np.log(x[1:-1]), np.log1p(-x[1:-1])])
 
 
+@pytest.mark.thorough
 def test_fit_recovers_a_mixture():
     rng = np.random.default_rng(0)
     n = 8000

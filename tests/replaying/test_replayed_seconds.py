@@ -46,12 +46,12 @@ def test_policies_and_a_frontier_wait_as_the_steps_do(log, frontier):
         np.testing.assert_allclose(whole[:, index], expected, rtol=1e-12)
 
 
-@pytest.mark.thorough
 def test_one_query_that_is_known_is_the_mean_and_the_tail():
     seconds = seconds_of(np.array([[3.0, np.nan], [2.0, 1.0]]), np.array([[0.5, 0.5], [0.25, 0.25]]))
     assert (float(seconds.mean), float(seconds.p95)) == (pytest.approx(8 / 3), 3.0)
 
 
+@pytest.mark.thorough
 def test_queries_whose_seconds_are_unknown_are_left_out(frontier):
     log, policy = timed_log(230, seed=3, unknown=0.15), frontier.point(4)
     waits = np.array(waited(policy, log))

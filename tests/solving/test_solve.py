@@ -252,6 +252,8 @@ def test_degenerate_models(float64, case):
         assert (np.diff(frontier.cost) <= 1e-12).all()
     every = [grid_losses(model, names, LAM, 200) for names in (("m0", "m1"), ("m0",), ("m1",))]
     assert (loss(given) <= np.min(every, axis=0) + GLOBAL).all()
+    of_the_paper = solve_frontier(model, lam=LAM, cascades="full", chain="paper")  # of two models it is exact
+    assert (loss(of_the_paper) <= every[0] + GLOBAL).all()
     assert (loss(adaptive) <= loss(given) + 1e-6).all()
     automatic.policy(lam=0.01)
 
