@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,12 +114,12 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
     Raises ValueError for a full score that is none.
     """
     scoring = Scoring(how.score_max).check()
-    gathered = gather(paths, how)
+    answers, unreadable = gather(paths, how)
     left_out: Counter[str] = Counter()
     rows: list[Line] = []
     by_signal: dict[str | None, list[str]] = {}
     sampled: list[str] = []
-    for model, queries in gathered.answers.items():
+    for model, queries in answers.items():
         used = _used(queries, left_out)
         if len({line["query"] for line in used}) < len(used):
             sampled.append(model)
@@ -128,7 +128,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
         rows += _rows(used, signal, how, left_out)
     if not rows:
         why = _reasons(left_out) or f"none has a score of {how.scorer!r:.60}: choose another scorer"
-        raise LogError(f"no answer can be used: {why}" if gathered.answers else "no answers in the files")
+        raise LogError(f"no answer can be used: {why}" if answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
     frame, more = as_frame(rows, how, sampled=bool(sampled))
@@ -142,10 +142,18 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
     ]
     return Evaluations(
         frame,
-        (*signals, *gathered.alike, *more, *_remarks(rows, by_signal.get("choice", ()), how)),
+        (*signals, *_alike(answers), *more, *_remarks(rows, by_signal.get("choice", ()), how)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
-        tuple(gathered.unreadable),
+        unreadable,
     )
+
+
+def _alike(models: Iterable[str]) -> list[str]:
+    """Which models may be one that files call in two ways."""
+    first: dict[str, str] = {}
+    names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
+    ways = "they are two models; where they are one, --rename"
+    return [f"{other} and {model}: {ways} {model}={other}" for model, other in names if model != other]
 
 
 def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:

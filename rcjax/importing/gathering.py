@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rcjax.importing.call_logs import BATCHES, LITELLM
@@ -24,31 +23,17 @@ _HEAD = 1 << 16
 _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
-@dataclass
-class Gathered:
-    """What was read of some files."""
+def gather(
+    paths: Sequence[str | os.PathLike[str]], how: How
+) -> tuple[dict[str, dict[str, list[Line]]], tuple[str, ...]]:
+    """(the answers of some files and folders, by model and query; of each part that cannot be read, why).
 
-    answers: dict[str, dict[str, list[Line]]] = field(default_factory=dict)
-    """By model and query, the samples in order. Models have the names that they end up with."""
-    unreadable: list[str] = field(default_factory=list)
-    """Of each file, or part of one, that cannot be read, why."""
-
-    @property
-    def alike(self) -> list[str]:
-        """Which models may be one that files call in two ways."""
-        first: dict[str, str] = {}
-        names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in self.answers]
-        ways = "they are two models; where they are one, --rename"
-        return [f"{other} and {model}: {ways} {model}={other}" for model, other in names if model != other]
-
-
-def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
-    """The answers of some files and folders of them.
+    Models have the names that they end up with; the samples of a query are in order.
 
     Raises LogError where a person must choose something, and where nothing can be read.
     """
     require(bool(paths), "no files", "give at least one")
-    gathered, lines = Gathered(), list[Line]()
+    lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
     for path in _usable([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
         lost, before = list[str](), len(lines)
@@ -58,17 +43,17 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
             else:
                 lines.append(line | {"place": path.name})
         # Of a file of which nothing can be read, the first thing that is wrong is enough.
-        gathered.unreadable += lost if len(lines) > before else lost[:1]
+        unreadable += lost if len(lines) > before else lost[:1]
     for own, column in how.columns.items() if how.seen else ():
         what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
         require(column in how.seen, f"--column {own}={brief(column)}", what)
-    if not lines and gathered.unreadable:
-        raise DamageError(gathered.unreadable[0])
+    if not lines and unreadable:
+        raise DamageError(unreadable[0])
     names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)
     for line in lines:
         line["model"] = names[line["model"]]
-        _put(gathered.answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
-    return gathered
+        _put(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+    return answers, tuple(unreadable)
 
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:

@@ -33,7 +33,7 @@ from rcjax.logs.answers import (
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Say, brief, listed
-from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_answers, read_labels
+from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
@@ -129,7 +129,6 @@ class Gathered:
 def gather(source: Any, how: Reading) -> Gathered:
     """Read a log, some rows at a time. Raises `LogError` for a row that cannot be used."""
     labels = None if how.labels is None else read_labels(how.labels, source, how.scoring)
-    beside = None if how.answers is None else read_answers(how.answers, how.task)
     name, reader = name_of(source), _Reader(how, labels)
     frame = reader.read(source)
     models, compare = list(reader.models), reader.compare
@@ -140,8 +139,8 @@ def gather(source: Any, how: Reading) -> Gathered:
         raise LogError(f"{name}, model {brief((how.models or models)[0])}: no row can be used: {UNUSABLE}")
     if labels is not None:
         frame = put_labels(frame, labels, name, models)
-    if beside is not None:
-        frame, compare = put_answers(frame, beside, name), beside.compare
+    if how.answers is not None:
+        frame, compare = put_answers(frame, how.answers, name, how.task)
     answers, asked, votes = _settled(_numbered(frame, reader), reader, name)
     full = not answers.frame["correct"].is_nan().any()
     if labels is not None:  # they add to a column that is filled in part: of two labels, these count

@@ -168,21 +168,17 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 # -- answers
 
 
-class AnswerTable(NamedTuple):
-    """What models answered, told beside a log."""
-
-    name: str
-    compare: Comparison
-    """How answers are compared."""
-    frame: pl.DataFrame
-    """`query`, `model` and `answer` (a hash), each query and model once."""
-
-
-def read_answers(source: Any, task: str) -> AnswerTable:
-    """What models answered, from a file or dataframe with columns query, model, and answer or answer_key.
+def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, Comparison]:
+    """(the rows of a log, whose answers are those of a table, how these are compared).
 
     A cell without an answer is one that is not known. Raises `LogError` where a column is missing, a row names no
-    query or model, there is no answer at all, or a model gave different answers to a query.
+    query or model, a model gave different answers to a query, or the log has none of the answers.
+
+    Args:
+        frame: rows by `query` and `model`.
+        source: a file or dataframe with columns query, model, and answer or answer_key.
+        name: the log's, for messages.
+        task: what the models did.
     """
 
     def choose(name: str, columns: list[str]) -> list[str]:
@@ -190,31 +186,24 @@ def read_answers(source: Any, task: str) -> AnswerTable:
         require_columns(name, needed, columns)
         return needed
 
-    table = load(source, choose)
-    parts = [frame.with_columns(pl.all().cast(pl.String)) for frame in table.frames]
-    frame = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
-    column, rows = frame.columns[-1], Rows(table.name, table.source, frame, np.arange(frame.height))
-    require_names(rows)
-    compare = comparison(column, task)
-    codes = frame.select("query", "model", answer=pl.Series(hash_answers(frame[column], compare)))
-    other = codes.select(pl.col("answer") != pl.col("answer").first().over("query", "model")).to_series()
-    rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
-    if not (codes["answer"] != UNKNOWN).any():
-        raise LogError(f"{table.name}: it holds no answers: give a table of query, model and answer (or answer_key)")
-    return AnswerTable(table.name, compare, codes.unique(["query", "model"], keep="first"))
-
-
-def put_answers(frame: pl.DataFrame, table: AnswerTable, name: str) -> pl.DataFrame:
-    """The rows of a log, whose answers are those of a table. Raises `LogError` where it has none of them."""
+    table, key = load(source, choose), ["query", "model"]
     if SAMPLE in frame.columns:
         what = f"a table of answers does not tell the samples of {name} apart"
         raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
-    key = ["query", "model"]
-    joined = frame.drop("answer", strict=False).join(table.frame, on=key, how="left", maintain_order="left")
-    if joined["answer"].is_null().all():
-        why = unlike([frame["query"], frame["model"]], [table.frame["query"], table.frame["model"]])
+    parts = [part.with_columns(pl.all().cast(pl.String)) for part in table.frames]
+    told = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
+    column, rows = told.columns[-1], Rows(table.name, table.source, told, np.arange(told.height))
+    require_names(rows)
+    compare = comparison(column, task)
+    codes = told.select(*key, answer=pl.Series(hash_answers(told[column], compare)))
+    other = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
+    rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
+    codes = codes.unique(key, keep="first")
+    joined = frame.drop("answer", strict=False).join(codes, on=key, how="left", maintain_order="left")
+    if not (joined["answer"].fill_null(UNKNOWN) != UNKNOWN).any():
+        why = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
         raise LogError(f"{name}: no row has an answer in {table.name}: {why}")
-    return joined.with_columns(pl.col("answer").fill_null(UNKNOWN))
+    return joined.with_columns(pl.col("answer").fill_null(UNKNOWN)), compare
 
 
 # -- sheets

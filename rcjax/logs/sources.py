@@ -7,7 +7,6 @@ does not tell is found here: the line that a record starts in, and which line is
 
 from __future__ import annotations
 
-import codecs
 import csv
 import dataclasses
 import io
@@ -135,24 +134,14 @@ def open_text(path: Path, names: Collection[str]) -> TextFile:
         separated, encoding = path.suffix.lower() in SEPARATED, json.detect_encoding(start)
         as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
         content: Path | bytes = path
-        if not as_it_is or _ends_in_returns(start):
-            content = _as_utf8(path.read_bytes(), encoding)
+        if not as_it_is:
+            content = path.read_bytes().decode(encoding).removeprefix("\ufeff").encode()
             start = content[:_BEGINNING]
     except UnicodeError:
         raise LogError(f"{path.name}: begins as {encoding.upper()}, but is not: save the file as UTF-8") from None
     except OSError as error:
         raise LogError(f"{path.name}: {error}") from None
     return TextFile(content, _separator(start, names) if separated else None)
-
-
-def _as_utf8(content: bytes, encoding: str) -> bytes:
-    plain = encoding in ("utf-8", "utf-8-sig")  # and perhaps damaged, which is told with its line
-    text = content.removeprefix(codecs.BOM_UTF8) if plain else content.decode(encoding).removeprefix("\ufeff").encode()
-    return text.replace(b"\r", b"\n") if _ends_in_returns(text[:_BEGINNING]) else text
-
-
-def _ends_in_returns(start: bytes) -> bool:
-    return b"\r" in start and b"\n" not in start
 
 
 def _separator(start: bytes, names: Collection[str]) -> str:

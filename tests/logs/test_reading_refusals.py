@@ -122,7 +122,6 @@ def test_lines_are_counted_in_files_of_any_kind(tmp_path):
         (",", "utf-8", "\n"),
         (";", "utf-8", "\n"),
         ("\t", "utf-16", "\r\n"),
-        ("|", "utf-8", "\r"),
     ):
         text = "".join(line.replace(",", separator) + "\n" for line in lines)
         path.write_bytes(text.replace("\n", end).encode(encoding))
