@@ -45,9 +45,9 @@ def to_demo(model: CascadeModel, queries: dict) -> dict:
     """The content of demo.json."""
     content = rounded(model.to_json() | {"demo": queries})
     # Rounding must not cost the mixtures their total of one.
-    content["marginals"]["proportion"] = [
-        [first, round(1 - first, 12)] for first, _ in content["marginals"]["proportion"]
-    ]
+    for marginal in content["marginals"]:
+        first, _ = marginal["proportion"]
+        marginal["proportion"] = [first, round(1 - first, 12)]
     content["details"]["provenance"]["note"] = (
         "Fitted parameters only, rounded; the package holds no row of the log that they were fitted on."
     )

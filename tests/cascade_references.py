@@ -19,9 +19,8 @@ def make_model(marginals: Marginal, copulas: Gumbel, cost) -> CascadeModel:
     """A model with the identity, or nearly, for calibration: any leading axes batch it."""
     cost = jnp.asarray(cost)
     zero, two = jnp.zeros_like(cost), jnp.zeros((*cost.shape, 2), cost.dtype)
-    calibrators = Calibrator(
-        two.at[..., 1].set(1.0), zero - 5, zero + 5, two + 1, two, jnp.zeros(cost.shape, int), "generation"
-    )
+    line, status = two.at[..., 1].set(1.0), jnp.zeros(cost.shape, int)
+    calibrators = Calibrator(line, zero - 5, zero + 5, zero, status, "generation")
     names = tuple(f"m{j}" for j in range(cost.shape[-1]))
     return CascadeModel(calibrators, marginals, copulas, cost, names)
 

@@ -337,7 +337,6 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
     calibrators, marginals = fitted.calibrators, fitted.marginals
     slope = draw["slope"] * evidence.steepness
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)
-    none = jnp.full_like(coefficients, jnp.inf)
     stated = calibrators.stated
     if stated is not None:
         features = jax.vmap(Calibrator.features)(
@@ -351,8 +350,7 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
     drawn = dataclasses.replace(
         calibrators,
         coefficients=coefficients,
-        standard_errors=none,
-        p_values=jnp.ones_like(coefficients),
+        slope_p=jnp.ones_like(slope),
         stated=stated,
     )
     marginals = dataclasses.replace(

@@ -252,7 +252,7 @@ def _calibration(
             "p_value": tests[j].p_value,
             "separation": separation(*labels[j]),
             "slope": float(calibrators.coefficients[j, 1]),
-            "slope_p": float(calibrators.p_values[j, 1]),
+            "slope_p": float(calibrators.slope_p[j]),
             "certain": float(certain[j]),
             "states": bool(np.asarray(states)[j]),
         }

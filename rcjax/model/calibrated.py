@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import SCHEMA_VERSION, inside
-from rcjax._base.codec import Amount, Object, choice, read
+from rcjax._base.checks import SCHEMA_VERSION
+from rcjax._base.codec import Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import fill_up, map_entries
+from rcjax._core.batching import fill_up, map_entries, part
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.json_values import arrays_to_json, plain
+from rcjax._core.json_values import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
@@ -93,15 +93,6 @@ def _read_fit(value: Any, where: str) -> dict[str, Any]:
 
 FORMAT = "rcjax-model"
 
-#: How the details of a model are read.
-_KINDS: dict[str, Any] = {
-    "provenance": Object,
-    "reference": Object,
-    "fit": Annotated[Object, _read_fit],
-    "copulas": tuple[Any, ...],
-    "prices": Mapping[str, Mapping[str, Amount]],
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Details:
@@ -112,15 +103,15 @@ class Details:
     ({'fit': {'copula': 'Gumbel'}}, True)
     """
 
-    provenance: Mapping[str, Any] | None = None
+    provenance: Object | None = None
     """What was fitted on what (`describe_fit`); None, as all others, where that was not recorded."""
-    reference: Mapping[str, Any] | None = None
+    reference: Object | None = None
     """Some queries of the log (`describe_reference`)."""
-    fit: Mapping[str, Any] | None = None
+    fit: Annotated[Object, _read_fit] | None = None
     """Options of `fit`."""
-    copulas: Sequence[Mapping[str, Any]] | None = None
+    copulas: tuple[Object, ...] | None = None
     """Every family on every pair, where `fit` chose among several."""
-    prices: Mapping[str, Mapping[str, float]] | None = None
+    prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
 
     @classmethod
@@ -134,36 +125,19 @@ class Details:
     @classmethod
     def from_json(cls, data: Any) -> "Details":
         """The inverse of `to_json`; ValueError for what rcjax could not read later on."""
-        held = read(Object, data, "details")
-        known = {name: data[name] for name in _KINDS if held.get(name) is not None}
-        with inside("details"):
-            for name, value in known.items():
-                read(_KINDS[name], value, name)
-            read(int, known.get("provenance", {}).get("queries", 0), "provenance.queries")
-        return cls(**known)
+        known = read_fields(cls, data, "details")
+        read(int, (known.get("provenance") or {}).get("queries", 0), "details.provenance.queries")
+        return cls(**{name: data[name] for name in known})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def margin_to_json(part: Any) -> dict[str, Any]:
-    """Field → lists, of calibrators or marginals (k,) of k models.
-
-    Of the values that models state, the places that are taken, the log of 0 as null.
-    """
-    name = "stated" if isinstance(part, Calibrator) else "atoms"
-    data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
-    del data[name]
-    if values is None:
-        return data
-    columns = {field: np.asarray(column) for field, column in vars(values).items()}
-    taken = ~np.isnan(columns["logprob"]) if "logprob" in columns else columns["mass"] > 0
-    rows = {
-        field: [row[there].tolist() for row, there in zip(column, taken, strict=True)]
-        for field, column in columns.items()
-    }
-    return data | {name: plain(rows)}  # the logarithm of 0 as null
+def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
+    """The calibration of each model as policies have it, with what its fit says of itself."""
+    rows = [part(calibrators, j) for j in range(len(calibrators.status))]
+    return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
 
 class Fitted:
@@ -226,8 +200,7 @@ class Fitted:
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
             "models": list(self.models),
-            "transform": self.calibrators.transform,
-            "calibrators": margin_to_json(self.calibrators),
+            "calibrators": calibrators_to_json(self.calibrators),
             **self._dependence(),
             "cost": np.asarray(self.cost).tolist(),
             "details": self.details.to_json(),

@@ -6,6 +6,7 @@ to 0 where log 1/(1 − p) still tells 30 from 35.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.json_values import Status
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax.model.stated import StatedValues, estimate
+from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
 
@@ -80,7 +81,7 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("coefficients", "smallest", "largest", "standard_errors", "p_values", "status", "stated"),
+    data_fields=("coefficients", "smallest", "largest", "slope_p", "status", "stated"),
     meta_fields=("transform",),
 )
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +95,7 @@ class Calibrator:
     coefficients: jax.Array  # (2,) intercept, slope
     smallest: jax.Array  # () the smallest finite ξ of the training log
     largest: jax.Array  # () the largest
-    standard_errors: jax.Array  # (2,) from the observed information; inf where there is none
-    p_values: jax.Array  # (2,) two-sided Wald tests of a coefficient against 0
+    slope_p: jax.Array  # () p-value of a slope of 0, by Wald's test, two-sided
     status: jax.Array  # () a `CalibrationStatus`
     transform: Transform
     stated: StatedValues | None = None  # None: the model states no values
@@ -142,6 +142,20 @@ class Calibrator:
         intercept, slope = (float(c) for c in self.coefficients)
         stated, unread = (None, None) if self.stated is None else (self.stated.pairs() or None, self.stated.unread())
         return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, unread)
+
+    @classmethod
+    def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
+        """(k,) of calibrations of one transform, as policies have them, in numpy's arrays: the inverse of `deployed`.
+
+        What the fit says of itself is not known.
+        """
+        line = np.array([(one.intercept, one.slope) for one in calibrations], dtype)
+        low, high = (np.array([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
+        values, unread = [one.stated or () for one in calibrations], [one.unread for one in calibrations]
+        unknown: Any = np.full_like(low, np.nan)
+        status: Any = np.zeros(len(low), int)
+        stated = stated_of_pairs(values, dtype, unread)
+        return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
         """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
@@ -201,20 +215,17 @@ def fit_calibrator(
         jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
     )
     separable = (right_low >= wrong_high) | (wrong_low >= right_high)
-    coefficients, errors, converged = _newton(features, target, weight, separable)
+    coefficients, error, converged = _newton(features, target, weight, separable)
     rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
-    flat_errors = jnp.stack([1 / jnp.sqrt(count * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
     coefficients = jnp.where(constant, flat, coefficients)
-    errors = jnp.where(constant, flat_errors, errors)
     fitted = jnp.where(separable, CalibrationStatus.SEPARABLE, CalibrationStatus.CONVERGED)
     status = jnp.where(converged, fitted, CalibrationStatus.NOT_CONVERGED)
     calibrator = Calibrator(
         coefficients=coefficients,
         smallest=smallest,
         largest=largest,
-        standard_errors=errors,
-        p_values=lax.erfc(jnp.abs(coefficients) / errors / np.sqrt(2)),
+        slope_p=jnp.where(constant, 1.0, lax.erfc(jnp.abs(coefficients[1]) / error / np.sqrt(2))),
         status=jnp.where(constant, CalibrationStatus.CONSTANT, status),
         transform=transform,
     )
@@ -264,7 +275,10 @@ class _Newton(NamedTuple):
 
 
 def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
-    """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
+    """(coefficients (2,), standard error of the slope (), whether it has converged ()) of a logistic regression.
+
+    By Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood.
+    """
     count, sum_ = (weight.sum(), (weight * features).sum())
     count = jnp.maximum(count, 1)
     center = sum_ / count
@@ -315,13 +329,8 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     start = _Newton(0, zero, evaluate(zero), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
     last = lax.while_loop(unfinished, step, start)
     # Back from z to the feature itself.
-    beta, inverse = last.beta, last.inverse
-    slope, lever = beta[1] / spread, center / spread
-    variances = jnp.stack(
-        [inverse[0, 0] - 2 * lever * inverse[0, 1] + lever**2 * inverse[1, 1], inverse[1, 1] / spread**2]
-    )
-    converged = last.change <= tolerance
-    return jnp.stack([beta[0] - center * slope, slope]), jnp.sqrt(jnp.maximum(variances, 0.0)), converged
+    slope, error = last.beta[1] / spread, jnp.sqrt(jnp.maximum(last.inverse[1, 1], 0.0)) / spread
+    return jnp.stack([last.beta[0] - center * slope, slope]), error, last.change <= tolerance
 
 
 def _determinant(matrix: jax.Array) -> jax.Array:

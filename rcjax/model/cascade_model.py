@@ -26,11 +26,11 @@ from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, margin_to_json, pairs
+from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.chain import Chain
 from rcjax.model.marginals import Marginal
-from rcjax.model.model_file import ModelFile, calibrators_from_json, marginals_from_json
+from rcjax.model.model_file import ModelFile, calibrators_from_json, marginals_from_json, marginals_to_json
 
 
 @partial(
@@ -121,7 +121,7 @@ class CascadeModel(Fitted):
         return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
 
     def _dependence(self) -> dict[str, Any]:
-        return {"marginals": margin_to_json(self.marginals), **_copulas_to_json(self.copulas)}
+        return {"marginals": marginals_to_json(self.marginals), **_copulas_to_json(self.copulas)}
 
 
 def _next_pairs(k: int) -> list[int]:
@@ -157,7 +157,7 @@ def fitted_from_json(data: Any) -> Fitted:
     """A model, or where the file tells no dependence of confidences, what there is of each model by itself."""
     header(data, FORMAT)
     file: ModelFile = read(ModelFile, data, "")
-    calibrators = calibrators_from_json(file.calibrators, file.transform)
+    calibrators = calibrators_from_json(file.calibrators)
     cost, details = jnp.asarray(file.cost, jnp.result_type(float)), Details.from_json(data.get("details", {}))
     if (file.marginals, file.copula, file.copulas) == (None, None, None):
         return Calibrated(calibrators, cost, file.models, details)

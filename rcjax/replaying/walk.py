@@ -22,7 +22,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.model.stated import stated_of_pairs
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
 
@@ -236,14 +235,9 @@ def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarr
     >>> calibrated_confidence([Calibration("none", 0.0, 1.0, -9.0, 0.0)], np.zeros((1, 2))).tolist()
     [[0.5, 0.5]]
     """
-    phi, dtype = np.empty_like(logprob), logprob.dtype
+    phi = np.empty_like(logprob)
     for transform in sorted({one.transform for one in calibrations}):
         rows = [j for j, one in enumerate(calibrations) if one.transform == transform]
         chosen = [calibrations[j] for j in rows]
-        line = np.asarray([(one.intercept, one.slope) for one in chosen], dtype)
-        low, high = (np.asarray([getattr(one, end) for one in chosen], dtype) for end in ("smallest", "largest"))
-        stated = stated_of_pairs([one.stated or () for one in chosen], dtype, [one.unread for one in chosen])
-        unknown: Any = np.full_like(line, np.nan)  # standard errors, p-values and status of the fit play no part
-        fitted: Any = Calibrator(line, low, high, unknown, unknown, low, transform, stated)  # type: ignore[arg-type]
-        phi[rows] = np.asarray(calibrate_rows(fitted, logprob[rows].T)).T
+        phi[rows] = np.asarray(calibrate_rows(Calibrator.of(chosen, logprob.dtype), logprob[rows].T)).T
     return phi

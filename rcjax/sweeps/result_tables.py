@@ -19,9 +19,9 @@ from rcjax.copulas.families import as_family
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points, PointStatus
 from rcjax.frontier.policies import Policies
-from rcjax.model.calibrated import Details, margin_to_json
+from rcjax.model.calibrated import Details, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.model_file import calibrators_from_json, marginals_from_json
+from rcjax.model.model_file import calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.solving.frontiers import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search, SweepSettings
@@ -114,8 +114,8 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
         if replicate == 0:
             one = part(fits, number)
             content = {
-                "calibrators": margin_to_json(one.calibrators),
-                "marginals": margin_to_json(one.marginals),
+                "calibrators": calibrators_to_json(one.calibrators),
+                "marginals": marginals_to_json(one.marginals),
                 "copulas": {type(copula).__name__: arrays_to_json(copula) for copula in one.copulas},
                 "cost": np.asarray(one.cost).tolist(),
             }
@@ -128,7 +128,7 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     data = json.loads(fit)
     family = as_family(copula)
     details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
-    calibrators = calibrators_from_json(data["calibrators"], log["task"])
+    calibrators = calibrators_from_json(data["calibrators"])
     return CascadeModel(
         calibrators=calibrators,
         marginals=marginals_from_json(data["marginals"], calibrators),

@@ -145,7 +145,7 @@ def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
     model.save(tmp_path / "model.json")
     again = rcjax.model.load_model(tmp_path / "model.json")
     for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-14)
     policy = rcjax.solve_frontier(model, lam=[300.0, 3000.0]).policy(lam=300.0)
     policy.save(tmp_path / "policy.json")
     phi = np.asarray(model.calibrate(log))
@@ -167,17 +167,17 @@ def file(float64):
 @pytest.mark.parametrize(
     ("place", "change", "message"),
     [
-        ("calibrators.stated", {"logprob": [[-0.1, -0.2]], "confidence": [[0.5, 0.6]]}, "logprob: must be a list of 3"),
-        ("calibrators.stated", {"logprob": [[-0.1, -0.2]] * 3, "confidence": [[0.5, 0.6]] * 3}, r"\[0\]: must rise"),
-        ("calibrators.stated", {"logprob": [[-0.2]] * 3, "confidence": [[0.5, 0.6]] * 3}, "must have as many as"),
-        ("marginals.atoms", {"value": [[0.4, 0.5]] * 3, "mass": [[0.9, 0.9]] * 3}, "must, with all other masses"),
-        ("marginals.atoms", {"value": [[0.1] * 40] * 3, "mass": [[0.0] * 40] * 3}, "must have at most 32"),
+        ("calibrators.stated", [[0.9, 0.5], [0.8, 0.6]], r"must have its raw confidences in rising order"),
+        ("calibrators.stated", [[place / 40, 0.5] for place in range(40)], "must have at most 32"),
+        ("calibrators.transform", "none", "must have one transform"),
+        ("marginals.atoms", [[0.1, 0.0]] * 40, "must have at most 32"),
     ],
 )
 def test_damaged_values_are_named(file, place, change, message, tmp_path):
     part, name = place.split(".")
     path = tmp_path / "model.json"
-    path.write_text(json.dumps(file | {part: file[part] | {name: change}}))
+    first, *others = file[part]
+    path.write_text(json.dumps(file | {part: [first | {name: change}, *others]}))
     with pytest.raises(ValueError, match=message) as caught:
         rcjax.model.load_model(path)
     assert part in str(caught.value)

@@ -114,10 +114,7 @@ def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
 
 def as_frontier(policies: list[Policy]) -> Frontier:
     """A frontier of policies that share their models and calibrations; of its figures replay asks nothing."""
-    each = [policies[0].calibrations[name] for name in MODELS]
-    line = np.array([(one.intercept, one.slope) for one in each])
-    ends = (np.array([getattr(one, end) for one in each]) for end in ("smallest", "largest"))
-    calibrators = Calibrator(*map(jnp.asarray, (line, *ends, line, line, np.zeros(3, int))), "choice")
+    calibrators = Calibrator.of([policies[0].calibrations[name] for name in MODELS], float)
     nothing = np.zeros(len(policies))
     points = Points(nothing, nothing, Outcomes(nothing, nothing, nothing), policies_of(MODELS, policies))
     return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, search="adaptive")
