@@ -33,7 +33,7 @@ def check_copula(copula: Copula | type[Copula]) -> None:
     beyond 0), and at the members with τ of −0.5, 0.2, 0.7, 0.95 and ±0.98 as far as it has them. The laws: boundary
     conditions, Fréchet's bounds, 2-increasing; conditionals within [0, 1], monotone, and the slopes of the cdf; their
     inverse; the density as ∂²C, of mass one, and a number near the corners too; τ as defined and as sampled;
-    `from_tau`; tail dependence as the limit of the cdf; C(u, v) = C(v, u) where `exchangeable` says so; finite
+    `from_tau`; C(u, v) = C(v, u) where `exchangeable` says so; finite
     gradients near the corners; float32; jit, vmap and the pytree round trip.
 
     Of a family that is only a cdf, density and inverse are derivatives and roots of it: where the density is next to
@@ -156,9 +156,6 @@ _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
 #: Between lines so near to each other no density that is below 0 for long goes unseen.
 _LINES = np.concatenate([[1e-4, 1e-3], np.arange(1, 96) / 96, 1 - np.array([1e-3, 1e-4])])
 
-#: Where C(q, q)/q is looked at on its way to the tail dependence.
-_WAY = 10.0 ** -np.arange(2, 10)
-
 _SAMPLES = 2000
 
 #: A density of which rounding leaves nothing, where it is a derivative of a cdf.
@@ -203,7 +200,7 @@ _METHODS = {
 }
 _cdf, _conditional, _conditional_on_v, _log_density, _inverse = _METHODS.values()
 
-_tau_of, _tails = map(_compiled, ("tau", "tail_dependence"))
+_tau_of = _compiled("tau")
 
 _taus = jax.jit(jax.vmap(lambda c: c.tau()))
 _defined_tau = jax.jit(tau_by_quadrature)
@@ -240,31 +237,6 @@ def _bounds(c: Copula) -> Iterator[_Finding]:
         u, v = _mesh(_INSIDE, _INSIDE)
         got = _cdf(c, u, v)
         yield "exchangeable: C(u, v) = C(v, u)", u, v, got, np.abs(got - _cdf(c, v, u)) - 1e-9
-
-
-def _tail_limits(c: Copula) -> Iterator[_Finding]:
-    claims = np.stack(_tails(c))
-    yield "tail dependence within [0, 1]", 0.5, 0.5, claims, np.maximum(-claims, claims - 1)
-    below = _cdf(c, _WAY, _WAY) / _WAY
-    above = (2 * _WAY - 1 + _cdf(c, 1 - _WAY, 1 - _WAY)) / _WAY
-    ends = (_WAY[-1], 1 - _WAY[-1])
-    for side, end, claim, way in zip(("lower", "upper"), ends, claims, (below, above), strict=True):
-        limit, rest = _limit(way)
-        if not (claim < 0 or claim > 1):  # else it has been said
-            name = f"tail dependence ({side}) is the limit of the diagonal"
-            yield name, end, end, claim, np.abs(claim - limit) - 2e-3 - 3 * rest
-
-
-def _limit(way: np.ndarray) -> tuple[float, float]:
-    """(the limit of a sequence whose steps shrink by one ratio, by Aitken's method; how far off it may be)."""
-    before, last = np.diff(way)[-2:]
-    if abs(last) < 1e-6 or abs(last) > 2 * abs(before):  # it has arrived; or it jumps, and where it is counts
-        return way[-1], 0.0
-    ratio = max(last / before, 0.0)
-    if ratio > 0.9:  # so slow that it may go anywhere yet
-        return way[-1], 1.0
-    rest = last * ratio / (1 - ratio)
-    return way[-1] + rest, abs(rest)
 
 
 def _conditionals(c: Copula) -> Iterator[_Finding]:
@@ -371,7 +343,7 @@ def _single_precision(c: Copula) -> Iterator[_Finding]:
 
 _LAWS = (
     *(_boundaries, _bounds, _conditionals, _inverses, _densities),
-    *(_dependence, _tail_limits, _gradients, _single_precision),
+    *(_dependence, _gradients, _single_precision),
 )
 
 

@@ -151,19 +151,6 @@ class Copula:
         """τ, or a list of it, as an array held within ±0.98."""
         return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper): limits of P(V ≤ q | U ≤ q) as q → 0, and of P(V > q | U > q) as q → 1.
-
-        From the slope of the diagonal C(q, q), at a distance of √eps from either end.
-        """
-        q = float(np.sqrt(jnp.finfo(jnp.result_type(float)).eps))
-
-        def slope(copula: Any, at: jax.Array) -> jax.Array:
-            return jax.grad(lambda t: copula.cdf(t, t))(at)
-
-        lower, upper = self._pointwise(slope, q), 2 - self._pointwise(slope, 1 - q)
-        return jnp.clip(lower, 0.0, 1.0), jnp.clip(upper, 0.0, 1.0)
-
     # The same with both u and 1 − u at hand, for what is written in terms of another copula (`rotation`). Closed
     # forms keep the digits that 1 − u loses (`closed`); a family that is only a cdf does without them.
 

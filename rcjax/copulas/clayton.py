@@ -58,19 +58,9 @@ class Clayton(ClosedForm):
         tau = jnp.maximum(cls._within_reach(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: 2^{−1/θ} and 0."""
-        theta = _array(self.theta)
-        some = theta > 1e-3  # below, it is no number but 0, and so are its slopes
-        return jnp.where(some, 2 ** (-1 / jnp.where(some, theta, 1.0)), 0.0), jnp.zeros_like(theta)
-
 
 class SurvivalClayton(Rotation, of=Clayton, degrees=180):
-    """The law of (1 − U, 1 − V) for a Clayton (U, V): upper tail dependence.
-
-    >>> [round(float(tail), 3) for tail in SurvivalClayton(1.0).tail_dependence()]
-    [0.0, 0.5]
-    """
+    """The law of (1 − U, 1 − V) for a Clayton (U, V): upper tail dependence."""
 
     theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 

@@ -107,10 +107,6 @@ class OneOf(ClosedForm):
         """Kendall's τ."""
         return self._choose([member.tau() for member in self.members])
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence."""
-        return self._choose([member.tail_dependence() for member in self.members])
-
     def _choose(self, values: list[Any]) -> Any:
         def select(*parts: jax.Array) -> jax.Array:
             chosen = parts[0]

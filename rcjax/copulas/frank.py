@@ -67,11 +67,6 @@ class Frank(RadialForm):
         phi = jnp.where(small, series, (1 - safe / jnp.expm1(safe)) / safe)
         return 1 - 4 * (phi @ jnp.asarray(s * weights / 2))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: none."""
-        none = jnp.zeros_like(_array(self.theta))
-        return none, none
-
 
 def _array(theta: jax.Array | float) -> jax.Array:
     return jnp.asarray(theta, jnp.result_type(float))

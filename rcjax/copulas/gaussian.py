@@ -59,11 +59,6 @@ class Gaussian(RadialForm):
         """ρ = sin(πτ/2), for τ held within ±0.98."""
         return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: none, unless ρ = 1."""
-        both = jnp.where(jnp.asarray(self.rho) < 1, 0.0, 1.0)
-        return both, both
-
 
 # What the copulas of the normal and Student's t distributions share: formulas in ρ that keep their digits near ±1.
 

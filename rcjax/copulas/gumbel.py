@@ -85,18 +85,9 @@ class Gumbel(ClosedForm):
         """θ = 1/(1 − τ), held between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
         return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: 0 and 2 − 2^{1/θ}."""
-        theta = jnp.asarray(self.theta)
-        return jnp.zeros_like(theta), 2 - 2 ** (1 / theta)
-
 
 class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
-    """The law of (1 − U, 1 − V) for a Gumbel (U, V): lower tail dependence.
-
-    >>> [round(float(tail), 3) for tail in SurvivalGumbel(2.0).tail_dependence()]
-    [0.586, 0.0]
-    """
+    """The law of (1 − U, 1 − V) for a Gumbel (U, V): lower tail dependence."""
 
     theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 

@@ -45,10 +45,6 @@ class Independence(ClosedForm):
         """Independence, whatever τ."""
         return cls(jnp.ones_like(jnp.asarray(tau, jnp.result_type(float))))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: none."""
-        return self.tau(), self.tau()
-
     def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         """u and v in the shape that they and the batch have together."""
         shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.scale)))

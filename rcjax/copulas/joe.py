@@ -63,18 +63,9 @@ class Joe(ClosedForm):
         between = 2 + (2 / theta[..., None] - 1) * jnp.asarray((nodes + 1) / 2)
         return 1 - 2 / theta * (polygammas(between)[1] @ jnp.asarray(weights / 2))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: 0 and 2 − 2^{1/θ}."""
-        theta = jnp.asarray(self.theta)
-        return jnp.zeros_like(theta), 2 - 2 ** (1 / theta)
-
 
 class SurvivalJoe(Rotation, of=Joe, degrees=180):
-    """The law of (1 − U, 1 − V) for a Joe (U, V): lower tail dependence.
-
-    >>> [round(float(tail), 3) for tail in SurvivalJoe(2.0).tail_dependence()]
-    [0.586, 0.0]
-    """
+    """The law of (1 − U, 1 − V) for a Joe (U, V): lower tail dependence."""
 
     theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 

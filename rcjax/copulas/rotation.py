@@ -87,10 +87,5 @@ class Rotation(ClosedForm):
         turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
 
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: the family's, exchanged by 180 degrees; 90 and 270 degrees have none."""
-        lower, upper = self._base.tail_dependence()
-        return (upper, lower) if self._degrees == 180 else (0 * lower, 0 * upper)
-
     def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v

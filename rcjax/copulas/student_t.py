@@ -29,8 +29,8 @@ class StudentT(RadialForm):
     A likelihood fit profiles the degrees of freedom over a grid. Demarta & McNeil (2005), "The t copula and related
     copulas".
 
-    >>> [round(float(tail), 3) for tail in StudentT(0.5, 4.0).tail_dependence()]
-    [0.253, 0.253]
+    >>> round(float(StudentT(0.5, 4.0).cdf(0.5, 0.5)), 4)  # ¼ + asin(ρ)/(2π), whatever the degrees of freedom
+    0.3333
     """
 
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
@@ -78,12 +78,6 @@ class StudentT(RadialForm):
         """ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
         rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
-
-    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
-        """(lower, upper) tail dependence: both 2 T_{df + 1}(−√((df + 1)(1 − ρ)/(1 + ρ)))."""
-        rho, df = self._parameters()
-        both = 2 * _student_probability(df + 1, -jnp.sqrt((df + 1) * (1 - rho) / (1 + rho))).value
-        return both, both
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
         """(ρ kept off ±1, df), in jax's default float type."""

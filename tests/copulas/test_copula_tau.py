@@ -1,4 +1,4 @@
-"""Kendall's τ, its inverse, and tail dependence."""
+"""Kendall's τ and its inverse."""
 
 # Parameters are annotated as arrays, and a rotation has those of its family, which a type checker cannot see.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
-from own_families import FGM, Clayton90, Clayton270
+from own_families import Clayton90, Clayton270
 from tiers import thorough
 
 from rcjax.copulas import (
@@ -82,41 +82,3 @@ def test_from_tau_has_the_known_parameters():
     np.testing.assert_array_equal(StudentT.from_tau(jnp.array([0.1, 0.2])).df, [4.0, 4.0])
     np.testing.assert_array_equal(Independence.from_tau(taus).tau(), np.zeros(4))
     assert Frank.from_tau([[0.1, 0.2]]).theta.shape == (1, 2)
-
-
-def test_tails_have_the_known_values():
-    theta = jnp.array([1.0, 2.0, 50.0])
-    root = 2 - 2 ** (1 / np.array([1.0, 2.0, 50.0]))
-    for family, lower, upper in (
-        (Gumbel(theta), 0, root),
-        (SurvivalGumbel(theta), root, 0),
-        (Joe(theta), 0, root),
-        (SurvivalJoe(theta), root, 0),
-        (Clayton(theta), 2.0 ** -np.array([1, 0.5, 0.02]), 0),
-        (SurvivalClayton(theta), 0, 2.0 ** -np.array([1, 0.5, 0.02])),
-        (Clayton90(theta), 0, 0),
-        (Frank(theta), 0, 0),
-        (Gaussian(theta / 60), 0, 0),
-        (Independence(theta), 0, 0),
-    ):
-        found = family.tail_dependence()
-        np.testing.assert_allclose(found[0], np.broadcast_to(lower, 3), atol=1e-15)
-        np.testing.assert_allclose(found[1], np.broadcast_to(upper, 3), atol=1e-15)
-    assert [float(tail) for tail in Clayton(0.0).tail_dependence()] == [0.0, 0.0]
-    assert [float(tail) for tail in Gaussian(1.0).tail_dependence()] == [1.0, 1.0]
-    # Demarta & McNeil (2005), table 1.
-    for rho, df, expected in ((0.5, 4.0, 0.25), (0.9, 4.0, 0.63), (0.0, 4.0, 0.08), (0.5, 10.0, 0.08)):
-        lower, upper = StudentT(rho, df).tail_dependence()
-        assert lower == upper == pytest.approx(expected, abs=0.005)
-
-
-#: Others are slow to reach their limits: Gumbel's lower tail at θ = 2 has a slope of 8e-4 there, and its limit is 0.
-NEAR_THEIR_LIMITS = [(Gumbel(2.0), [1]), (SurvivalGumbel(3.0), [0]), (Clayton(2.0), [0, 1]), (SurvivalJoe(2.5), [0, 1])]
-
-
-@pytest.mark.parametrize(("copula", "sides"), [*NEAR_THEIR_LIMITS, (Frank(4.0), [0]), (FGM(0.8), [1])], ids=str)
-def test_the_tails_are_the_slope_of_the_diagonal(copula, sides):
-    # The base class takes the slope at √eps = 1e-8 of either end.
-    slopes, limits = jax.jit(Copula.tail_dependence)(copula), copula.tail_dependence()
-    for side in sides:
-        np.testing.assert_allclose(slopes[side], limits[side], atol=1e-6)
