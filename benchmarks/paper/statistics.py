@@ -110,3 +110,15 @@ def _wald(features: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Arra
     parted = jnp.all((weight == 0) | ((2 * target - 1) * (z @ beta) > 0))
     score = jnp.where(parted, jnp.nan, score)
     return (np.log(2.0) + special.log_ndtr(-jnp.abs(score[1:]))) / np.log(10.0)
+
+
+def accuracy_above(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
+    """Accuracy of the answers above a confidence (appendix E of the paper), at every value the confidence takes.
+
+    confidence (n,), correct (n,). Keys: `confidence`, increasing, with `share` and `accuracy` of the answers at least
+    as confident.
+    """
+    values, inverse = np.unique(confidence, return_inverse=True)
+    number = np.bincount(inverse)[::-1].cumsum()[::-1]
+    right = np.bincount(inverse, weights=np.asarray(correct, float))[::-1].cumsum()[::-1]
+    return {"confidence": values, "share": number / len(confidence), "accuracy": right / number}

@@ -8,7 +8,6 @@ cells are thin enough to take g at their nodes.
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +24,9 @@ from rcjax.frontier.points import Bands, Outcomes, check_level
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.solving.expected_outcome import ErrorAndCost
 from rcjax.solving.objective import build_tables, evaluate
 
 _BATCH = 256  # policies that are evaluated at a time
-
-
-class ErrorCostAbstention(NamedTuple):
-    """Figures of policies that may refuse to answer."""
-
-    error: Any
-    """Probability that a wrong answer is given."""
-    cost: Any
-    """Money per query."""
-    abstention: Any
-    """Probability that no answer is given."""
 
 
 def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
@@ -56,12 +43,8 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
     return special.expit(draw.coefficients[0] + draw.coefficients[1] * features)
 
 
-def posterior_figures(
-    posterior: Posterior, frontier: Frontier, *, draws: int | None = None
-) -> ErrorAndCost | ErrorCostAbstention:
-    """(error, cost), each (D, L): what each of D draws predicts for the L policies of a frontier, to draw bands from.
-
-    Of a frontier whose models may refuse to answer, (error, cost, abstention).
+def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> Outcomes:
+    """(D, L) what each of D draws predicts for the L policies of a frontier, to draw bands from.
 
     The frontier is any with one threshold per model that was solved from the posterior's reference model. At most
     `draws` draws are used, evenly spaced; None: all of them. Raises ValueError for adaptive policies, a frontier whose
@@ -72,8 +55,8 @@ def posterior_figures(
     >>> log = rcjax.sample_log(100, seed=0)
     >>> posterior = rcjax.bayes.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
     >>> plug_in = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
-    >>> error, cost = posterior_figures(posterior, plug_in, draws=10)
-    >>> error.shape, bool((error.std(0) > 0).all())
+    >>> figures = posterior_figures(posterior, plug_in, draws=10)
+    >>> figures.wrong.shape, bool((figures.wrong.std(0) > 0).all())
     ((10, 2), True)
     """
     if frontier.thresholds is None:
@@ -90,8 +73,7 @@ def posterior_figures(
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), ours.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
-    error, cost, refused = map(jnp.asarray, figures)
-    return ErrorAndCost(error, cost) if frontier.refusals is None else ErrorCostAbstention(error, cost, refused)
+    return Outcomes(*map(jnp.asarray, figures))
 
 
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
@@ -119,8 +101,8 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])
-    error, cost, *abstention = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
-    return Bands(error, cost, level, figures[0].shape[0], abstention[0] if abstention else None)
+    error, cost, refused = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
+    return Bands(error, cost, level, len(figures.wrong), None if frontier.abstention is None else refused)
 
 
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:

@@ -101,22 +101,6 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     }
 
 
-def accuracy_above(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-    """Accuracy of the answers above a confidence (appendix E of the paper), at every value the confidence takes.
-
-    confidence (n,), correct (n,). Keys: `confidence`, increasing, with `share` and `accuracy` of the answers at least
-    as confident.
-
-    >>> curve = accuracy_above(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
-    >>> curve["share"].round(2).tolist(), curve["accuracy"].round(2).tolist()
-    ([1.0, 0.67, 0.33], [0.67, 1.0, 1.0])
-    """
-    values, inverse = np.unique(confidence, return_inverse=True)
-    number = np.bincount(inverse)[::-1].cumsum()[::-1]
-    right = np.bincount(inverse, weights=np.asarray(correct, float))[::-1].cumsum()[::-1]
-    return {"confidence": values, "share": number / len(confidence), "accuracy": right / number}
-
-
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     """P(a right answer is more confident than a wrong one), ties counting half: the area under the ROC curve.
 

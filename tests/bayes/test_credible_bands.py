@@ -31,7 +31,7 @@ def frontier(drawn):
 @pytest.mark.thorough
 def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
     copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40), drawn.reference)
-    error, cost = rcjax.bayes.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
+    error, cost, _ = rcjax.bayes.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
     np.testing.assert_allclose(error, np.broadcast_to(frontier.error, error.shape), atol=1e-4)
     np.testing.assert_allclose(cost, np.broadcast_to(frontier.cost, cost.shape), atol=1e-4 * frontier.cost.max())
 
@@ -39,7 +39,7 @@ def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
 @pytest.mark.thorough
 def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
     place, n = 5, 200_000
-    error, cost = (figure[place] for figure in rcjax.bayes.posterior_figures(drawn, frontier))
+    error, cost, _ = (figure[place] for figure in rcjax.bayes.posterior_figures(drawn, frontier))
     draw, reference = part(drawn.model, place), drawn.reference
     confidence = np.asarray(draw.sample(jax.random.key(0), (n,)))
     right = np.stack(

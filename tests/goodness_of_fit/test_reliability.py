@@ -5,9 +5,9 @@ import pytest
 import scipy.stats
 from statsmodels.stats.proportion import proportion_confint, proportions_ztest
 
+from benchmarks.paper.statistics import accuracy_above
 from rcjax.goodness_of_fit.reliability import (
     CalibrationTest,
-    accuracy_above,
     accuracy_p_value,
     calibration_test,
     reliability_curve,
