@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from rcjax._base.checks import header, inside, load, require
@@ -26,6 +26,8 @@ from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, Chain, Policies, casc
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.decisions import Agreement, Table, check_agreements, check_rules
 from rcjax.policy.spec import read_search
+
+_INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
 
 _LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside [0, 1]
 
@@ -111,46 +113,34 @@ def frontier_from_json(data: Any) -> Frontier:
     with inside("model"):
         model = fitted_from_json(data.get("model"))
     require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
-    frontier = make_frontier(
-        model,
-        _points(model.models, file),
-        search=file.search,
-        chain=file.chain,
-        abstain_price=file.abstain_price,
-        compare=next((one.compare for point in file.frontier for one in point.agreements.values()), None),
-    )
-    bands = None if file.bands is None else _bands(file)
-    return dataclasses.replace(frontier, seconds=_seconds(file.frontier), bands=bands)
-
-
-def _bands(file: FrontierFile) -> Bands:
-    head, points = vars(file.bands), file.frontier
-    error, cost = (
-        jnp.asarray([getattr(point, name) for point in points]) for name in ("error_interval", "cost_interval")
-    )
-    refused = [point.abstention_interval for point in points if point.abstention_interval is not None]
-    return Bands(error, cost, **head, abstention=jnp.asarray(refused) if refused else None)
-
-
-def _seconds(points: Sequence[PointFile]) -> Seconds | None:
-    known = np.array([[point.seconds, point.seconds_p95] for point in points], float)  # None is NaN
-    return None if np.isnan(known).all() else Seconds(*known.T)
-
-
-def _points(models: tuple[str, ...], file: FrontierFile) -> Points:
-    """The arrays of a frontier over the named models; ValueError names the place of rules that are no cascade's."""
-    points, policies = file.frontier, policies_of(models, file.frontier)
+    points, policies = file.frontier, policies_of(model.models, file.frontier)
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
-            same = cascade_at(models, policies, row, "text")["rules"] == point.rules
+            same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
             what = "must refuse, ask the next model, then answer, where the search is not adaptive"
             require(same, f"frontier[{row}].rules", what, dict(point.rules))
-    lam, status, *expected = (
-        np.array([getattr(point, name) or 0 for point in points])
-        for name in ("lam", "status", "error", "cost", "abstention")
+    lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
+    frontier = make_frontier(
+        model,
+        Points(lam, status.astype(int), Outcomes(*map(np.nan_to_num, expected)), policies),
+        search=file.search,
+        chain=file.chain,
+        abstain_price=file.abstain_price,
+        compare=next((one.compare for point in points for one in point.agreements.values()), None),
     )
-    return Points(lam, status, Outcomes(*expected), policies)
+    seconds, bands = Seconds(*_columns(points, "seconds", "seconds_p95")), None
+    if file.bands is not None:
+        error, cost, refused = jax.device_put(_columns(points, *_INTERVALS))
+        abstention = None if points[0].abstention_interval is None else refused
+        bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
+    known = not np.isnan(seconds.mean).all()
+    return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
+
+
+def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
+    """(L, …) figures of points; NaN where one is open."""
+    return [np.array([getattr(point, name) for point in points], float) for name in names]
 
 
 def _as_cascades(policies: Policies) -> Policies:

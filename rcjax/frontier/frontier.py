@@ -219,7 +219,7 @@ class Frontier:
             cost={name: float(money.get(name, costs[j])) for name, j in asked.items()},
             prices={name: prices[name] for name in asked if name in prices} or None,
             expected={
-                **self._figures(index),
+                **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
                 **price,
@@ -229,31 +229,29 @@ class Frontier:
             provenance=describe_tuning(self, target),
         )
 
-    def _figures(self, index: int) -> dict[str, float]:
-        """What is expected at one position, by name."""
+    @property
+    def _figures(self) -> dict[str, jax.Array]:
+        """(L,) what is expected, by name."""
         figures = {"error": self.error, "cost": self.cost, "abstention": self.abstention}
-        return {name: float(np.asarray(column)[index]) for name, column in figures.items() if column is not None}
+        return {name: column for name, column in figures.items() if column is not None}
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
-        policies, compare = self.policies.on_host(), self.compare or "text"
-        points = []
-        for index, (lam, status) in enumerate(zip(np.asarray(self.lam), np.asarray(self.status), strict=True)):
-            cascade = cascade_at(self.models, policies, index, compare)
-            figures = {"lam": float(lam), "status": int(status), **self._figures(index)}
-            points.append(figures | written({name: part for name, part in cascade.items() if part}))
+        figures = {"lam": self.lam, "status": self.status, **self._figures}
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.abstain_price is not None:
             head["abstain_price"] = self.abstain_price
         if self.bands is not None:
-            bands = jax.tree.map(np.asarray, self.bands)
-            ends = {name: getattr(bands, name) for name in ("error", "cost", "abstention")}
-            ends = {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
-            for row, point in enumerate(points):
-                point |= {name: interval[row].tolist() for name, interval in ends.items()}
-            head["bands"] = {"level": bands.level, "replicates": bands.replicates}
-        if self.seconds is not None:
-            points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]
+            ends = {name: getattr(self.bands, name) for name in ("error", "cost", "abstention")}
+            figures |= {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
+            head["bands"] = {"level": self.bands.level, "replicates": self.bands.replicates}
+        columns = plain(figures) | ({} if self.seconds is None else self.seconds.to_json())
+        rows, policies = zip(*columns.values(), strict=True), self.policies.on_host()
+        cascades = (cascade_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
+        points = [
+            dict(zip(columns, row, strict=True)) | written({name: part for name, part in cascade.items() if part})
+            for row, cascade in zip(rows, cascades, strict=True)
+        ]
         return {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
