@@ -69,7 +69,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     left, right = np.triu_indices(len(ours.models), 1)
     following = policies.actions[..., -2]  # what a model does below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
-    rows = policies.thresholds, links, policies.first, frontier.refusals
+    rows = frontier.thresholds, links, policies.first, frontier.refusals
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), ours.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")

@@ -83,7 +83,7 @@ class Frontier:
     @property
     def thresholds(self) -> jax.Array | None:
         """(L, k) calibrated confidence above which each model answers; 0 always, 1 never; None when adaptive."""
-        return self.policies.thresholds
+        return None if self.search == "adaptive" else self.policies.bounds[..., -2]
 
     @property
     def members(self) -> jax.Array:
@@ -92,8 +92,11 @@ class Frontier:
 
     @property
     def refusals(self) -> jax.Array | None:
-        """(L, k) calibrated confidence up to which each model refuses, at most its threshold."""
-        return self.policies.refusals
+        """(L, k) calibrated confidence up to which each model refuses, at most its threshold; None when adaptive."""
+        if self.abstain_price is None or self.search == "adaptive":
+            return None
+        bounds = self.policies.bounds  # where it was too dear to be used, none refuses
+        return bounds[..., 0] if bounds.shape[-1] > 2 else 0 * bounds[..., 0] + NEVER_REFUSE
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -177,22 +180,11 @@ class Frontier:
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
-    def choose(
-        self,
-        *,
-        budget: float | None = None,
-        max_error: float | None = None,
-        error_cost: float | None = None,
-        lam: float | None = None,
-    ) -> int:
-        """The position of the point that meets one target.
-
-        Args:
-            budget, max_error, error_cost, lam: exactly one of them, as of `policy`, whose errors these are too.
-        """
-        target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    def choose(self, **target: float) -> int:
+        """The position of the point that meets one target, as of `policy`, whose errors these are too."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
-        return point_for(target, *figures, None if self.abstention is None else self.abstain_price, self.counted)
+        price = None if self.abstention is None else self.abstain_price
+        return point_for(Target.of(**target), *figures, price, self.counted)
 
     def with_bands(self, bands: Bands) -> "Frontier":
         """The same frontier, with what `bootstrap` told of it."""
@@ -311,16 +303,12 @@ def make_frontier(
         points: L points.
         search: what was searched, as `Frontier.search` has it.
         chain: under which factorisation.
-        abstain_price: of a refusal; with one, cascades that refuse nothing say so.
+        abstain_price: of a refusal.
         compare: how answers were compared, for policies that compare them.
     """
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
         simple = dataclasses.replace(simple, agreements=None)
-    if (
-        abstain_price is not None and simple.refusals is None and simple.thresholds is not None
-    ):  # it was too dear to be used
-        simple = dataclasses.replace(simple, refusals=np.full_like(simple.thresholds, NEVER_REFUSE))
     # Not jnp.asarray, which compiles a programme for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, simple))
     how: dict[str, Any] = {"search": search, "chain": chain, "abstain_price": abstain_price}

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.checks import what_it_is
-from rcjax._core.json_values import Status
+from rcjax._core.json_values import Status, plain
 from rcjax.frontier.policies import Policies
 
 
@@ -86,7 +86,7 @@ class Seconds:
         {'seconds': [1.5, None], 'seconds_p95': [3.0, None]}
         """
         figures = {"seconds": self.mean, "seconds_p95": self.p95}
-        return {name: _finite(np.asarray(figure)[at]) for name, figure in figures.items()}
+        return plain({name: np.asarray(figure)[at] for name, figure in figures.items()})
 
 
 def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
@@ -108,13 +108,6 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     place = jnp.searchsorted(weights[order].cumsum(), (_TAIL) * total)
     mean = jnp.where(weights > 0, weights * waits, 0).sum() / total
     return Seconds(mean, jnp.where(total > 0, waits[order[place]], jnp.nan))
-
-
-def _finite(values: np.ndarray) -> Any:
-    """Numbers as JSON has them."""
-    if np.ndim(values):
-        return [_finite(part) for part in values]
-    return float(values) if np.isfinite(values) else None
 
 
 @partial(

@@ -62,7 +62,7 @@ class Agreements:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals", "agreements"),
+    data_fields=("first", "bounds", "actions", "members", "agreements"),
     meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +77,6 @@ class Policies:
     """(…, k, R) there: a model's own position to answer, a later model's to ask that one, ABSTAIN to refuse."""
     members: Any
     """(…, k) bool, the models that may be asked."""
-    thresholds: Any = None
-    """(…, k) the confidence above which each model answers; None where models have more intervals than that."""
-    refusals: Any = None
-    """(…, k) the confidence up to which each model refuses, at most its threshold; None: no model may refuse."""
     agreements: Agreements | None = None
     """(…, k) what models do by whether answers are equal; None: nobody compares them."""
 
@@ -94,6 +90,8 @@ class Policies:
         agreements: Agreements | None = None,
     ) -> "Policies":
         """Cascades by their thresholds: each member asks the next one up to its threshold, and answers above it.
+
+        Thresholds are the last bounds but one, and refusals, if any, those before.
 
         Args:
             thresholds: (…, k) calibrated confidence.
@@ -114,7 +112,7 @@ class Policies:
         if refusals is not None:
             ends, targets = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
-        return cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
+        return cls(members.argmax(-1), bounds, actions, members, agreements)
 
     def take(self, index: Any) -> "Policies":
         """Those at some places of the leading axes."""

@@ -173,13 +173,13 @@ def outcomes(frontier: Frontier) -> Outcome:
     >>> outcome.error.shape, bool(abs(outcome.cost - frontier.cost).max() < 1e-9)
     ((2,), True)
     """
-    model, policies = frontier.model, frontier.policies.on_host()
-    if policies.thresholds is None or policies.agreements is not None or not isinstance(model, CascadeModel):
+    model, policies, thresholds = frontier.model, frontier.policies, frontier.thresholds
+    if thresholds is None or policies.agreements is not None or not isinstance(model, CascadeModel):
         raise ValueError(
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
     tables = lay_out_problem(model, None, "exact", None).tables
-    return _of_rows(tables, (policies.thresholds, policies.members, policies.refusals))
+    return _of_rows(tables, (thresholds, policies.members, frontier.refusals))
 
 
 @compiled

@@ -134,7 +134,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     settled = points_at(still, optima, plan, "exact").policies
     members = settled.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
-    start = jnp.where(defers, settled.thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    start = jnp.where(defers, settled.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
     problem = _Problem(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
     axes: Any = _Problem(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds, expected = jax.vmap(_differentiable, (axes, 0))(problem, start)

@@ -201,8 +201,7 @@ def _reported(points: FrontierPoints, fit: Fit) -> Points:
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
     status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
     arrays = {name: getattr(policies, name) for name in ("members", "first", "bounds", "actions")}
-    arrays |= {"error": error, "cost": cost, "status": status}
-    return arrays if policies.thresholds is None else arrays | {"thresholds": policies.thresholds}
+    return arrays | {"error": error, "cost": cost, "status": status}
 
 
 def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:

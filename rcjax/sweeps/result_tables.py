@@ -79,6 +79,8 @@ def points_table(
     )
     tables = []
     for (name, search), arrays in zip(settings.cascades.items(), results, strict=True):
+        if search != "adaptive":
+            arrays = {**arrays, "thresholds": arrays["bounds"][..., -2]}
         copulas = [None] if search == "labels" else list(settings.copulas)
         place, copula, price = (index.ravel() for index in np.indices((count, len(copulas), lam.shape[1])))
         own = problems[place].with_columns(
@@ -145,8 +147,7 @@ def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Fr
     lam, error, cost, status, first = (points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first"))
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
-    thresholds = None if search == "adaptive" else np.array(points["thresholds"].to_list())
-    policies = Policies(first, bounds, actions, members, thresholds)
+    policies = Policies(first, bounds, actions, members)
     solved = select(Points(lam, status, Outcomes(error, cost, np.zeros_like(error)), policies), None)
     named = {"labels": "selected"}.get(search, search) if isinstance(search, str) else search
     return make_frontier(model, solved, search=named)

@@ -7,7 +7,6 @@ Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17): that tells the
 figures on the log from those in service; it does not rest on the model being right.
 """
 
-import dataclasses
 from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
@@ -92,9 +91,7 @@ def _replicated(
     judged, whole, n = corrected_log(log), log.complete, log.n_queries
 
     def walked(calibrators: Calibrator, policies: Policies) -> Outcomes:
-        # Without what walking does not need: so policies of one width are of one shape.
-        policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
-        outcomes = outcomes_on_log(calibrators, policies, judged, judged.correct, judged.query_cost)
+        outcomes = outcomes_on_log(calibrators, policies.on_host(), judged, judged.correct, judged.query_cost)
         return Outcomes(*(np.asarray(figure, float) for figure in outcomes))
 
     def means(outcomes: Outcomes, draw: np.ndarray) -> Outcomes:

@@ -93,7 +93,7 @@ class Candidates:
 
         >>> none = np.zeros(2)
         >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 5)
-        >>> some.policies().thresholds.tolist()
+        >>> some.policies().bounds[..., 0].tolist()
         [[0.7, 1.0, 0.0], [1.0, 0.0, 1.0]]
         """
         models, dtype = np.arange(self.k), self.threshold.dtype

@@ -79,7 +79,7 @@ class SecondsFilter:
 
         Of the queries whose seconds are known, and infinite where there are none.
         """
-        policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
+        policies = policies.on_host()
         log = self.log.select(model.models)
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
