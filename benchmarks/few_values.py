@@ -148,8 +148,9 @@ def rejections(model: CascadeModel, samples: int, replicates: int = 200) -> dict
         pairs = confidence.T[[0, 1]], confidence.T[[1, 2]]
         atoms = stated[[0, 1]], stated[[1, 2]]
         test = copula_test(rcjax.copulas.Gumbel, *pairs, np.ones((2, 200), bool), key, replicates, None, atoms)
-        judged = marginal_test(_refitted(model, train), confidence.T, 200, key, replicates)
-        for name, p in zip(TESTS, (judged.trained_p, judged.refitted_p, test.process_p), strict=True):
+        fitted = _refitted(model, train)
+        judged = (marginal_test(fitted, confidence.T, n, key, replicates).trained_p for n in (200, 0))
+        for name, p in zip(TESTS, (*judged, test.process_p), strict=True):
             p_values[name].append(np.asarray(p))
     return {name: np.stack(values) < 0.05 for name, values in p_values.items()}
 

@@ -90,14 +90,15 @@ def marginals(source: Source, published: Published, replicates: int) -> Rows:
     """Tables 5 and 6: √CvM of the marginals on the test split, as trained and refitted, with p-values."""
     test = source.test.take(source.test.complete)
     confidence = source.model.calibrate(test.logprob).T
-    whole = marginal_test(source.model.marginals, confidence, 0, jax.random.key(0), 1)
-    trained = jax.jit(jax.vmap(cramer_von_mises))(source.model.marginals, confidence)
+    fitted, key = source.model.marginals, jax.random.key(0)
+    whole = marginal_test(fitted, confidence, 0, key, 1)
+    trained = jax.jit(jax.vmap(cramer_von_mises))(fitted, confidence)
     some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
-    seen = marginal_test(source.model.marginals, some, source.train.n_queries, jax.random.key(0), replicates)
+    seen, again = (marginal_test(fitted, some, n, key, replicates).trained_p for n in (source.train.n_queries, 0))
     rows = []
     for j, name in enumerate(test.models):
         row = source.names | {"model": name}
-        for kind, ours, p in (("trained", trained, seen.trained_p), ("refitted", whole.refitted, seen.refitted_p)):
+        for kind, ours, p in (("trained", trained, seen), ("refitted", whole.refitted, again)):
             printed = published.by_model(f"marginal_sqrt_cvm_{kind}", source.benchmark, name)
             row |= {kind: float(ours[j]), f"{kind} (paper)": printed, f"{kind} p": float(p[j])}
         rows.append(row)

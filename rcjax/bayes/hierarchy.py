@@ -77,9 +77,7 @@ class Priors:
     gap_scale: Positive = 0.5
     concentration_center: Positive = 6.0  # a + b of a component: log ~ N(log ·, concentration_scale²)
     concentration_scale: Positive = 1.0
-    tau_center: Annotated[float, Between(-0.999, 0.999)] = (
-        0.3  # Kendall's τ of the pairs' common dependence t ~ N(t₀, dependence_scale²), at t₀
-    )
+    tau_center: Tau = 0.3  # Kendall's τ of the pairs' common dependence t ~ N(t₀, dependence_scale²), at t₀
     dependence_scale: Positive = 1.0
     dependence_spread: Positive = 0.7  # how far pairs are from it: t_ij ~ N(t, ·²)
 

@@ -59,7 +59,7 @@ class Diagnosis:
     `calibration_error` of all labelled answers, held out, with `by_chance` and `p_value`; `separation`; `slope`
     with `slope_p`; `certain`, the share of answers with probability 1, and whether the model `states` its values."""
     marginals: list[dict[str, Any]]
-    """Where the fit was tested, by model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
+    """Where the fit was tested, by model: `trained` and `refitted` √CvM, and `trained_p`."""
     copulas: list[dict[str, Any]]
     """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process`, which is S_n, with
     `process_p`; `distance` = √(S_n/n)."""

@@ -37,7 +37,6 @@ class MarginalTest:
     trained: jax.Array  # () √CvM of the marginal as trained
     trained_p: jax.Array  # () its p-value
     refitted: jax.Array  # () √CvM of the marginal fitted to the log itself
-    refitted_p: jax.Array  # () its p-value
 
 
 def marginal_test(
@@ -51,7 +50,7 @@ def marginal_test(
         marginals: (k,) the fitted marginals.
         confidence: (k, n) calibrated.
         trained_on: the number of queries that the marginals were fitted to, none of them among these; 0 if they were
-            fitted to these very confidences: then the two tests are one.
+            fitted to these very confidences: then it is the marginals fitted again that are tested.
         key: of JAX; it seeds numpy's generator.
         replicates: how many are drawn at most.
 
@@ -69,7 +68,7 @@ def marginal_test(
 
     def test(one: tuple[int, np.random.Generator]) -> MarginalTest:  # model by model, as samples take memory
         index, generator = one
-        return _test(part(data, index), generator.spawn(2), trained_on, replicates)
+        return _test(part(data, index), generator, trained_on, replicates)
 
     return stack(side_by_side(test, models, n=confidence.shape[-1]))
 
@@ -83,30 +82,16 @@ def _masses_of(marginals: Marginal) -> jax.Array | None:
 
 
 def _test(
-    data: tuple[Marginal, Marginal, np.ndarray], generators: list[np.random.Generator], trained_on: int, replicates: int
+    data: tuple[Marginal, Marginal, np.ndarray], generator: np.random.Generator, trained_on: int, replicates: int
 ) -> MarginalTest:
-    """The test of one model, with a generator for the samples of either marginal."""
-    (marginal, refitted, confidence), (trained_again, again) = data, generators
-    n = len(confidence)
-    sample = draw(refitted, (replicates, n), again)
-    judged = _distance(refitted, confidence, sample, None)
-    if not trained_on:
-        return MarginalTest(*judged, *judged)
-    samples = draw(marginal, (replicates, trained_on + n), trained_again)
-    return MarginalTest(*_distance(marginal, confidence, samples[:, trained_on:], samples[:, :trained_on]), *judged)
-
-
-def _distance(
-    marginal: Marginal, confidence: np.ndarray, samples: np.ndarray, to_train: np.ndarray | None
-) -> tuple[jax.Array, jax.Array]:
-    """(distance, p-value) of a marginal on confidences (n,), and on samples (B, n) after those to train on (B, m).
-
-    None to train on: the samples are to train and to judge.
-    """
-    judged = _filled(confidence), _filled(samples)
-    trained = None if to_train is None else _filled(to_train)
-    width = judged[0][0].shape[-1] + (0 if trained is None else trained[0].shape[-1])
-    return _judge(marginal, *judged, trained, batch=max(1, _BATCH // width))
+    """The test of one model."""
+    marginal, refitted, confidence = data
+    tested = marginal if trained_on else refitted
+    samples = draw(tested, (replicates, trained_on + len(confidence)), generator)
+    judged = _filled(samples[:, trained_on:])
+    train = _filled(samples[:, :trained_on]) if trained_on else judged
+    batch = max(1, _BATCH // (judged[0].shape[-1] + train[0].shape[-1] * bool(trained_on)))
+    return MarginalTest(*_judge(tested, refitted, _filled(confidence), judged, train, batch=batch))
 
 
 def _filled(values: np.ndarray) -> Sample:
@@ -118,21 +103,22 @@ def _filled(values: np.ndarray) -> Sample:
 
 @partial(compiled, static_argnames="batch", runs="long")
 def _judge(
-    marginal: Marginal, confidence: Sample, samples: Sample, to_train: Sample | None, batch: int
-) -> tuple[jax.Array, jax.Array]:
-    present = samples[1]
+    marginal: Marginal, refitted: Marginal, confidence: Sample, samples: Sample, to_train: Sample, batch: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(distance, its p-value, the refitted one's distance) of a marginal on confidences (n,).
+
+    The p-value by samples (B, n), each judged by the marginal that one of those to train on (B, m) is fitted with.
+    """
 
     def refit_and_judge(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         judge, train = sample
-        there = present if to_train is None else to_train[1]
-        return cramer_von_mises(fit_marginal(train, there, near=marginal), judge, present)
+        return cramer_von_mises(fit_marginal(train, to_train[1], near=marginal), judge, samples[1])
 
-    distance = cramer_von_mises(marginal, *confidence)
-    drawn = samples[0], samples[0] if to_train is None else to_train[0]
-    batches = jax.tree.map(lambda rows: in_batches(rows, batch), drawn)
-    count = len(drawn[0])
+    distance, own = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
+    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], to_train[0]))
+    count = len(samples[0])
     _, _, distances = replicate(lambda _, some: ((), distance, jax.vmap(refit_and_judge)(some)), (), batches, count)
-    return distance, p_value(distance, distances[:count])
+    return distance, p_value(distance, distances[:count]), own
 
 
 def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import mean_gap, tenths
@@ -70,6 +72,19 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
     return math.erfc(gap / spread / math.sqrt(2)) if spread > 0 else float(gap == 0)
 
 
+def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
+    """(…, 2) interval for a probability of which the share (…) was seen in n trials (Wilson 1927).
+
+    >>> wilson_interval(0.0, 50).round(4).tolist()
+    [0.0, 0.0513]
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = np.asarray(share, float)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)
+    return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)
+
+
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
 
@@ -86,17 +101,16 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     bins, n = bins[n > 0], n[n > 0]
     score = np.asarray(correct, float)
     share = bins @ score / n
-    z, size = 1.644854, n
+    size = n
     if are_scores(score):
         spread = bins @ score**2 / n - share**2
         size = n * np.divide(share * (1 - share), spread, out=np.ones(len(n)), where=spread > 1e-9)
-    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
-    reach = z / (1 + z * z / size) * np.sqrt(share * (1 - share) / size + z * z / (4 * size * size))
+    low, high = wilson_interval(share, size).T
     return {
         "confidence": bins @ np.asarray(confidence, float) / n,
         "accuracy": share,
-        "low": np.maximum(middle - reach, 0.0),
-        "high": np.minimum(middle + reach, 1.0),
+        "low": low,
+        "high": high,
         "n": n,
     }
 

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.wording import percent
 from rcjax._core.compilation import is_traced
+from rcjax.goodness_of_fit.reliability import wilson_interval
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import is_whole
 from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
@@ -61,19 +62,6 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     at_ends = height[:-1] + xp.diff(height) * xp.where(width > 0, ends - start, 0) / xp.where(width > 0, width, 1)
     area = (at_ends.mean(0) * (ends[1] - ends[0])).sum() / (high - low)
     return jnp.where((costs[0] <= low) & (low < high) & (high <= costs[-1]), area, jnp.nan) if traced else float(area)
-
-
-def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
-    """(…, 2) interval for a probability of which the share (…) was seen in n trials (Wilson 1927).
-
-    >>> wilson_interval(0.0, 50).round(4).tolist()
-    [0.0, 0.0513]
-    """
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share = np.asarray(share, float)
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    reach = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)
-    return np.clip(np.stack([middle - reach, middle + reach], axis=-1), 0.0, 1.0)
 
 
 def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:

@@ -9,9 +9,10 @@ import scipy.stats
 from judged_logs import MODELS, judged_log
 
 import rcjax
+from rcjax.goodness_of_fit.reliability import wilson_interval
 from rcjax.policy import Scores
 from rcjax.policy.counted import JUDGED_SAME
-from rcjax.replaying.figures import BesideReference, beside_reference, error_interval, wilson_interval
+from rcjax.replaying.figures import BesideReference, beside_reference, error_interval
 
 N, LABELS = 192, 16  # queries, and labels of each model
 
