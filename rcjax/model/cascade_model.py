@@ -59,24 +59,21 @@ class CascadeModel(Fitted):
     details: Details = dataclasses.field(default_factory=Details)  # what was fitted on what, and how
 
     def __repr__(self) -> str:
-        """A line for each model: its cost, how sure it can be, and its copula with the next one.
+        """A line for each model: its cost, and how sure it can be.
 
         >>> import rcjax
         >>> print(str(rcjax.demo_model()).splitlines()[1])
-        llama3.2-1b    $18.2 per million queries  confidence ... to ...  Gumbel(theta=...) with llama3.2-3b
+        llama3.2-1b    $18.2 per million queries  confidence ... to ...
         """
         source = f", fitted to {self.provenance['source']}" if "source" in self.provenance else ""
         head = f"{type(self).__name__} of {count(len(self.models), 'model')}{source}"
-        leaves = jax.tree.leaves(self)
-        if is_traced(leaves) or jnp.ndim(self.cost) != 1:
+        if is_traced(jax.tree.leaves(self)) or jnp.ndim(self.cost) != 1:
             return f"{head}: {', '.join(self.models)}, with costs of shape {jnp.shape(self.cost)}"
         costs, width = np.asarray(self.cost, float).tolist(), max(map(len, self.models))
-        money, copulas = choose_unit(costs), [_copula_in_words(self.copulas, p) for p in _next_pairs(len(costs))]
-        ends = zip(np.asarray(self.marginals.lowest), np.asarray(self.marginals.highest), strict=True)
-        ties = [f"  {copula} with {name}" for copula, name in zip(copulas, self.models[1:], strict=True)]
+        ends, money = (np.asarray(end) for end in (self.marginals.lowest, self.marginals.highest)), choose_unit(costs)
         rows = [
-            f"{name:{width}}  {money.full(cost)}  confidence {low:.2f} to {high:.2f}{tie}"
-            for name, cost, (low, high), tie in zip(self.models, costs, ends, [*ties, ""], strict=True)
+            f"{name:{width}}  {money.full(cost)}  confidence {low:.2f} to {high:.2f}"
+            for name, cost, low, high in zip(self.models, costs, *ends, strict=True)
         ]
         return "\n".join([head, *rows])
 
@@ -122,20 +119,6 @@ class CascadeModel(Fitted):
 
     def _dependence(self) -> dict[str, Any]:
         return {"marginals": marginals_to_json(self.marginals), **_copulas_to_json(self.copulas)}
-
-
-def _next_pairs(k: int) -> list[int]:
-    """The positions of the pairs of each model and the next one."""
-    return [place for place, (i, j) in enumerate(pairs(k)) if j == i + 1]
-
-
-def _copula_in_words(copulas: Copula, place: int) -> str:
-    """The family and the parameters of one pair."""
-    if isinstance(copulas, OneOf):
-        copulas = copulas.members[int(np.asarray(copulas.index)[place])]
-    values = {name: np.asarray(value) for name, value in vars(copulas).items()}
-    inside = ", ".join(f"{name}={float(value[place] if value.ndim else value):.3g}" for name, value in values.items())
-    return f"{type(copulas).__name__}({inside})"
 
 
 def _copulas_to_json(copulas: Any) -> dict[str, Any]:
