@@ -44,7 +44,7 @@ SECTIONS = {
         "Marginal",
     ],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
-    "The frontier as a pure function": ["solve", "Solution", "outcome"],
+    "The frontier as a pure function": ["solve", "Solution"],
     "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_quantile"],
     "Selection, intervals, guarantees": [
         "select_frontier",

@@ -65,11 +65,6 @@ def solved(cast):
     return lambda price: jnp.append(rcjax.solving.solve(model, price * 300.0, "full").thresholds, 0.0)
 
 
-def paths(cast):
-    model = of_pair(cast)
-    return lambda x: rcjax.solving.outcome(model, x).wrong
-
-
 def figures(cast):
     model = of_pair(cast)
     return lambda x: jnp.stack(rcjax.solving.error_and_cost(model, x)) * jnp.array([1.0, 1e4], x.dtype)
@@ -112,7 +107,6 @@ ROWS = {
     "`fit_copula`": Row(fit_by("tau"), np.ones(N), close=1e-3),
     '`fit_copula(method="likelihood")`': Row(fit_by("likelihood"), np.ones(N), close=1e-3),
     "`error_and_cost`": Row(figures, LEVELS),
-    "`outcome`": Row(paths, LEVELS),
     "`solve`": Row(solved, np.array(1.0), close=1e-2),
     "`model.weighted.reweigh`": Row(refitted, np.ones(N), COLUMNS[:4] + COLUMNS[5:], close=1e-2),
     "`area_under_curve`": Row(

@@ -81,11 +81,11 @@ def without(log: Log, rows: np.ndarray) -> Log:
 
 def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:
     """`refit`, with mixtures that are sought around those of the model, where its copulas come from Kendall's τ."""
-    if isinstance(model.copulas, OneOf) or model.options.get("method", "tau") != "tau":
+    if isinstance(model.copulas, OneOf) or (model.details.fit or {}).get("method", "tau") != "tau":
         return refit(model, log)
     outcomes = expected_log(log)
     fitted = fit_near(model, log.logprob, outcomes.correct, log.answered, log.cost)
-    return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.options))
+    return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.details.fit))
 
 
 def is_training_log(model: CascadeModel, log: Log) -> bool:

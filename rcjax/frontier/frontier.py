@@ -280,11 +280,12 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
         abstain_price=frontier.abstain_price,
         intervals=frontier.bands is not None,
         **(target or {}),
-        **model.options,
+        **(model.details.fit or {}),
     )
     tuning = spec.to_json() | {"models": list(model.models), "prices": model.prices}
     provenance = {**model.provenance, "tuning": tuning}
-    return provenance if model.reference is None else provenance | {"reference": model.reference}
+    kept = model.details.reference
+    return provenance if kept is None else provenance | {"reference": kept}
 
 
 def make_frontier(

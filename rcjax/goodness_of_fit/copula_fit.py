@@ -83,7 +83,6 @@ def copula_test(
     present: ArrayLike,
     key: jax.Array,
     replicates: int = 1000,
-    tau: ArrayLike | None = None,
     atoms: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> CopulaTest:
     """S_n of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
@@ -99,7 +98,6 @@ def copula_test(
         present: (…, n) whether both answered the query.
         key: one key of JAX for all pairs.
         replicates: how many are drawn at most.
-        tau: (…) where the searches for the likeliest member start; by default Kendall's τ.
         atoms: (…, A) confidences that either model states again and again, which are fitted as point masses as those
             at the ends are; infinite where there are fewer. None: there are none.
 
@@ -112,10 +110,9 @@ def copula_test(
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
     rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
     rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
-    start = _taus(*rows) if tau is None else np.reshape(tau, -1)
     batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
     stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
-    tests = _copula_tests(*rows, start, key, stated, family=family, replicates=replicates, batch=batch)
+    tests = _copula_tests(*rows, _taus(*rows), key, stated, family=family, replicates=replicates, batch=batch)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
 
 

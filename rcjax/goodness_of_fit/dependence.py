@@ -22,7 +22,6 @@ from rcjax.goodness_of_fit.copula_fit import copula_test
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import taus_of_log
 
 #: Queries with nearly the same confidence of the middle model.
 _STRATUM = 10
@@ -146,7 +145,6 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
         return []
     replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
     families = _families(model.copulas, len(chosen))
-    taus = np.asarray(taus_of_log(*fill_up(confidence.T, np.ones(confidence.T.shape, bool))))
     atoms = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
@@ -154,7 +152,7 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
         left, right = np.array(chosen, int)[indices].T
         x, y = confidence[left], confidence[right]
         stated = None if atoms is None else (atoms[left], atoms[right])
-        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[indices], stated)
+        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, stated)
         tau = np.asarray(_taus(test.copula))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (index, fitted) in enumerate(

@@ -8,7 +8,7 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
 from pathlib import PurePath
@@ -33,14 +33,6 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
 from rcjax.policy.spec import Spec
-
-
-def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
-    """Where the names are among the models; ValueError for one that is not."""
-    unknown = [name for name in names if name not in models]
-    if unknown:
-        raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(models)}")
-    return tuple(models.index(name) for name in names)
 
 
 def pairs(k: int) -> tuple[tuple[int, int], ...]:
@@ -174,16 +166,6 @@ class Fitted:
     def provenance(self) -> dict[str, Any]:
         """What was fitted on what: hash and size of the log, versions, date."""
         return dict(self.details.provenance or {})
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """How it was fitted: `copula` and `method`; empty if that was not recorded."""
-        return dict(self.details.fit or {})
-
-    @property
-    def reference(self) -> dict[str, Any] | None:
-        """Some queries of the log that it was fitted on, for later logs to be compared with (`rcjax.check_policy`)."""
-        return None if self.details.reference is None else dict(self.details.reference)
 
     @property
     def prices(self) -> dict[str, Any] | None:

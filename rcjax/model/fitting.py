@@ -133,7 +133,7 @@ def fit(
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
     """The model fitted to another log of its models, with the same options as the first time."""
     family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
-    options = model.options or {"copula": family}
+    options = model.details.fit or {"copula": family}
     return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
 

@@ -2,7 +2,6 @@
 
 from rcjax.solving.expected_outcome import (
     error_and_cost as error_and_cost,
-    outcome as outcome,
     outcomes as outcomes,
 )
 from rcjax.solving.frontiers import solve_frontier as solve_frontier

@@ -1,6 +1,5 @@
-"""What cascades do at given thresholds, path by path, by a fitted model."""
+"""What cascades do at given thresholds, by a fitted model."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontiers import lay_out_problem
-from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
+from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.paths import check_cascade
 
 #: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
@@ -36,40 +35,6 @@ class ErrorAndCost(NamedTuple):
     """Probability of a wrong answer."""
     cost: Any
     """Money per query."""
-
-
-def outcome(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None) -> Outcome:
-    """What a cascade does at given thresholds, path by path: what `minimise` hands its objective.
-
-    Pure: under `jit` and `vmap`, and differentiable, twice too, in the thresholds and in every array of the model.
-    Leading axes are batched.
-
-    Args:
-        model: the fitted model, of k models.
-        thresholds: (…, m) or (…, m − 1) or (…, k) calibrated confidences, as `error_and_cost` takes them.
-        cascade: the names of its m models, in the order asked; by default all.
-
-    Raises ValueError as `error_and_cost` does.
-
-    >>> import jax, rcjax
-    >>> model, pair = rcjax.demo_model(), ("llama3.2-1b", "llama3.1-70b")
-    >>> expected = outcome(model, jnp.array([0.6]), pair)
-    >>> error, cost = rcjax.solving.error_and_cost(model, jnp.array([0.6]), pair)
-    >>> bool(abs(expected.error - error) < 1e-6), bool(abs(expected.answered.sum() - 1) < 1e-6)
-    (True, True)
-    """
-    members, expected = _by_thresholds(model, thresholds, cascade, "exact")
-    expected = jax.device_put(expected)
-    # From the models of the cascade to all: the others have what is put behind them.
-    place = np.full(len(model.models), len(members))
-    place[list(members)] = np.arange(len(members))
-
-    def of_all(values: jax.Array) -> jax.Array:
-        return jnp.concatenate([values, jnp.zeros_like(values[..., :1])], axis=-1)[..., place]
-
-    every = jax.tree.map(of_all, dataclasses.replace(expected, smoothing=expected.asked))
-    price = jnp.broadcast_to(model.cost, every.asked.shape)
-    return dataclasses.replace(every, price=price, smoothing=expected.smoothing)
 
 
 def error_and_cost(
@@ -99,17 +64,13 @@ def error_and_cost(
     """
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
-    _, expected = _by_thresholds(model, thresholds, cascade, chain)
-    return jax.device_put(ErrorAndCost(expected.error, expected.cost))
+    return jax.device_put(_by_thresholds(model, thresholds, cascade, chain))
 
 
 def _by_thresholds(
     model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None, chain: Chain
-) -> tuple[tuple[int, ...], Outcome]:
-    """(positions of the m models of a cascade, what it does (…, m) at thresholds (…, *)), as of `error_and_cost`.
-
-    Untraced, arrays are NumPy's, so that no sum over them is compiled for each number of rows.
-    """
+) -> ErrorAndCost:
+    """`error_and_cost`; untraced, arrays are NumPy's."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
     columns, own = {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: np.array(members[:-1], int)}, np.array(members)
@@ -131,13 +92,13 @@ def _by_thresholds(
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
         expected = in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size)
-    return members, jax.tree.map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), expected)
+    return jax.tree.map(lambda leaf: leaf.reshape(shape), expected)
 
 
 @partial(jax.jit, static_argnames="chain")
 @in_full
-def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array, chain: Chain) -> Outcome:
-    """(n, …) what a cascade of m models does.
+def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array, chain: Chain) -> ErrorAndCost:
+    """(n,) what a cascade of m models does.
 
     Args:
         marginals: (m,) of its models.
@@ -149,10 +110,11 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
     m = cost.shape[0]
     tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
 
-    def single(thresholds: jax.Array) -> Outcome:
+    def single(thresholds: jax.Array) -> ErrorAndCost:
         u, _, above = jax.vmap(Marginal.profile)(marginals, jnp.append(thresholds, ALWAYS_ANSWER))
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
-        return outcome_of_cuts(tables, u, links, first, chain=chain, above=above)
+        expected = evaluate(tables, u, links, first, chain=chain, above=above)
+        return ErrorAndCost(expected.wrong, expected.cost)
 
     return jax.vmap(single)(rows)
 

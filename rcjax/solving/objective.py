@@ -168,9 +168,10 @@ class Outcome:
         """(k,) sums of what each model takes (k,), such as seconds, along each path.
 
         >>> import rcjax
-        >>> expected = rcjax.solving.outcome(rcjax.demo_model(), jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
+        >>> pair = ("llama3.2-1b", "llama3.1-70b")
+        >>> expected = rcjax.solving.outcomes(rcjax.solve_frontier(rcjax.demo_model(), lam=300.0, cascades=[pair]))
         >>> expected.along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
-        [1.0, 1.0, 1.0, 4.0, 4.0]
+        [[1.0, 1.0, 1.0, 4.0, 4.0]]
         """
         return jnp.cumsum(self.members * jnp.asarray(values, self.members.dtype), axis=-1)
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from rcjax.frontier.policies import Search
-from rcjax.model.calibrated import pairs, positions
+from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 
 #: Plans of more steps than this run for longer than they compile.
@@ -19,10 +19,13 @@ _SMALLEST = 4
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
-    """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order."""
+    """Positions of a cascade's models; ValueError where it is empty, unknown, or out of order."""
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
-    members = positions(models, cascade)
+    unknown = [name for name in cascade if name not in models]
+    if unknown:
+        raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(models)}")
+    members = tuple(models.index(name) for name in cascade)
     if any(i >= j for i, j in itertools.pairwise(members)):
         raise ValueError(
             f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(models)}; "

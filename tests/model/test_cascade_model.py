@@ -192,14 +192,14 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
     for one, other in zip(leaves, jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(again.calibrate(log.logprob), model.calibrate(log.logprob))
-    assert (again.provenance, again.options) == (model.provenance, model.options)
+    assert again.details == model.details
 
 
 @pytest.mark.thorough
 def test_two_fits_stack_into_a_model_that_claims_neither_log_and_share_what_is_compiled(model, log, compilations):
     other = rcjax.fit(log.take(np.arange(599, -1, -1)))
     both = jax.tree.map(lambda *parts: jnp.stack(parts), model, other)
-    assert (both.models, both.provenance, both.options) == (model.models, {}, {})
+    assert (both.models, both.details) == (model.models, Details())
     loss = jax.jit(lambda model: model.cost.sum())
     loss(model)
     with compilations() as compiled:

@@ -1,6 +1,5 @@
 """Objectives of one's own: held to Bellman's equation where that is right, and to random search elsewhere."""
 
-import dataclasses
 import itertools
 
 import jax
@@ -11,8 +10,10 @@ from tiers import thorough
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.frontier.points import PointStatus
-from rcjax.solving import minimise, minimising as module, outcome, outcomes, smooth_quantile
+from rcjax.frontier.frontier import make_frontier
+from rcjax.frontier.points import Outcomes, Points, PointStatus
+from rcjax.frontier.policies import Policies
+from rcjax.solving import minimise, minimising as module, outcomes, smooth_quantile
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -69,9 +70,11 @@ def random_values(objective, model, lam, count=5_000):
     """(L,) the least objective of the full cascade at random thresholds."""
     low, high = (np.asarray(end) for end in (model.marginals.lowest, model.marginals.highest))
     thresholds = low + np.random.default_rng(0).random((count, len(low))) * (high - low)
-    tried = outcome(model, thresholds)
-    one_by_one = dataclasses.replace(tried, smoothing=np.zeros(count))
-    return np.array([np.asarray(jax.vmap(objective, (0, None))(one_by_one, price)).min() for price in lam])
+    thresholds[:, -1] = 0.0
+    nothing, policies = np.zeros(count), Policies.of_cascades(thresholds, np.ones(thresholds.shape, bool))
+    points = Points(nothing, nothing.astype(int), Outcomes(nothing, nothing, nothing), policies)
+    tried = outcomes(make_frontier(model, points))
+    return np.array([np.asarray(jax.vmap(objective, (0, None))(tried, price)).min() for price in lam])
 
 
 @pytest.mark.thorough

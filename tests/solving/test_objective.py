@@ -20,7 +20,7 @@ from tiers import examples
 
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.solving import error_and_cost, outcome, smooth_quantile
+from rcjax.solving import error_and_cost, outcomes, smooth_quantile, solve_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -182,15 +182,12 @@ def test_degenerate_marginals_give_no_nan(float64):
 @pytest.mark.thorough
 def test_every_query_ends_with_a_model_of_the_cascade(demo):
     names = "llama3.2-1b", "llama3.1-8b", "llama3.1-70b"
-    thresholds = jnp.array([[0.6, 0.7], [0.0, 0.9], [0.8, 0.0]])
     inside = np.isin(demo.models, names)
-    told = outcome(demo, thresholds, names)
+    told = outcomes(solve_frontier(demo, lam=[100.0, 300.0, 1000.0], cascades=[names]))
     np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-9)
     assert (told.members == inside).all()
     assert (told.asked[:, ~inside] == 0).all()
     np.testing.assert_array_equal(told.price, np.tile(demo.cost, (3, 1)))
-    by_row = outcome(demo, jnp.array([0.6, 1.0, 0.7, 1.0, 0.0]), names)
-    np.testing.assert_allclose(by_row.wrong, outcome(demo, thresholds[0], names).wrong, rtol=1e-9)
 
 
 def test_the_smooth_quantile_goes_to_the_true_one():
