@@ -15,6 +15,7 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.solving import error_and_cost, outcomes
+from rcjax.solving.at_lambda import settle_threshold
 from rcjax.solving.objective import transition
 from rcjax.solving.quadrature import build_grid
 
@@ -58,6 +59,14 @@ def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
     columns = np.asarray(jnp.einsum("gi,gij->gj", grids.weight, kernel))
     np.testing.assert_allclose(columns[np.asarray(grids.weight) > 1e-6], 1.0, atol=1e-3)
     assert np.isfinite(kernel).all()
+
+
+def test_a_cut_at_the_end_of_a_mass_is_settled_beside_it(marginals, grids):
+    """Where nothing tells what deferring is worth: all of the lowest value pass, and nothing else does."""
+    settle = jax.jit(jax.vmap(lambda *at: settle_threshold(*at, jnp.nan, 0.0)))
+    threshold, cdf, _ = settle(marginals, grids, marginals.mass_lowest)
+    np.testing.assert_allclose(cdf, marginals.mass_lowest, atol=1e-9)
+    assert ((threshold > 0.1) == (marginals.mass_lowest > 0)).all()
 
 
 @functools.cache

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cascade_references import make_model, random_models, take
-from tiers import thorough
 
 import rcjax
 from rcjax import solve_frontier
@@ -231,12 +230,10 @@ def degenerate(case):
     }[case]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "case",
-    thorough(
-        ["constant first", "constant last", "masses only", "equal cost", "first is free", "both free", "tau is one"],
-        lambda case: case != "masses only",
-    ),
+    ["constant first", "constant last", "masses only", "equal cost", "first is free", "both free", "tau is one"],
 )
 def test_degenerate_models(float64, case):
     rows, theta, cost = degenerate(case)
@@ -252,8 +249,6 @@ def test_degenerate_models(float64, case):
         assert (np.diff(frontier.cost) <= 1e-12).all()
     every = [grid_losses(model, names, LAM, 200) for names in (("m0", "m1"), ("m0",), ("m1",))]
     assert (loss(given) <= np.min(every, axis=0) + GLOBAL).all()
-    of_the_paper = solve_frontier(model, lam=LAM, cascades="full", chain="paper")  # of two models it is exact
-    assert (loss(of_the_paper) <= every[0] + GLOBAL).all()
     assert (loss(adaptive) <= loss(given) + 1e-6).all()
     automatic.policy(lam=0.01)
 
