@@ -64,15 +64,17 @@ def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pat
 
 
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
-    """Refuse an output that is the file of an input, by links too; a usage error names the two.
+    """Refuse an output that is the file of an input or of another output, by links too; a usage error names the two.
 
     Both are pairs of an option, or the name of an argument, and its path; None if it is absent. Pipes and devices may
     be given more than once.
     """
     taken = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
     for option, path in outputs:
-        if path is not None and not is_stream(path) and os.path.realpath(path) in taken:
-            name, other = taken[os.path.realpath(path)]
+        if path is None or is_stream(path):
+            continue
+        name, other = taken.setdefault(os.path.realpath(path), (option, path))
+        if name != option:
             what = f"{path} must not be the file of {name}, {other}: give another one"
             raise typer.BadParameter(what, param_hint=option)
 

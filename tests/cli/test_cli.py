@@ -35,6 +35,7 @@ def test_version():
         (["tune", "log.csv", "--budget", "1", "--error-cost", "2"], "give one target, not --budget and --error-cost"),
         (["tune", "log.csv", "--out", "policy.json"], "needs a target"),
         (["tune", "log.csv", "--error-cost", "1", "--out", "log.csv"], "must not be the file"),
+        (["tune", "log.csv", "--error-cost", "1", "--out", "p", "--frontier", "./p"], "must not be the file of --out"),
         (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
         (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
