@@ -17,6 +17,7 @@ from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_output
 from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.record import recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -66,15 +67,41 @@ def evaluate(
     if shared:
         which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
         notes.append(f"{which}, where it looks better than it is: evaluate it on others")
-    # The reference is the policy's own.
-    check = command("check", policy_or_frontier, log, **reading.as_options() | {"reference": None, "same": None})
-    then, rungs = ("is a difference more than chance? If not, serve it (rcjax serve --help)", check), []
-    if not isinstance(tuned, AnyPolicy):
+    rungs, then = list[int](), ("", "")
+    if isinstance(tuned, AnyPolicy):
+        repriced = reading.prices is not None and _repriced(tuned, reading.prices)
+        notes += ["prices have changed since it was tuned: predicted is what it was to cost and err before"] * repriced
+        then = _next(tuned, policy_or_frontier, log, reading, whole=shared.whole, repriced=repriced)
+    else:
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
         document["search"] = tuned.search
     show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
     conclude(document, show, as_json=json_)
+
+
+def _repriced(policy: AnyPolicy, path: Path) -> bool:
+    """Whether a file of prices has others than a policy was tuned at, where those are known."""
+    from rcjax.logs.prices import read_prices
+
+    before, now = recorded_tuning(policy).prices, read_prices(path)
+    return bool(before) and any(name in now and now[name] != price for name, price in read_prices(before).items())
+
+
+def _next(
+    policy: AnyPolicy, file: Path, log: Path, reading: Reading, *, whole: bool, repriced: bool
+) -> tuple[str, str]:
+    """What to do after a replay, and the command: a policy is not checked on the `whole` log that it was tuned on."""
+    spec, options = recorded_tuning(policy).spec, reading.as_options()
+    if repriced and "lam" not in spec.target:
+        target = {name.replace("_", "-"): f"{value:.6g}" for name, value in spec.target.items()}
+        target |= {"budget": f"{1e6 * spec.budget:.6g}/M"} if spec.budget is not None else {}
+        target |= {"task": "choice"} if spec.transform == "choice" else {}
+        return "which policy is best at these prices?", command("tune", log, **options | target)
+    if whole:
+        return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
+    check = command("check", file, log, **options | {"reference": None, "same": None})  # which are the policy's own
+    return "is a difference more than chance? If not, serve it (rcjax serve --help)", check
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:

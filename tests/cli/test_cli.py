@@ -148,6 +148,7 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     assert f"alone small {100 * seen['single_models']['small']['error']:.1f} % at $" in " ".join(shown.split())
     own = succeed("evaluate", policy, folder / "train.csv")  # the policy asks fewer models than it was chosen from
     assert "this is the very log that it was tuned on" in " ".join(own.split())
+    assert own.endswith(f"  rcjax evaluate {policy} NEW_LOG.csv\n")  # rcjax check refuses that log
     assert seen["tuned_on_this_log"] is False
     assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
 
@@ -223,6 +224,10 @@ def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
         for name in ("half", "whole")
     )
     assert half == changed != stored
+    for name, words in (("half", "--task choice --error-cost 0.001"), ("same", "rcjax check")):
+        file = folder / "prices.json" if name == "same" else tmp_path / "half.json"
+        shown = succeed("evaluate", policy, folder / "test_tokens.csv", "--prices", file)
+        assert (words in shown, "prices have changed" in shown) == (True, name == "half")
     assert json.loads(stored)["cost"] == pytest.approx(
         json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))["cost"]
     )
