@@ -173,7 +173,7 @@ class Fitted:
         return None if self.details.prices is None else dict(self.details.prices)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
+        """Write the model as JSON (numbers come back, stated ones to a rounding); never leaves half a file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
