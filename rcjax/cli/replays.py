@@ -342,6 +342,7 @@ def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, flo
     for line in cascade_lines(policy):
         screen.print(line)
     error, *_ = facts(policy["expected"], money)
+    screen.print("  (the first answers if surer than that, by its calibrated confidence, else the next)")
     screen.print(f"  {error.show(money)} error expected, in brackets the 90 % interval\n")
     models, followed, n = document["single_models"], document["observed"]["followed"], document["observed"]["n"]
     served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
@@ -353,5 +354,5 @@ def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, flo
     more = followed["error"] - models[largest]["error"]
     points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
     screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
-    doors = "rcjax collect --help, with questions; rcjax serve --help, with an endpoint; with a log"
-    screen.next_step(doors, "rcjax tune log.csv --prices prices.toml")
+    screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")
+    screen.next_step("with a log of your own", "rcjax tune log.csv --prices prices.toml")

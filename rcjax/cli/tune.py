@@ -189,8 +189,8 @@ def _show_policy(
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
-    if any(sign in line for line in lines for sign in ">≤"):
-        screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
+    if signs := " and ".join(sign for sign in ">≤" if any(sign in line for line in lines)):
+        screen.print(f"  ({signs}: the calibrated confidence, the {counted.success} among answers so sure)")
     expected = policy["expected"]
     level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
