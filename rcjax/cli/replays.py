@@ -342,7 +342,7 @@ def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, flo
     for line in cascade_lines(policy):
         screen.print(line)
     error, *_ = facts(policy["expected"], money)
-    screen.print("  (the first answers if surer than that, by its calibrated confidence, else the next)")
+    screen.print("  (the first answers if it is surer than that, else the next)")
     screen.print(f"  {error.show(money)} error expected, in brackets the 90 % interval\n")
     models, followed, n = document["single_models"], document["observed"]["followed"], document["observed"]["n"]
     served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
