@@ -127,7 +127,7 @@ class Ladder(AnyPolicy):
         put("provenance", self.rungs[0].provenance)
         shared = {name: getattr(self, name) or {} for name in SHARED}
         for index, rung in enumerate(self.rungs):
-            require(rung.calibrations, f"rungs[{index}].calibrations", f"must have as keys {rung.models}", [])
+            require(bool(rung.calibrations), f"rungs[{index}].calibrations", f"must have as keys {rung.models}", [])
             alike = all(
                 (getattr(rung, name) or {}).get(model) == shared[name].get(model)
                 for name in SHARED
