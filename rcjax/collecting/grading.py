@@ -117,7 +117,14 @@ class Manner:
     """Is told how many answers have been looked at, of how many."""
 
     def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
-        """What a row says of a verdict: what it is, by which right answers if it is a label, and whose."""
+        """What a row says of a verdict: what it is, by which right answers if it is a label, and whose.
+
+        Args:
+            row: of the answer.
+            question: that it answers.
+            verdict: on it; None for none.
+            grader: whose it is.
+        """
         right = list(question.reference) if self.into == "correct" else []
         author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
         said = {"reference": right or row.get("reference"), self.into: verdict}

@@ -135,10 +135,11 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     lam = lam_range(np.asarray(log.cost), 40)
     rows = log.logprob, log.correct, log.answered, None
     tuned, by_mean = (tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (charges(log), log.cost))
-    assert (by_mean.thresholds != tuned.thresholds).any()
-    assert tuned.thresholds.shape == tuned.members.shape == (40, 2)
+    thresholds = tuned.bounds[..., -2]
+    assert (by_mean.bounds[..., -2] != thresholds).any()
+    assert thresholds.shape == tuned.members.shape == (40, 2)
     *_, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.query_cost)), lam)
     for place, (i, j, threshold, *_) in enumerate(both):
         assert np.flatnonzero(tuned.members[place]).tolist() == sorted({i, j})
-        assert tuned.thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
+        assert thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
     assert {1, 2} == {*tuned.members.sum(-1).tolist()}
