@@ -304,7 +304,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
 # -- demo
 
 
-@pytest.mark.thorough
 def test_demo_says_that_it_is_synthetic():
     shown = succeed("demo", "--queries", "300")
     assert "SYNTHETIC" in shown
