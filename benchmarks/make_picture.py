@@ -16,7 +16,6 @@ import jax
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 import rcjax
 from rcjax._base.files import write_atomically
@@ -66,7 +65,6 @@ def draw(result: rcjax.Tuned) -> Figure:
     for text in ax.texts:
         text.set_path_effects([])  # outlines would be drawn letter by letter
     ax.set_ylim(0, 1.1 * max(error for _, error in single.values()))
-    ax.yaxis.set_major_formatter(PercentFormatter(decimals=0, xmax=1.0, symbol=" %"))
     point_out(ax, result, choose_unit([cost for cost, _ in single.values()]))
     return figure
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import patheffects
+from matplotlib.ticker import PercentFormatter
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
@@ -110,6 +111,7 @@ def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], mo
         ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
     ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel=noun)
     ax.set_ylim(bottom=0)
+    ax.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
     spots = {name: (money.scale * price, wrong) for name, (price, wrong) in single.items()}
     for name, (x, y, align) in _place_names(ax, spots).items():
         note = {"textcoords": "offset points", "fontsize": _NAME, "path_effects": white, "ha": align, "va": "center"}
