@@ -131,7 +131,11 @@ def _noise_and_luck(
     bills = fixed.cost
     if frontier.search == "selected":  # a budget is kept by moving along the ladder: each replicate on its own
         money = np.asarray(frontier.cost, float)[points]
-        fixed, tuned = (for_money(outcomes, money) for outcomes in (fixed, tuned))
+        alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None]
+        moved, searched_again = (for_money(outcomes, money) for outcomes in (fixed, tuned))
+        # A model alone was not searched for, and stays: where another one costs nearly as much, moving would be chance.
+        tuned = _stay(alone, fixed, searched_again)
+        fixed = _stay(alone, fixed, moved)
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: np.ndarray) -> np.ndarray:
@@ -142,6 +146,11 @@ def _noise_and_luck(
     # That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
     noise = [between(figure[..., 0] - figure[..., 1]) for figure in (fixed.wrong, bills, fixed.refused)]
     return Outcomes(*noise), Outcomes(*luck)
+
+
+def _stay(which: np.ndarray, fixed: Outcomes, moved: Outcomes) -> Outcomes:
+    """(S, G, 3) of `which` (G, 1) policies as they are, of the others as moved; S, the draws that were moved."""
+    return Outcomes(*(np.where(which, own[: len(there)], there) for own, there in zip(fixed, moved, strict=True)))
 
 
 def _bands(frontier: Frontier, log: Log, noise: Outcomes, luck: Outcomes | None, level: float) -> Bands:

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import polars as pl
 import pytest
 from contest_references import best_for, every_policy, useful
 from selection_references import draws_of, make_log
@@ -128,3 +129,21 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
         differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
     assert np.abs(np.mean(differences, axis=0)).max() < 0.01
     assert np.median(np.abs(differences)) < 0.005
+
+
+def test_a_model_alone_has_the_interval_of_its_own_errors():
+    """Beside one that costs nearly as much, an error of 41 % had the interval from 53 to 87 %."""
+    rng, n, true = np.random.default_rng(0), 150, np.array([0.4, 0.1])
+    right, cost = rng.random((n, 2)) >= true, rng.uniform(0.8, 1.2, (n, 2))
+    columns = {"logprob": rng.uniform(-1, -0.1, (n, 2)), "correct": right, "cost": cost / cost.mean(0) * (1, 1.004)}
+    names = {"query": np.repeat(np.arange(n), 2), "model": ["cheap", "good"] * n}
+    log = rcjax.read_log(pl.DataFrame(names | {name: column.ravel() for name, column in columns.items()}))
+    frontier = rcjax.tuning.select_frontier(log).frontier
+    alone = np.flatnonzero(np.asarray(frontier.members).sum(1) == 1)
+    model = np.asarray(frontier.members)[alone].argmax(1)
+    assert {*model.tolist()} == {0, 1}
+    error = (1 - right.mean(0))[model]
+    half = 1.645 * np.sqrt(error * (1 - error) / n)
+    np.testing.assert_allclose(frontier.error[alone], error, atol=1e-9)
+    ends = np.asarray(bootstrap(frontier, log).error)[alone]
+    assert (np.abs(ends - np.stack([error - half, error + half], axis=1)) < 0.3 * half[:, None]).all()
