@@ -60,21 +60,6 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
 
 
 @pytest.mark.thorough
-def test_bands_are_quantiles_of_the_figures(drawn):
-    frontier = rcjax.solve_frontier(drawn.reference, lam=LAM, abstain_price=0.2)
-    figures = rcjax.bayes.posterior_figures(drawn, frontier)
-    bands = rcjax.bayes.credible_bands(drawn, frontier, level=0.8)
-    for figure, (low, high) in zip(
-        figures, (np.asarray(band).T for band in (bands.error, bands.cost, bands.abstention)), strict=True
-    ):
-        inside = ((low - 1e-12 <= figure) & (figure <= high + 1e-12)).mean(0)
-        assert (inside >= 0.8).all()
-        assert (low <= high).all()
-    assert 0.05 < float(figures[2].mean(0).max()) < 1
-    assert frontier.with_bands(bands).policy(lam=float(LAM[3])).expected["abstain_price"] == 0.2
-
-
-@pytest.mark.thorough
 def test_what_cannot_be_is_refused(drawn, frontier):
     with pytest.raises(ValueError, match="at least 1"):
         rcjax.bayes.credible_bands(drawn, frontier, draws=0)

@@ -123,26 +123,3 @@ def test_what_tunes_again_and_a_page(kind):
     assert re.search(rf"guaranteed with 80 % confidence: .* it had \d+\.\d % {noun}", said["guarantee"])
     assert noun != "difference" or "Asking large for everything costs $" in said["report"]  # and differs in nothing
     assert recorded.items() <= load_policy(folder / "again.json").provenance.items()
-
-
-@pytest.mark.thorough
-def test_what_does_not_go_together_is_refused_in_a_line(kind):
-    noun, folder, _ = kind
-    tune, large = ("tune", folder / "log.csv"), ("--reference", "large", "--max-error", "3%")
-    cases = {
-        (*tune, "--same", "exact", "--budget", "1"): "--same: needs --reference",
-        (*tune, "--reference", "lagre", "--max-error", "3%"): "no model 'lagre' (did you mean 'large'",
-        (*tune, *large, "--same", "judge:j"): "rcjax grade log.csv --reference",
-    }
-    if noun == "score lost":
-        shares = write_scores(folder / "shares.csv", 96, seed=3)
-        cases = {
-            tune: "> 1: give true, false, 1, 0, or a score between, and the full score",
-            ("check", folder / "policy.json", folder / "fresh.csv", "--score-max", "5"): "> 5: give the score, from 0",
-            (*tune, "--score-max", "0"): "--score-max",
-            ("label", shares, "--n", "10", "--out", folder / "to_label.csv"): "its labels are scores, and labels by",
-        }
-    for line, words in cases.items():
-        result = run(*line)
-        told = " ".join(re.sub("[│╭╮╰╯─]", "", result.stderr).split()).replace("Invalid value for ", "")
-        assert (result.exit_code in (1, 2), words in told) == (True, True), (line, told)

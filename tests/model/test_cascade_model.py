@@ -157,24 +157,6 @@ def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
     np.testing.assert_allclose(marginals.mass_lowest + marginals.mass_highest, 1, rtol=1e-12)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"copula": "Frank", "method": "likelihood"},
-        {"copula": "FGM", "method": "tau"},
-        {"copula": ["Frank", "Gumbel"]},
-    ],
-)
-def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
-    calls = []
-    monkeypatch.setattr(fitting, "fit", lambda part, **given: calls.append((part.models, given)))
-    calibrators = dataclasses.replace(model.calibrators, transform="none")
-    details = dataclasses.replace(model.details, fit=options)
-    refit(dataclasses.replace(model, calibrators=calibrators, details=details, models=log.models[:3]), log)
-    assert calls == [(log.models[:3], {"transform": "none", **options})]
-
-
 def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):
     calls = []
     monkeypatch.setattr(fitting, "fit", lambda _, **given: calls.append(given["copula"]))

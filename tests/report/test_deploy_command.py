@@ -1,6 +1,5 @@
 """The command of a page gives the policy which the page shows."""
 
-import dataclasses
 import html
 import json
 import re
@@ -8,10 +7,9 @@ import shlex
 
 import pytest
 from command_line import TOKEN_PRICES, rows_of, succeed, write_log
-from page_samples import embedded, policy_for
+from page_samples import embedded
 
 import rcjax
-from rcjax.report.page import _option
 
 pytestmark = pytest.mark.usefixtures("own_settings", "float64")
 
@@ -46,16 +44,3 @@ def test_the_command_gives_the_policies_of_the_page(tmp_path):
         assert [ladder.expected[name] for name in ("error", "cost")] == pytest.approx(
             [expected["error"], expected["cost"]]
         )
-
-
-@pytest.mark.thorough
-def test_targets_are_of_the_kind_that_errors_are_corrected_for(report):
-    """Errors of cascades are corrected for the kind that they were tuned for: another one may choose another."""
-    for kind, option in (("budget", "--budget "), ("max_error", "--max-error "), ("error_cost", "--error-cost ")):
-        aimed = dataclasses.replace(report, selection=dataclasses.replace(report.selection, target=kind))
-        for index in report.frontier.rungs:
-            text = _option(aimed.target_of(index))
-            assert text.startswith(option)
-            assert policy_for(report, text).expected["cost"] == pytest.approx(
-                float(report.frontier.cost[index]), rel=1e-3
-            )

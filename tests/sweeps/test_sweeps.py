@@ -83,21 +83,6 @@ def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search
 
 
 @pytest.mark.thorough
-def test_a_frontier_of_a_sweep_can_be_deployed(swept, logs, tmp_path):
-    frontier = swept.frontier("small")
-    policy = frontier.policy(max_error=float(frontier.error[0]) + 1e-6)
-    policy.save(tmp_path / "policy.json")
-    loaded = rcjax.load_policy(tmp_path / "policy.json")
-    assert loaded == policy
-    assert loaded.provenance["digest"] == logs["small"].digest
-    assert rcjax.replay(loaded, logs["small"]).n == logs["small"].n_queries
-    with pytest.raises(ValueError, match="no frontier of 'large'"):
-        swept.frontier("large")
-    with pytest.raises(ValueError, match="copula is 'joe'; of this sweep it is Gumbel, Frank"):
-        swept.frontier("small", copula="joe")
-
-
-@pytest.mark.thorough
 def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
     parts = sorted(swept.path.glob("parts/*.parquet"))
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in parts}

@@ -111,17 +111,3 @@ def test_models_are_asked_in_the_order_of_what_they_cost_with_waiting():
     assert list(np.argsort(np.asarray(counted.cost))) == [0, 1, 2]
     chosen = slow_first.select(["large", "small", "middle"])
     assert count_waiting(chosen, 1.0).models == chosen.models
-
-
-@pytest.mark.thorough
-def test_retuning_and_files_keep_the_price_the_limit_and_the_seconds(log, tmp_path):
-    tuned, fresh = rcjax.tune(log, second_cost=0.0005, max_seconds="p95=3", error_cost=0.05, **SURE), timed_log(300, 7)
-    again = rcjax.retune(tuned.policy, fresh)
-    assert again.policy.provenance["waiting"]["second_cost"] == 0.0005
-    assert again.policy.provenance["tuning"]["max_seconds"] == "p95=3"
-    assert (np.array(waited(again.policy, fresh)) > 3).mean() <= 0.05
-    tuned.frontier.save(tmp_path / "f.json")
-    read = rcjax.load_frontier(tmp_path / "f.json")
-    np.testing.assert_allclose(read.seconds.p95, tuned.frontier.seconds.p95, rtol=1e-12)
-    assert read.point(3).expected == tuned.frontier.point(3).expected
-    assert read.point(3).cost == tuned.frontier.point(3).cost
