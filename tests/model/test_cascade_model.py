@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 import rcjax
-from rcjax.copulas import Copula, OneOf, param
+from rcjax.copulas import OneOf
 from rcjax.logs import LogError
 from rcjax.model import fitting
 from rcjax.model.calibrated import Details, pairs
@@ -20,19 +20,6 @@ from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-class FGM(Copula):
-    """A user's family."""
-
-    theta: jax.Array = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u, v):
-        return u * v * (1 + self.theta * (1 - u) * (1 - v))
-
-    @classmethod
-    def from_tau(cls, tau):
-        return cls(jnp.clip(4.5 * tau, -1, 1))
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +144,7 @@ def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
     np.testing.assert_allclose(marginals.mass_lowest + marginals.mass_highest, 1, rtol=1e-12)
 
 
-def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):
+def test_a_model_without_a_record_of_its_fit_is_fitted_again_by_its_family(log, model, monkeypatch):
     calls = []
     monkeypatch.setattr(fitting, "fit", lambda _, **given: calls.append(given["copula"]))
     old = dataclasses.replace(model, details=Details())
