@@ -55,6 +55,7 @@ def exact(attempt: Attempt) -> bool:
     What `final_answer` takes to be the answer counts, then what is in the last box, or follows "the answer is"; and of
     "Paris, France" or "Yes, it is." what stands before the comma.
 
+    >>> from rcjax.collecting.questions import Question
     >>> exact(Attempt(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
     True
     """
@@ -77,6 +78,7 @@ def _before_comma(reply: str) -> str:
 def contains(attempt: Attempt) -> bool:
     """Whether a right answer stands in the reply, as words or a number of its own, and is not denied there.
 
+    >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", (), ("art",))
     >>> contains(Attempt(question, "It is art, in Paris.")), contains(Attempt(question, "start"))
     (True, False)
@@ -293,6 +295,7 @@ class Judge:
 def rubric(attempt: Attempt, template: str | None = None, most: float | None = None) -> str:
     """What the judge is asked about an answer. Raises GraderError where the question is not known any more.
 
+    >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",))
     >>> rubric(Attempt(question, "Paris"), "{question} {reference} {answer}")
     'Capital? Paris Paris'
