@@ -97,8 +97,8 @@ def on_marginals(draw: Callable[[jax.Array], jax.Array], keys: jax.Array, replic
     """The mixture of two betas tested on draws, in-sample and held out."""
     judged, trained = (jax.vmap(draw)(jax.vmap(partial(jax.random.fold_in, data=n))(keys)) for n in range(2))
     fitted = jax.jit(jax.vmap(lambda x: fit_marginal(x, jnp.ones(N, bool))))(trained)
-    again, seen = (marginal_test(fitted, judged, n, jax.random.key(7), replicates).trained_p for n in (0, N))
-    return {"refitted": again, "trained": seen}
+    p_refitted, p_trained = (marginal_test(fitted, judged, n, jax.random.key(7), replicates).trained_p for n in (0, N))
+    return {"refitted": p_refitted, "trained": p_trained}
 
 
 def on_calibration(bend: float, keys: jax.Array, replicates: int) -> dict[str, jax.Array]:

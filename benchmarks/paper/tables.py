@@ -94,11 +94,12 @@ def marginals(source: Source, published: Published, replicates: int) -> Rows:
     whole = marginal_test(fitted, confidence, 0, key, 1)
     trained = jax.jit(jax.vmap(cramer_von_mises))(fitted, confidence)
     some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
-    seen, again = (marginal_test(fitted, some, n, key, replicates).trained_p for n in (source.train.n_queries, 0))
+    on = (source.train.n_queries, 0)
+    p_trained, p_refitted = (marginal_test(fitted, some, n, key, replicates).trained_p for n in on)
     rows = []
     for j, name in enumerate(test.models):
         row = source.names | {"model": name}
-        for kind, ours, p in (("trained", trained, seen), ("refitted", whole.refitted, again)):
+        for kind, ours, p in (("trained", trained, p_trained), ("refitted", whole.refitted, p_refitted)):
             printed = published.by_model(f"marginal_sqrt_cvm_{kind}", source.benchmark, name)
             row |= {kind: float(ours[j]), f"{kind} (paper)": printed, f"{kind} p": float(p[j])}
         rows.append(row)

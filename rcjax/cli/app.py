@@ -169,7 +169,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     time are compiled to run quickly, others to be compiled quickly.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
-    gc.set_threshold(1_000_000, 50, 50)  # looking for cycles, of which there are none, takes a sixth of importing
+    gc.set_threshold(1_000_000, 50, 50)  # looking for cycles takes a sixth of importing
     import jax
 
     from rcjax._core.compilation import keep_programs

@@ -131,11 +131,10 @@ def _noise_and_luck(
     bills = fixed.cost
     if frontier.search == "selected":  # a budget is kept by moving along the ladder: each replicate on its own
         money = np.asarray(frontier.cost, float)[points]
-        alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None]
-        moved, searched_again = (for_money(outcomes, money) for outcomes in (fixed, tuned))
-        # A model alone was not searched for, and stays: where another one costs nearly as much, moving would be chance.
-        tuned = _stay(alone, fixed, searched_again)
-        fixed = _stay(alone, fixed, moved)
+        # A model alone that answers everything was not searched for, and stays: where another one costs nearly as much,
+        # moving would be chance.
+        alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
+        fixed, tuned = (_stay(alone, fixed, for_money(outcomes, money)) for outcomes in (fixed, tuned))
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: np.ndarray) -> np.ndarray:
