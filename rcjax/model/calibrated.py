@@ -128,7 +128,8 @@ class Details:
 
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """The calibration of each model as policies have it, with what its fit says of itself."""
-    rows = [part(calibrators, j) for j in range(len(calibrators.status))]
+    fetched = jax.device_get(calibrators)  # JAX would compile a program to take a row of its arrays
+    rows = [part(fetched, j) for j in range(len(fetched.status))]
     return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
 
