@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.promise import HeldOut, held_out, is_training_log, try_promise
+from rcjax.diagnostics.promise import held_out, is_training_log, try_promise
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
@@ -26,6 +26,7 @@ from rcjax.goodness_of_fit.reliability import (
 )
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import Calibrated, Fitted
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
@@ -147,7 +148,6 @@ def diagnose(
     if not trained and (shared := overlap(whole, model if training is None else training)):
         what = f"{shared.describe()}, where it looks better than it is: judge by others"
         warnings.warn(f"{whole.source}: {what}", OverlapWarning, stacklevel=2)
-    held = held_out(model, whole, folds=trained, seed=seed)
     training = training or (whole if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))
     keys = _keys(seed, 4)
@@ -161,7 +161,7 @@ def diagnose(
     checks: dict[str, Callable[[], Any]] = {
         "copulas": lambda: copula_rows(model, sample, keys[2], replicates),
         "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
-        "promise": lambda: _promise(model, held, training, trained_on, seed, frontier),
+        "promise": lambda: _promise(model, whole, training, trained_on, seed, frontier),
         "markov": lambda: markov_rows(model.models, confidence, log, keys[3], replicates),
         "calibration": lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     }
@@ -181,16 +181,17 @@ def diagnose(
 
 
 def _promise(
-    model: CascadeModel,
-    held: Sequence[HeldOut],
-    training: Log | None,
-    trained_on: int,
-    seed: int,
-    frontier: Frontier | None,
+    model: CascadeModel, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
 ) -> dict[str, Any] | None:
     if frontier is None and training is not None:
         frontier = select_frontier(training.select(model.models), model=model).frontier
-    return None if frontier is None else try_promise(frontier, held, trained_on, seed)
+    if frontier is None:
+        return None
+    searched_by: Fitted = model
+    if frontier.search == "selected":  # by the labels, which need no more of a model
+        searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
+    held = held_out(searched_by, log, folds=is_training_log(model, log), seed=seed)
+    return try_promise(frontier, held, trained_on, seed)
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:

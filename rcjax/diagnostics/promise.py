@@ -18,12 +18,10 @@ from rcjax._core.batching import part, side_by_side
 from rcjax.copulas import OneOf
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Details, Fitted
+from rcjax.model.calibrated import Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import fit_near, refit
 from rcjax.model.label_outcomes import expected_log
 from rcjax.replaying.replay import replay
-from rcjax.solving.frontiers import solve_frontier
 from rcjax.tuning.judging import FOLDS, deal_folds
 from rcjax.tuning.select import select_frontier
 
@@ -31,13 +29,13 @@ from rcjax.tuning.select import select_frontier
 class HeldOut(NamedTuple):
     """A model, and queries that it was not fitted to."""
 
-    model: CascadeModel
+    model: Fitted
     log: Log
     rest: Log | None = None
     """What it was fitted to, where that is of the same log."""
 
 
-def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOut]:
+def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOut]:
     """Models and logs that they were not fitted to, which together hold every query of a log once.
 
     Args:
@@ -79,8 +77,15 @@ def without(log: Log, rows: np.ndarray) -> Log:
     return dataclasses.replace(log, **jax.device_put(columns))
 
 
-def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:
-    """`refit`, with mixtures that are sought around those of the model, where its copulas come from Kendall's τ."""
+def _fitted_near(model: Fitted, log: Log) -> Fitted:
+    """The model of another log, calibrated only where this one is no more.
+
+    Its mixtures are sought around those of the model, where its copulas come from Kendall's τ.
+    """
+    if not isinstance(model, CascadeModel):
+        return calibrated_like(model, log)
+    from rcjax.model.fitting import fit_near, refit
+
     if isinstance(model.copulas, OneOf) or (model.details.fit or {}).get("method", "tau") != "tau":
         return refit(model, log)
     outcomes = expected_log(log)
@@ -117,7 +122,7 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, se
     return {"search": frontier.search, **compare_frontier(judged, trained_on if len(held) == 1 else None)}
 
 
-def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndarray, seed: int = 0) -> Frontier:
+def search_again(frontier: Frontier, model: Fitted, log: Log, lam: np.ndarray, seed: int = 0) -> Frontier:
     """What the search behind a frontier finds on another log.
 
     Args:
@@ -136,6 +141,9 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         # Folds of their own: those dealt by the same seed would be the ones that are left out already.
         selection = select_frontier(log, model=model, lam=lam, seed=seed + 1, abstain_price=price)
         return selection.frontier
+    from rcjax.solving.frontiers import solve_frontier
+
+    assert isinstance(model, CascadeModel)  # as a search by one was
     search: Any = frontier.search
     return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, abstain_price=price)
 

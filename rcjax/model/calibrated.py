@@ -225,11 +225,21 @@ def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Cal
     """
     check_overlap(log)
     values = stated_in(log)
-    calibrators, _ = calibrate_log(
-        *fill_up(log.logprob, expected_log(log).correct, log.answered),
-        transform=log.task if transform == "auto" else transform,
-        values=None if values is None else jnp.asarray(values, jnp.result_type(float)),
+    return _calibrated(
+        log,
+        log.task if transform == "auto" else transform,
+        None if values is None else jnp.asarray(values, jnp.result_type(float)),
     )
+
+
+def calibrated_like(model: Fitted, log: Log) -> Calibrated:
+    """The models of another log, calibrated by its labels, with the transform and the stated values of a model."""
+    return _calibrated(log, model.calibrators.transform, model.calibrators.values)
+
+
+def _calibrated(log: Log, transform: Transform, values: jax.Array | None) -> Calibrated:
+    rows = fill_up(log.logprob, expected_log(log).correct, log.answered)
+    calibrators, _ = calibrate_log(*rows, transform=transform, values=values)
     return Calibrated(calibrators, log.cost, log.models, Details.of_log(log))
 
 

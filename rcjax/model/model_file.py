@@ -84,7 +84,8 @@ def calibrators_from_json(data: Any) -> Calibrator:
 
 def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
     """The marginal of each model, of its atoms those that there are."""
-    return [_marginal_to_json(part(marginals, j)) for j in range(len(marginals.lowest))]
+    fetched = jax.device_get(marginals)  # JAX would compile a program to take a row of its arrays
+    return [_marginal_to_json(part(fetched, j)) for j in range(len(fetched.lowest))]
 
 
 def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:

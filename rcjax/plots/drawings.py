@@ -14,6 +14,7 @@ from rcjax.policy.counted import ERRORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 #: The colours of Okabe & Ito (2008), which the colour-blind tell apart.
@@ -141,3 +142,24 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
         taken.append((start, start + long, y + rise))
         offsets[name] = (7 * side, rise, "left" if side > 0 else "right")
     return offsets
+
+
+_EM = 10 / 72  # inches, the usual size of letters: that of labels
+
+
+def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]) -> None:
+    """Place an Axes with its labels in a box of its figure: left, bottom, width, height in inches.
+
+    By a letter's usual width: the layouts of matplotlib draw everything twice to measure it.
+    """
+    marks = ax.yaxis.get_major_formatter().format_ticks(list(ax.get_yticks()))
+    beside, below, above = 1.2 + 0.6 * max(map(len, marks)), 2.2, 2.0 if ax.get_title() else 0.7  # letters
+    start, floor, width, height = box
+    wide, high = width - _EM * (beside + 1.9), height - _EM * (below + 1.3 + above)
+    if ax.get_aspect() == 1:
+        wide = high = min(wide, high)
+    across, up = figure.get_size_inches()
+    left, bottom = start + _EM * (beside + 1.5), floor + height - _EM * above - high
+    ax.set_position((left / across, bottom / up, wide / across, high / up))
+    ax.yaxis.set_label_coords(-_EM * beside / wide, 0.5)
+    ax.xaxis.set_label_coords(0.5, -_EM * below / high)

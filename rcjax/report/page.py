@@ -31,7 +31,7 @@ from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
-from rcjax.plots.drawings import BLUE, GREY, ORANGE
+from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target
@@ -56,6 +56,7 @@ _STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.titley": 1.0,
     "axes.facecolor": "none",
     "figure.facecolor": "none",
 }
@@ -91,10 +92,9 @@ def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndar
 
     Args:
         figure: the figure.
-        ax: the axes that the points are drawn in.
+        ax: the axes that the points are drawn in, laid out.
         x, y: (n,) the points, as the axes have them.
     """
-    figure.draw_without_rendering()
     pixels = ax.transData.transform(np.column_stack([x, y]))
     height = figure.get_size_inches()[1] * 72
     scaled = pixels * 72 / figure.dpi
@@ -131,12 +131,13 @@ def _reliability(diagnosis: Diagnosis) -> Figure:
     """A panel for each model."""
     columns = min(len(diagnosis.models), 3)
     rows = -(-len(diagnosis.models) // columns)
-    figure = Figure(figsize=(3.4 * columns, 3.2 * rows), layout="constrained")
+    figure = Figure(figsize=(3.4 * columns, 3.2 * rows))
     for j, name in enumerate(diagnosis.models):
         labelled = np.isfinite(diagnosis.correct[:, j])
         answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
         ax = figure.add_subplot(rows, columns, j + 1)
         plot_reliability(ax, *answers, title=name, success=diagnosis.counted.success)
+        lay_out(figure, ax, (3.4 * (j % columns), 3.2 * (rows - 1 - j // columns), 3.4, 3.2))
     return figure
 
 
@@ -146,8 +147,9 @@ def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
     answered = log.take(log.complete)
     wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
-    figure = Figure(figsize=_ONE, layout="constrained")
-    plot_error_cost(figure.add_subplot(), diagnosis.promise, single, diagnosis.counted.noun)
+    figure = Figure(figsize=_ONE)
+    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.counted.noun)
+    lay_out(figure, ax, (0, 0, *_ONE))
     return figure
 
 
@@ -228,9 +230,9 @@ def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[st
     """(the SVG of the frontier, where policies (L,) lie on it, and the corner of its axes)."""
     single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
     with style():
-        canvas = Figure(figsize=_ONE, layout="constrained")
-        ax = canvas.add_subplot()
-        plot_frontier(ax, report.frontier, single)
+        canvas = Figure(figsize=_ONE)
+        plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
+        lay_out(canvas, ax, (0, 0, *_ONE))
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
         what = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
         drawn = to_svg(canvas, "curve", what)
