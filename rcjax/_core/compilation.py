@@ -129,16 +129,17 @@ def _is_ours(value: Any) -> bool:
 @cache
 def fingerprint() -> str | None:
     """What every program depends on: rcjax's source, versions, the machine; None if the source cannot be read."""
-    root = Path(__file__).parents[1]
+    root = str(Path(__file__).parents[1])
+    sources = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
+    digest, sources = hashlib.sha256(), sorted(path for path in sources if path.endswith(".py"))
     try:
-        sources = [(path.relative_to(root).as_posix(), path.read_bytes()) for path in sorted(root.rglob("*.py"))]
+        for path in sources:
+            content = Path(path).read_bytes()
+            digest.update(f"{path.removeprefix(root)} {len(content)} ".encode() + content)
     except OSError:
         return None
     if not sources:
         return None
-    digest = hashlib.sha256()
-    for name, content in sources:
-        digest.update(f"{name} {len(content)} ".encode() + content)
     client = jax.devices()[0].client
     versions = sys.version, jax.__version__, jaxlib_version, np.__version__, client.platform_version
     machine = platform.machine(), client.platform, jax.devices()[0].device_kind, _features(), jax.process_count()
@@ -254,9 +255,10 @@ class _Programs:
         _ALL_PROGRAMS.append(self)
 
     def __call__(self, plain: Callable[..., Any], options: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = self.parameters.bind(*args, **kwargs).arguments
-        static = {name: value for name, value in bound.items() if name in self.static}
-        leaves, tree = jax.tree.flatten({name: value for name, value in bound.items() if name not in static})
+        bound = self.parameters.bind(*args, **kwargs)
+        bound.apply_defaults()  # a call that says so is the same program
+        static = {name: value for name, value in bound.arguments.items() if name in self.static}
+        leaves, tree = jax.tree.flatten({name: value for name, value in bound.arguments.items() if name not in static})
         if is_elsewhere(leaves):
             return plain(*args, **kwargs)
         look = signature(leaves, tree, static)

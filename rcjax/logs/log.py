@@ -164,6 +164,8 @@ class Log(Cells):
         Raises `LogError` for a model the log does not hold, one named twice, or none at all.
         """
         names = (models,) if isinstance(models, str) else tuple(models)
+        if names == self.models and self.errors is None:
+            return self
         require_models(names, self.models, self.source)
         return self._along("model", np.empty(0, int), names)
 

@@ -255,22 +255,16 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
-class _At(NamedTuple):
-    """The penalised likelihood of the coefficients, and what the next step of Newton's method takes from them."""
-
-    value: jax.Array  # () the likelihood
-    fitted: jax.Array  # (n,) probabilities
-    variance: jax.Array  # (n,) of the labels, weighted
-    matrix: jax.Array  # (2, 2) Fisher's
-
-
 class _Newton(NamedTuple):
-    """After so many steps of Newton's method."""
+    """Newton's method at one point, and the step that is tried next."""
 
-    number: Any
+    number: Any  # of steps taken; −1 until the start is evaluated
     beta: jax.Array  # (2,)
-    at: _At
-    inverse: jax.Array  # (2, 2) of Fisher's matrix before the last step
+    value: jax.Array  # () the penalised likelihood
+    inverse: jax.Array  # (2, 2) of Fisher's matrix
+    direction: jax.Array  # (2,) of the step
+    slope: jax.Array  # () by how much the whole step would raise a likelihood that is a plane
+    length: jax.Array  # () how much of the step is tried; 0: nothing of it is taken
     change: jax.Array  # () the last step's largest
 
 
@@ -287,47 +281,40 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
 
-    def evaluate(beta: jax.Array) -> _At:
+    def evaluate(beta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(penalised likelihood, inverse of Fisher's matrix, gradient)."""
         score = beta[0] + beta[1] * z
         small = jnp.exp(-jnp.abs(score))  # once for both: exponentials are most of the time of a fit
         fitted, softplus = jnp.where(score >= 0, 1.0, small) / (1 + small), jnp.maximum(score, 0.0) + jnp.log1p(small)
         variance = weight * fitted * (1 - fitted)
         matrix = (powers @ variance)[np.array([[0, 1], [1, 2]])]
+        inverse = _inverse(matrix)
+        leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
+        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
         likelihood = (target * score - weight * softplus).sum()
         value = likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(matrix)), 0.0)
-        return _At(value, fitted, variance, matrix)
+        return value, inverse, powers[:2] @ residual
 
     tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
 
     def unfinished(state: _Newton) -> jax.Array:
         return (state.number < _NEWTON_STEPS) & (state.change > tolerance)
 
-    def step(state: _Newton) -> _Newton:
-        beta, at = state.beta, state.at
-        inverse = _inverse(at.matrix)
-        leverage = at.variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
-        residual = target - weight * at.fitted + jnp.where(firth, leverage * (0.5 - at.fitted), 0.0)
-        gradient = powers[:2] @ residual
-        direction = inverse @ gradient
-        slope = gradient @ direction
+    # One evaluation in all the program, of a start, a step or a shorter one: what is compiled is a third as large.
+    def turn(state: _Newton) -> _Newton:
+        step = state.length * state.direction
+        value, inverse, gradient = evaluate(state.beta + step)
+        taken = value - state.value >= _LEAST_GAIN * state.length * state.slope - rounding * jnp.abs(state.value)
+        direction, whole = inverse @ gradient, jnp.ones_like(state.length)
+        change = jnp.where(state.number < 0, jnp.inf, jnp.abs(step).max())
+        there = state.number + 1, state.beta + step, value, inverse, direction, gradient @ direction, whole, change
+        length = jnp.where(state.length > _LEAST_STEP, state.length / 2, 0.0)
+        shorter = state._replace(length=length, change=jnp.where(length > 0, state.change, 0.0))
+        return jax.tree.map(partial(jnp.where, taken), _Newton(*there), shorter)
 
-        def lower(trial: tuple[jax.Array, _At]) -> jax.Array:
-            length, there = trial
-            gain = _LEAST_GAIN * length * slope - rounding * jnp.abs(at.value)
-            return ~(there.value - at.value >= gain) & (length > 0)
-
-        def halve(trial: tuple[jax.Array, _At]) -> tuple[jax.Array, _At]:
-            length = jnp.where(trial[0] > _LEAST_STEP, trial[0] / 2, 0.0)
-            return length, evaluate(beta + jnp.where(length > 0, length * direction, 0.0))
-
-        # The whole step is nearly always taken: trying others beside it would double the time of a fit.
-        length, there = lax.while_loop(lower, halve, (jnp.ones_like(slope), evaluate(beta + direction)))
-        change = jnp.where(length > 0, length * direction, 0.0)
-        return _Newton(state.number + 1, beta + change, there, inverse, jnp.abs(change).max())
-
-    zero = jnp.zeros(2, z.dtype)
-    start = _Newton(0, zero, evaluate(zero), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
-    last = lax.while_loop(unfinished, step, start)
+    zero, one = jnp.zeros(2, z.dtype), jnp.ones((), z.dtype)
+    start = _Newton(-1, zero, -jnp.inf * one, jnp.zeros((2, 2), z.dtype), zero, 0 * one, one, jnp.inf * one)
+    last = lax.while_loop(unfinished, turn, start)
     # Back from z to the feature itself.
     slope, error = last.beta[1] / spread, jnp.sqrt(jnp.maximum(last.inverse[1, 1], 0.0)) / spread
     return jnp.stack([last.beta[0] - center * slope, slope]), error, last.change <= tolerance

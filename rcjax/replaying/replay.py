@@ -7,7 +7,9 @@ On a log that was not used for tuning, this is the honest figure beside the one 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,8 +24,16 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.counted import recorded_waiting
-from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, walk
+from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.replaying.walk import (
+    Columns,
+    calibrated_confidence,
+    columns_of,
+    policy_arrays,
+    reachable,
+    walk,
+    walk_order,
+)
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -109,9 +119,13 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
-    walked, counts = _walk_rungs(policy_or_frontier, as_tuned(policy_or_frontier, log))
-    figures = _figures_of(walked._replace(seconds=None), counts)
-    return Replay(*figures, n=int(counts.sum()), models=policy_or_frontier.models, seconds=walked.seconds)
+    policy, log = policy_or_frontier, as_tuned(policy_or_frontier, log)
+    rungs, counts = _walk_rungs(policy, log, policy.policies)
+    figures, seconds = _figures_of(rungs.mean(policy.weights), counts), None
+    if rungs.waits is not None:
+        weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
+        seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
+    return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
 def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
@@ -128,7 +142,7 @@ def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
 
 
 class Walked(NamedTuple):
-    """What became of each of n queries under a policy of k models, or how likely it was."""
+    """What became of each of n queries under a policy of k models, or how likely it was; of R rungs (R, …) each."""
 
     wrong: Any  # (n,)
     refused: Any  # (n,)
@@ -138,7 +152,18 @@ class Walked(NamedTuple):
     asked: Any  # (k, n) who was asked
     waits: Any = None  # (n,) seconds, NaN where they are not known; None where the log has none
     query_cost: Any = None  # (k, n) money, 0 for a model that no query can reach
-    seconds: Seconds | None = None  # of all queries; None where the log has none
+
+    def mean(self, weights: Sequence[float]) -> Walked:
+        """Of R rungs, how likely each outcome is where the queries are dealt out to them by these shares (R,)."""
+        shares = np.asarray(weights, self.wrong.dtype)
+        return self._replace(waits=None, **{name: np.tensordot(shares, getattr(self, name), 1) for name in _OUTCOMES})
+
+    def first(self, n: int) -> Walked:
+        """Of the first n queries, in Python's floats."""
+        return Walked(*(None if of is None else np.asarray(of, float)[..., :n] for of in self))
+
+
+_OUTCOMES = "wrong", "refused", "charge", "spent", "answers", "asked"
 
 
 def walk_log(policy: AnyPolicy, log: Log) -> Walked:
@@ -146,15 +171,20 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
 
     Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
     """
-    walked, counts = _walk_rungs(policy, as_tuned(policy, log))
-    figures = (None if figure is None else np.asarray(figure, float)[..., : counts.sum()] for figure in walked[:-1])
-    return Walked(*figures, seconds=walked.seconds)
+    rungs, counts = _walk_rungs(policy, as_tuned(policy, log), policy.policies)
+    return rungs.mean(policy.weights).first(counts.sum())
+
+
+def walk_rungs(policy: AnyPolicy, log: Log) -> Walked:
+    """The same by every rung of a ladder, whatever its position: (R, …)."""
+    rungs, counts = _walk_rungs(policy, as_tuned(policy, log), policy.rungs)
+    return rungs.first(counts.sum())
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     model, models = frontier.model, frontier.models
     policies = reachable(frontier.policies, log.logprob.dtype)
-    columns = columns_of(log, models, [policies], policies.members.any(0))
+    columns = columns_of(log, models, policies, policies.members.any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     # Frontiers have any number of points; rounded up, few programmes serve them all.
     points = len(policies.first)
@@ -165,52 +195,40 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[Walked, np.ndarray]:
-    """(what becomes of queries on average over the rungs that a policy stands between, those that count)."""
-    cascades = [cascade for rung in policy.policies for cascade in rung.cascades]
-    packed = [policy_arrays(cascade, log.logprob.dtype) for cascade in cascades]
-    places = [[policy.models.index(name) for name in cascade.models] for cascade in cascades]
-    names = _reached(policy, log.logprob.dtype)
-    columns = columns_of(log, policy.models, packed, np.isin(policy.models, names))
-    means = jax.tree.map(np.zeros_like, [columns.logprob[0]] * 4 + [columns.logprob] * 2)
-    weights, waits = _weights(policy, log.select(dict.fromkeys(names)), columns), []
-    for weight, rows, cascade, policies in zip(weights, places, cascades, packed, strict=True):
-        codes = columns.codes if policies.agreements is not None else None
-        here = columns._replace(codes=codes).of_models(rows)
-        phi = calibrated_confidence([cascade.calibrations[name] for name in cascade.models], here.logprob)
-        walked = _walk_one(phi, policies.take(0), here)
-        for mean, outcome in zip(means, walked, strict=False):
-            mean[rows if mean.ndim > 1 else ...] += weight * np.asarray(outcome)
-        waits.append(walked.waits)
-    seconds = None if columns.seconds is None else _seconds_of(np.stack(waits), weights * columns.counts)
-    walked = Walked(*means, query_cost=columns.query_cost, seconds=jax.tree.map(np.asarray, seconds))
-    return walked, columns.counts
-
-
-def _weights(policy: AnyPolicy, log: Log, columns: Columns) -> np.ndarray:
-    """(C, n) the share of each query that goes by each cascade: of every rung, the one for all, then its segments'.
-
-    The columns are those of the log's complete queries. Raises LogError where policies go by segments, and the log
-    tells none.
-    """
-    segments = np.full(len(columns.counts), "", object)
-    if any(rung.segments for rung in policy.policies):
-        if log.segment is None:
-            named = f"with_segments(log, source, {policy.segment_column!r})"
-            raise LogError(f"{log.source}: the policy goes by segments of queries, and the log has none: {named}")
-        segments[: log.complete.sum()] = np.asarray(log.segment, object)[log.complete]
-    weights = []
-    for share, rung in zip(policy.weights, policy.policies, strict=True):
-        of = [segments == name for name in rung.segments]
-        weights += [share * here for here in (~np.any([*of, np.zeros_like(segments, bool)], axis=0), *of)]
-    return np.asarray(weights, columns.logprob.dtype)
-
-
-def _reached(policy: AnyPolicy, dtype: Any) -> list[str]:
-    """The models that some query can reach: of every rung, where a policy moves along them."""
-    rungs = policy.rungs if policy.follows else policy.policies
+def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Walked, np.ndarray]:
+    """(what becomes of queries by some rungs of a policy, those that count)."""
+    every = [cascade for rung in policy.rungs for cascade in rung.cascades]
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
-    return [name for one in cascades for name in np.array(one.models)[policy_arrays(one, dtype).members[0]].tolist()]
+    models, dtype = walk_order(every), log.logprob.dtype
+    policies = policy_arrays(models, cascades, dtype)
+    reached = (policy_arrays(models, every, dtype) if policy.follows else policies).members.any(0)
+    columns = columns_of(log, models, policies, reached)
+    phi = calibrated_confidence([policy.calibrations[name] for name in models], columns.logprob)
+    number = len(cascades)
+    filled = np.minimum(np.arange(1 << (number - 1).bit_length()), number - 1)  # so few shapes are compiled
+    paths = _walk_all(phi, policies.take(filled), columns)
+    of = np.zeros((len(rungs), len(columns.counts)), int)
+    if number > len(rungs):
+        of[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(models)[reached]))
+    else:
+        of += np.arange(number)[:, None]
+    walked = jax.tree.map(lambda path: np.moveaxis(np.asarray(path)[of, ..., np.arange(of.shape[1])], 1, -1), paths)
+    places = [models.index(name) for name in policy.models]
+    by_model = {"answers": walked.answers[:, places], "asked": walked.asked[:, places]}
+    return walked._replace(**by_model, query_cost=columns.query_cost[places]), columns.counts
+
+
+def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
+    """(R, n) the number of the cascade by which each of R rungs answers each complete query: of its segment, if any.
+
+    Raises LogError where the log tells no segments.
+    """
+    if log.segment is None:
+        named = f"with_segments(log, source, {policy.segment_column!r})"
+        raise LogError(f"{log.source}: the policy goes by segments of queries, and the log has none: {named}")
+    segment, numbers = np.asarray(log.segment, object)[log.complete], count()
+    rows = [(next(numbers), {name: next(numbers) for name in rung.segments}) for rung in rungs]
+    return np.array([[own.get(name, otherwise) for name in segment] for otherwise, own in rows])
 
 
 def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
@@ -247,7 +265,9 @@ _figures_of = compiled(_figures)
 _seconds_of = compiled(seconds_of)
 
 
-_walk_one = compiled(_follow)
+@compiled
+def _walk_all(phi: jax.Array, policies: Policies, columns: Columns) -> Walked:
+    return lax.map(lambda policy: _follow(phi, policy, columns), policies)
 
 
 @partial(compiled, static_argnames="batch")

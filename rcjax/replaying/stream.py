@@ -10,7 +10,7 @@ from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.replay import as_tuned, walk_log
+from rcjax.replaying.replay import as_tuned, walk_rungs
 
 
 class Stream(NamedTuple):
@@ -41,9 +41,8 @@ class Rungs(NamedTuple):
     def of(cls, policy: AnyPolicy, log: Log) -> Rungs:
         """Of the queries of a log that all models of a ladder have answered. LogError as `replay` raises it."""
         log = corrected_log(as_tuned(policy, log).select(policy.models))
-        walks = [walk_log(rung, log.take(log.complete)) for rung in policy.rungs]
-        rows = zip(*((walk.wrong, walk.refused, walk.spent) for walk in walks), strict=True)
-        return cls(policy.costs, *map(np.stack, rows))
+        walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
+        return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
 
     def at(self, position: float, query: int) -> list[float]:
         """Whether a query is answered wrongly, whether it is refused, and what it costs: expected at a position."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -158,11 +160,25 @@ def require_answers(policies: Policies, log: Log) -> None:
         raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
 
 
-def policy_arrays(policy: Policy, dtype: Any) -> Policies:
-    """(1,) one policy as it is walked; ValueError for one that is not calibrated."""
-    if not policy.calibrations:
+def walk_order(cascades: Sequence[Policy]) -> tuple[str, ...]:
+    """The models of some policies in one order in which all of them go forward; ValueError where there is none."""
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for cascade in cascades:
+        order.add(cascade.models[0])
+        for earlier, later in pairwise(cascade.models):
+            order.add(later, earlier)
+    try:
+        return tuple(order.static_order())
+    except CycleError as problem:
+        among = ", ".join(sorted({*problem.args[1]}))
+        raise ValueError(f"its rungs ask {among} in orders that contradict each other: tune it on one log") from None
+
+
+def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> Policies:
+    """(C,) policies over k models as they are walked; ValueError for one that is not calibrated."""
+    if not all(cascade.calibrations for cascade in cascades):
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
-    return reachable(policies_of(policy.models, [policy]), dtype)
+    return reachable(policies_of(models, cascades), dtype)
 
 
 def reachable(policies: Policies, dtype: Any) -> Policies:
@@ -191,13 +207,8 @@ class Columns(NamedTuple):
     codes: Any  # of answers; None where none are compared
     counts: Any  # (n,) bool: the queries that count
 
-    def of_models(self, places: list[int]) -> Columns:
-        """The same for the models at some places."""
-        columns = (column if column is None else column[places] for column in self[:-1])
-        return Columns._make((*columns, self.counts))
 
-
-def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], asked: np.ndarray) -> Columns:
+def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: np.ndarray) -> Columns:
     """The columns that some policies need, of the queries that all models asked have answered.
 
     Args:
@@ -209,8 +220,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], 
     Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
     policies compare answers, and the log has none.
     """
-    for policy in policies:
-        require_answers(policy, log)
+    require_answers(policies, log)
     names = [name for name, used in zip(models, asked, strict=True) if used]
     part = corrected_log(log.select(names))
     rows = part.complete
@@ -223,7 +233,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], 
         return fill_up(filled, axis=1)[0]
 
     seconds = None if part.seconds is None else column(part.seconds)
-    compared = part.answer is not None and any(policy.agreements is not None for policy in policies)
+    compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
     counts = fill_up(np.ones(int(rows.sum()), bool))
     return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)

@@ -12,6 +12,7 @@ best at some price of an error.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -195,7 +196,8 @@ def judge(
     return candidates(known, judging) if answer is None else agreeing(known, judging)
 
 
-_judge_filled = compiled(judge, runs="long")
+_priced = compiled(candidates, runs="long")
+_compared = compiled(agreeing, runs="long")
 
 
 def judge_log(
@@ -208,7 +210,8 @@ def judge_log(
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     codes = None if answer is None else fill_up(answer)[0]
-    return jax.tree.map(np.asarray, _judge_filled(calibrators, fill_up(*rows), money, judging, codes))
+    known = replace(_informed(calibrators, fill_up(*rows)), charge=money, answer=codes)
+    return jax.tree.map(np.asarray, (_priced if answer is None else _compared)(known, judging))
 
 
 def judge_all(
