@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import PurePath
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.replaying.stream import Rungs
+from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
@@ -156,7 +157,8 @@ def check_policy(
     # The least p-value, times the number of tests, can be half the level.
     permutations = max(999, math.ceil(2 * (3 * len(policy.models) + 3) / ALARM))
     shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
-    rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
+    sides = _answers(policy, old), _answers(policy, new)
+    rows = [_compare_model(policy, name, *sides, shuffled) for name in policy.models]
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     by_model = recorded_tuning(policy).spec.search != "selected"
@@ -204,52 +206,62 @@ def _reference(policy: AnyPolicy) -> Log:
     return read_reference(reference, task)
 
 
+class _Answers(NamedTuple):
+    """The answers of the k models of a policy to the queries of a log."""
+
+    source: str
+    logprob: np.ndarray  # (k, n) in the precision in which a policy carries them
+    confidence: np.ndarray  # (k, n) calibrated
+    correct: np.ndarray  # (k, n)
+    labelled: np.ndarray  # (k, n) those with a label; where some have none, of a fair sample
+
+    def of(self, j: int) -> tuple[np.ndarray, ...]:
+        """(logprob, confidence, correct) of the answers of one model that have a label."""
+        return tuple(column[j, self.labelled[j]] for column in self[1:-1])
+
+
+def _answers(policy: AnyPolicy, log: Log) -> _Answers:
+    """What a log of the models of a policy, in its order, tells of each."""
+    logprob = np.asarray(log.logprob).T
+    carried = logprob.astype(np.float32)
+    confidence = calibrated_confidence(
+        [policy.calibrations[name] for name in log.models], carried.astype(logprob.dtype)
+    )
+    return _Answers(log.source, carried, confidence, np.asarray(log.correct).T, log.labelled.T)
+
+
 def _compare_model(
-    policy: AnyPolicy, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
+    policy: AnyPolicy, name: str, old: _Answers, new: _Answers, shuffled: Callable[[int, int], np.ndarray]
 ) -> dict[str, Any]:
     """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
-    (before, right_before), (after, right_after) = (_answers(side, name) for side in (old, new))
+    j = policy.models.index(name)
+    (before, phi_before, right_before), (after, phi, y) = old.of(j), new.of(j)
     if min(len(before), len(after)) < 2:
-        raise LogError(
-            f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name} with a label: log more"
-        )
-    values, inverse = np.unique(np.concatenate([before, after]), return_inverse=True)
-    calibration = policy.calibrations[name]  # of a ladder, put together of its rungs
-    confidence = np.array([calibration(float(value)) for value in values])[inverse]
-    right = np.concatenate([right_before, right_after])
+        source = new.source if len(after) < 2 else old.source
+        raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
+    values, confidence, right = (np.concatenate(both) for both in zip(old.of(j), new.of(j), strict=True))
     m = len(before)
     rng = np.random.default_rng(0)
-    sample = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(inverse)))])
+    sample = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(values)))])
     labels = shuffled(int((sample < m).sum()), int((sample >= m).sum()))
-    comparison = compare(values[inverse][sample], confidence[sample], right[sample], labels)
-    phi, y = confidence[m:], right[m:]
+    comparison = compare(values[sample], confidence[sample], right[sample], labels)
     return {
         "model": name,
         "answers": len(y),
         "accuracy": float(y.mean()),
         "accuracy_tuned": float(right_before.mean()),
         "confidence": float(phi.mean()),
-        "confidence_tuned": float(confidence[:m].mean()),
+        "confidence_tuned": float(phi_before.mean()),
         "brier_excess": float(brier_excess(phi, y).mean()),
         "excess_p": comparison.excess_p,
         "calibration_error": expected_calibration_error(phi, y),
-        "calibration_error_tuned": expected_calibration_error(confidence[:m], right_before),
+        "calibration_error_tuned": expected_calibration_error(phi_before, right_before),
         "curve_p": comparison.curve_p,
         "distance": comparison.distance,
         "distance_p": comparison.distance_p,
         "median": math.exp(np.median(after)),
         "median_tuned": math.exp(np.median(before)),
     }
-
-
-def _answers(log: Log, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(logprob, correct) of the answers of a model, in the precision in which a policy carries them.
-
-    Where some have no label, of a fair sample of those that have one.
-    """
-    j = log.models.index(name)
-    rows = log.labelled[:, j]
-    return np.asarray(log.logprob)[rows, j].astype(np.float32), np.asarray(log.correct)[rows, j]
 
 
 def _some(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
