@@ -108,14 +108,17 @@ class Budget:
             log: perhaps that of a service, whose queries are counted where nobody says how many come.
         """
         from rcjax.policy.ladder import PERIODS, Period
-        from rcjax.serving.billing import queries_per_day
 
         if not isinstance(self.budget, Period):
             if self.queries is not None:
                 what = "goes with money for a period, such as --budget 500/month"
                 raise typer.BadParameter(what, param_hint="--queries")
             return replace(spec, budget=self.budget)
-        per_day = queries_per_day(log) if self.queries is None else self.queries
+        per_day = self.queries
+        if per_day is None:
+            from rcjax.serving.billing import queries_per_day
+
+            per_day = queries_per_day(log)
         if per_day is None:
             what = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
             raise typer.BadParameter(f"{what} (only the log of a service tells it)", param_hint="--queries")

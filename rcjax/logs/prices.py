@@ -24,7 +24,6 @@ from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brief, listed, near
 from rcjax.logs.sources import require_file
-from rcjax.serving.models_file import SETTINGS
 
 _LEAST = 1e6 * LEAST  # of a price per million tokens
 
@@ -88,11 +87,15 @@ def _price(entry: Any, where: str) -> Price:
             advice = "give input and output, and in TOML put a model's name with a dot in quotes"
             raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
     for key, price in entry.items():
-        if key not in SETTINGS:  # a `models.toml` is a file of prices, too
+        if key not in PRICES:
+            from rcjax.serving.models_file import SETTINGS  # here, as it takes longer to import than prices to read
+
+            if key in SETTINGS:
+                continue  # a `models.toml` is a file of prices, too
             what = f"{brief(key)} is no price{near(key, PRICES)}"
             raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
-        if key in PRICES and price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
+        if price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
             shown, limits = brief(reprlib.repr(price)), f"0, or from {_LEAST:g} to {MOST:g}"
             raise LogError(f"{where}: {key} price {shown}: give money per million tokens, {limits}")
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})

@@ -239,6 +239,16 @@ def position_at(figures: Sequence[float], value: float) -> float:
     return above - 1 + (value - low) / (high - low)
 
 
+def figure_at(figures: Sequence[float], position: float) -> float:
+    """A figure of the rungs, expected at a position: the inverse of `position_at`.
+
+    >>> figure_at([1.0, 2.0, 4.0], 1.5)
+    3.0
+    """
+    low, share = int(position), position % 1
+    return (1 - share) * figures[low] + share * figures[low + 1] if share else figures[low]
+
+
 def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
     """The same policy, each part of which has these entries, JSON values, in its provenance besides."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.following import Bill
+from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import as_tuned, walk_rungs
 
@@ -44,12 +45,6 @@ class Rungs(NamedTuple):
         walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
 
-    def at(self, position: float, query: int) -> list[float]:
-        """Whether a query is answered wrongly, whether it is refused, and what it costs: expected at a position."""
-        low, share = divmod(position, 1)
-        rows = [(int(low), 1 - share), *[(int(low) + 1, share)] * bool(share)]
-        return [float(sum(weight * outcome[row, query] for row, weight in rows)) for outcome in self[1:]]
-
     def followed(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
         """The queries as a stream, the position after each by the bill.
 
@@ -61,14 +56,14 @@ class Rungs(NamedTuple):
         >>> rungs.followed(Bill.of(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
-        costs, n = list(self.tuned), self.wrong.shape[1]
-        rows = np.empty((n, 4))
-        for query in range(n):
+        costs, n = self.tuned, self.wrong.shape[1]
+        rows, outcomes = np.empty((n, 4)), np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R), quicker as lists
+        for query, by_rung in enumerate(outcomes):
             position = bill.position(costs)
-            wrong, refused, spent = self.at(position, query)
+            wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
             spent *= 1.0 if changes is None else changes[query]
             rows[query] = position, wrong, refused, spent
-            bill = bill.pay(spent, expected=float(np.interp(position, range(len(costs)), costs)))
+            bill = bill.pay(spent, expected=figure_at(costs, position))
         return Stream(*rows.T)
 
 
