@@ -61,8 +61,8 @@ class Following:
         aim = self.aim(time)
         return position_at(costs, aim / self.ratio if self.ratio > 0 else aim)
 
-    def spend(self, cost: float, time: float) -> Self:
-        """The bill after money was spent, which ends at a time."""
+    def spend(self, cost: float, time: float, **means: float) -> Self:
+        """The bill after money was spent, which ends at a time; `means` are the running means after it."""
         raise NotImplementedError
 
     def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Self:
@@ -73,14 +73,10 @@ class Following:
             expected: what its rung was tuned to cost; None if it went by none, which tells nothing of the rungs.
             time: when it ended, as of `position`.
         """
-        spent = self.spend(cost, time)
         if expected is None:
-            return spent
-        return replace(
-            spent,
-            paid=self.paid + _NEWEST * (cost - self.paid),
-            expected=self.expected + _NEWEST * (expected - self.expected),
-        )
+            return self.spend(cost, time)
+        paid = self.paid + _NEWEST * (cost - self.paid)
+        return self.spend(cost, time, paid=paid, expected=self.expected + _NEWEST * (expected - self.expected))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +109,9 @@ class Bill(Following):
         """Money that the next query should cost, on average: the budget, and a part of the balance."""
         return max(0.0, self.budget + self.balance / self.window)
 
-    def spend(self, cost: float, time: float) -> Bill:
-        """The bill after money was spent, at whatever time."""
-        return replace(self, balance=min(self.balance + self.budget - cost, self.window * self.budget))
+    def spend(self, cost: float, time: float, **means: float) -> Bill:
+        """The bill after money was spent, at whatever time; `means` are the running means after it."""
+        return replace(self, balance=min(self.balance + self.budget - cost, self.window * self.budget), **means)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,17 +180,18 @@ class PeriodBill(Following):
         _, end = self.period.around(time)
         return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
 
-    def spend(self, cost: float, time: float, *, queries: int = 1) -> PeriodBill:
+    def spend(self, cost: float, time: float, *, queries: int = 1, **means: float) -> PeriodBill:
         """The bill after calls, of whichever rung.
 
         Args:
             cost: of the calls; money.
             time: when they ended.
             queries: that begin with them.
+            means: the running means after them.
         """
         latest = time if self.time - time > _JUMP else max(self.time, time)
         at = self.at(time)
-        return replace(at, spent=at.spent + cost, queries=self._queries_at(time) + queries, time=latest)
+        return replace(at, spent=at.spent + cost, queries=self._queries_at(time) + queries, time=latest, **means)
 
     def _queries_at(self, time: float) -> float:
         """The running count at a time: a third of the memory is the longest gap, whatever a clock says."""
