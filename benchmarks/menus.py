@@ -17,7 +17,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
-from benchmarks.sweeps import alone
+from benchmarks.timing import alone
 from rcjax.cli.app import start_jax
 
 CASES = [(10, "adaptive", None), (30, "adaptive", None), (12, "all", None), (30, "all", 2), (30, "all", 3)]

@@ -15,7 +15,6 @@ import resource
 import signal
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
+from benchmarks.timing import alone
 from rcjax.cli.app import start_jax
 
 CASCADES = 31
@@ -77,12 +77,6 @@ def loop_rate(options: dict[str, Any], problems: int) -> dict[str, float]:
 
 def _memory():
     return {"gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
-
-
-def alone(function: Any, *arguments: Any) -> Any:
-    """What a function returns in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def compare(options: dict[str, Any]) -> None:

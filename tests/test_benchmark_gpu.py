@@ -1,5 +1,6 @@
 """The benchmark of an accelerator runs in small on what there is, and counts the turns of loops as they are."""
 
+import os
 import sys
 
 import jax
@@ -12,6 +13,7 @@ from submodels import of_models
 import rcjax
 from benchmarks import gpu
 from benchmarks.chains import loops
+from benchmarks.timing import alone
 from rcjax._core import beta
 from rcjax.solving import bellman
 
@@ -28,19 +30,59 @@ def test_turns_of_loops_are_counted_whether_known_beforehand_or_not():
     assert loops(jax.vmap(halved), jnp.array([3.0, 20.0])) == {"scan 2": 2, "while 3 > scan 2": 6}
 
 
-@pytest.mark.thorough
-def test_every_figure_is_given_on_what_there_is(monkeypatch, capsys):
+@pytest.fixture
+def in_small(monkeypatch):
+    """The benchmark in this process, on two models."""
     pair = of_models(rcjax.demo_model(), np.array([0, 4]))
     monkeypatch.setattr(rcjax, "demo_model", lambda: pair)
     for name in ("_together", "_unrolled"):
         module = bellman if name == "_together" else beta
         monkeypatch.setattr(module, name, getattr(module, name))  # the benchmark sets them for its process
-    monkeypatch.setattr(gpu, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(gpu, "alone", lambda function, *arguments, patience: function(*arguments))
     monkeypatch.setattr(gpu, "begin", lambda *_: None)
     monkeypatch.setattr(gpu, "PATIENCE", 0.0)
     monkeypatch.setattr(sys, "argv", ["gpu", "--small"])
+    return monkeypatch
+
+
+@pytest.mark.thorough
+def test_every_figure_is_given_on_what_there_is(in_small, capsys):
     gpu.main()
     printed = capsys.readouterr().out
-    for what in ("A sweep of 6 problems", "fit_problem | refit_problem | solve_problem", "| 100 |", "| search | while"):
+    for what in ("| 8 |", "fit_problem | refit_problem | solve_problem", "| 100 |", "| search | while", "slopes of"):
         assert what in printed
     assert "nan" not in printed
+
+
+def test_what_fails_leaves_the_figures_of_the_others(in_small, capsys):
+    def alone(function, *arguments, patience):
+        if (function in (gpu.sweep, gpu.one_frontier) and arguments[0] != "cpu") or function is gpu.many_prices:
+            raise EOFError("the process ended with code -9")
+        figures = {"first": 1.0, "seconds": 4.0, "rate": 2.0, "steady": 3.0, "host": 5.0}
+        loss = {"compile": 1.5, "run": 0.5, "loss": np.ones(4)}
+        swept = {"problems": 8, "cold": figures, "warm": figures, "stages": {"rest": 0.25}}
+        answers = {gpu.sweep: swept, gpu.long_sweep: figures, gpu.one_frontier: loss, jax.default_backend: "gpu"}
+        return answers[function]
+
+    in_small.setattr(gpu, "alone", alone)
+    in_small.setattr(sys, "argv", ["gpu", "--small", "--only", "prices", "sweeps", "one"])
+    with pytest.raises(SystemExit, match="1"):
+        gpu.main()
+    printed = capsys.readouterr().out
+    for what in ("CPU cores | 8 | 1.0 s", "8 problems: 3 a second", "CPU cores | 0.25 |", "| CPU | 1.5 s | 500 ms |"):
+        assert what in printed
+    missing = printed.partition("Missing:")[2]
+    for what in ("a sweep, gpu, float64", "a sweep, gpu, float32", "one frontier, float64", "many λ, CPU, float64"):
+        assert f"- {what}: EOFError: the process ended with code -9" in missing
+    assert "- a long sweep" not in missing
+
+
+@pytest.mark.thorough
+def test_a_process_of_its_own_answers_or_says_why_not():
+    assert alone(divmod, 7, 2) == (3, 1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: "):
+        alone(divmod, 7, 0)
+    with pytest.raises(EOFError, match="ended with code 3"):
+        alone(os._exit, 3)
+    with pytest.raises(TimeoutError, match="not done after 0 seconds"):
+        alone(input, patience=0.0)

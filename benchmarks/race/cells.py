@@ -104,13 +104,18 @@ def every_cascade(**values: int) -> dict[str, Any]:
 
 
 def at_once(problems: int, dtype: Literal["float32", "float64"], batch: int = 100) -> dict[str, Any]:
-    """The full cascade of five models at 100 λ for each of many fitted models at once, as of bootstrap replicates.
-
-    The replicates are one, fitted to 1,000 queries, with dependence and costs that vary by a tenth.
-    """
+    """`solved_at_once` of a model that is fitted to 1,000 queries of five models."""
     jax.config.update("jax_enable_x64", dtype == "float64")
-    model = rcjax.fit(make_log(1000, 5, 0))
-    plan = make_plan([tuple(range(5))], 5)
+    return solved_at_once(rcjax.fit(make_log(1000, 5, 0)), problems, batch)
+
+
+def solved_at_once(model: rcjax.CascadeModel, problems: int, batch: int) -> dict[str, Any]:
+    """The full cascade of a model at 100 λ for each of many fitted models at once, as of bootstrap replicates.
+
+    The replicates are the model itself, with dependence and costs that vary by a tenth.
+    """
+    k = len(model.models)
+    plan = make_plan([tuple(range(k))], k)
     lam = jnp.asarray(_lambdas(model, LAMBDAS))
 
     def solve(factor):
