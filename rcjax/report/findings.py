@@ -94,7 +94,7 @@ class Findings:
         same = expected_for(self.frontier, "max_error", _NEARLY if self._is_reference else self.against.error)
         if same is None:
             return self.target_of(int(np.asarray(self.frontier.error, float).argmin()))
-        return Target("budget", _rounded(max(same["cost"], _FREE)))
+        return Target("budget", _rounded(max(same[1], _FREE)))
 
     def target_of(self, point: int) -> Target:
         """The target by which `rcjax tune` comes to a point of the curve, of the kind that errors are corrected for."""
@@ -214,12 +214,14 @@ def _rounded(limit: float) -> float:
     return float(f"{limit * (1 + 1e-6):.7g}")
 
 
-def expected_for(frontier: Frontier, name: TargetName, limit: float) -> Mapping[str, Any] | None:
-    """The figures of the policy for a limit, to which one of the same figure keeps, or None."""
+def expected_for(frontier: Frontier, name: TargetName, limit: float) -> tuple[float, float] | None:
+    """(error, cost) of the policy for a limit, to which one of the same figure keeps, or None."""
     try:
-        return frontier.policy(**{name: limit * (1 + _TIES)}).expected
+        shares = frontier.shares(Target(name, limit * (1 + _TIES)))
     except InfeasibleError:
         return None
+    error, cost = (float(shares @ np.asarray(figure, float)) for figure in (frontier.error, frontier.cost))
+    return error, cost
 
 
 def compare(frontier: Frontier, j: int, error: float) -> Against:
@@ -231,6 +233,6 @@ def compare(frontier: Frontier, j: int, error: float) -> Against:
         model=frontier.models[j],
         error=error,
         cost=cost,
-        at_its_cost=None if at_cost is None else at_cost["error"],
-        at_its_error=None if at_error is None else at_error["cost"],
+        at_its_cost=None if at_cost is None else at_cost[0],
+        at_its_error=None if at_error is None else at_error[1],
     )

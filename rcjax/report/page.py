@@ -30,7 +30,7 @@ from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
 from rcjax.tuning.searches import bootstrap
 from rcjax.tuning.select import select_frontier
-from rcjax.tuning.tune import count_waiting, describe_models, with_seconds
+from rcjax.tuning.tune import count_waiting, describe_models
 
 _PANEL = 245, 230  # points of a panel beside others
 
@@ -266,9 +266,9 @@ def make_report(
     with ThreadPoolExecutor(1) as beside:
         diagnosis = beside.submit(as_here(diagnose), model, judged, **about)
         bands = bootstrap(selection.frontier, log, replicates=replicates)
-        frontier = with_seconds(selection.frontier.with_bands(bands), log)
+        own = replay(selection.frontier, log)
+        frontier = dataclasses.replace(selection.frontier, bands=bands, seconds=own.seconds)
         replayed = None if test is None else replay(frontier, judged)
-        shares = (replayed or replay(frontier, log)).share
         alone = describe_models(log, model)
         comparisons = tuple(compare(frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
     return Report(
@@ -276,7 +276,7 @@ def make_report(
         model=model,
         frontier=frontier,
         selection=selection,
-        shares=np.asarray(shares, float),
+        shares=np.asarray((replayed or own).share, float),
         comparisons=comparisons,
         baseline=baseline or min(comparisons, key=lambda one: one.error).model,
         diagnosis=diagnosis.result(),
