@@ -162,6 +162,8 @@ def _features() -> str:
 #: in three quarters, for the same run time as level 3, XLA's own.
 LEVELS = {"once": 0, "long": 1}
 
+_LONG = 2**18  # entries of an array: whatever is done with so many runs for long
+
 #: Threads trace one after the other: the first is then compiled while the second traces, and so on, where all at once
 #: would keep each other waiting for Python's lock before XLA has anything to do.
 _TRACING = RLock()
@@ -212,7 +214,7 @@ def compiled(
     """`jax.jit`, with the options that compile fastest; inside another `jax.jit` it is the function itself.
 
     `runs`: "once" for what runs so quickly, and so rarely, that compiling is nearly all of its time; "long" for what
-    runs for a second at a time; "often" leaves it to jax's configuration.
+    runs for a second at a time; "often" leaves it to jax's configuration, and to the size of the arguments.
 
     What is chosen is seen at the first call, when the backend is known, so that importing builds nothing.
     """
@@ -232,10 +234,11 @@ def compiled(
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_traced(jax.tree.leaves((args, kwargs))):  # part of a larger program
+        leaves = jax.tree.leaves((args, kwargs))
+        if is_traced(leaves):  # part of a larger program
             return function(*args, **kwargs)
-        backend = jax.default_backend()
-        level = _level(runs)
+        backend, most = jax.default_backend(), max(map(np.size, leaves), default=0)
+        level = _level(runs, most)
         # What JAX has loaded from a cache of its own cannot be saved again.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
             return programs(program(backend, level), _options(backend, level), *args, **kwargs)
@@ -305,11 +308,12 @@ class _Programs:
         return program, jax.tree.unflatten(shapes[0], range(shapes[0].num_leaves))
 
 
-def _level(runs: str) -> int | None:
+def _level(runs: str, most: int) -> int | None:
+    """How hard LLVM tries for a program that `runs` so, of whose arguments the largest has so many entries."""
     if runs != "often":
         return LEVELS[runs]
     quick = jax.config.read("jax_disable_most_optimizations")
-    return LEVELS["long" if is_repeating() else "once"] if quick else None
+    return LEVELS["long" if is_repeating() or most >= _LONG else "once"] if quick else None
 
 
 def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:

@@ -236,8 +236,8 @@ def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
     where = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
-    charged, spent = (jnp.where(where.asked, money, 0).sum(axis=0) for money in (mean_cost, query_cost))
-    waits = None if seconds is None else jnp.where(where.asked, seconds, 0).sum(axis=0)
+    charged, spent = where.paid(mean_cost), where.paid(query_cost)
+    waits = None if seconds is None else where.paid(seconds)
     wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
     return Walked(wrong, refused, charged, spent, where.answers, where.asked, waits)
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._core.batching import fill_up, side_by_side, stack
+from rcjax._core.batching import fill_up, side_by_side
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, Outcomes, check_level, refusal_at
 from rcjax.frontier.policies import Policies
@@ -37,6 +37,8 @@ _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 #: Draws on which everything is tuned again: the luck of the search is a mean, which so many tell to 4 % of half an
 #: interval (three real logs of 300 queries); the ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
+
+_AT_ONCE = 256  # queries that a product of matrices goes over
 
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
@@ -94,20 +96,35 @@ def _replicated(
         outcomes = outcomes_on_log(calibrators, policies.on_host(), judged, judged.correct, judged.query_cost)
         return Outcomes(*(np.asarray(figure, float) for figure in outcomes))
 
-    def means(outcomes: Outcomes, draw: np.ndarray) -> Outcomes:
-        weight = np.bincount(draw, minlength=n) * whole
-        shares = np.stack([whole, weight, whole & (weight == 0)], axis=1).astype(float)
+    def means(outcomes: Outcomes, draws: np.ndarray) -> Outcomes:
+        weight = np.stack([np.bincount(draw, minlength=n) for draw in draws]) * whole
+        shares = np.stack(np.broadcast_arrays(whole, weight, whole & (weight == 0)), axis=1).astype(float)
         with np.errstate(invalid="ignore"):
-            shares /= shares.sum(0)
-        return Outcomes(*(figure @ shares for figure in outcomes))
+            shares /= shares.sum(-1, keepdims=True)
+        sums = (_product(figure, shares.reshape(-1, n)) for figure in outcomes)
+        return Outcomes(*(np.moveaxis(sum_.reshape(-1, len(draws), 3), 0, 1) for sum_ in sums))
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
     fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
-    fixed_on_draws = stack([means(fixed, draw) for draw in draws])
+    pieces = np.array_split(draws, -(-replicates // _ROUND))
+    fixed_on_draws = _joined([means(fixed, piece) for piece in pieces])
     if again is None:
         return fixed_on_draws, fixed_on_draws
-    tuned = side_by_side(lambda draw: means(walked(*again(log, draw)), draw), draws[:_SEARCHED], n=n)
-    return fixed_on_draws, stack(tuned)
+    tuned = side_by_side(lambda draw: means(walked(*again(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
+    return fixed_on_draws, _joined(tuned)
+
+
+def _product(figures: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """(G, S) of figures (G, n) and shares (S, n), so few queries at a time that BLAS leaves them to one thread.
+
+    Its threads wait for each other without rest: beside other work that takes them ten times as long.
+    """
+    starts = range(0, figures.shape[1], _AT_ONCE)
+    return sum(figures[:, n : n + _AT_ONCE] @ shares[:, n : n + _AT_ONCE].T for n in starts)  # type: ignore[return-value]
+
+
+def _joined(some: list[Outcomes]) -> Outcomes:
+    return Outcomes(*map(np.concatenate, zip(*some, strict=True)))
 
 
 def _spread(frontier: Frontier) -> np.ndarray:

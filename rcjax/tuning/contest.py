@@ -129,8 +129,8 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
             logs[number], fold == number, model.calibrators, targets, judging
         )
         out = complete & (fold == number)
-        walked = [[_answer_log(calibrators, choice, log, of, charge) for choice in choices] for of in forms]
-        outcomes = Outcomes(*(np.array([[of[n][:, out] for of in form] for form in walked]) for n in range(3)))
+        walked = [[_answer_log(calibrators, choice, out, log, of, charge) for choice in choices] for of in forms]
+        outcomes = Outcomes(*(np.array([[of[n] for of in form] for form in walked]) for n in range(3)))
         penalty = outcomes.penalty(price)
         expected = penalty if likely is None else penalty + (likely[..., out] - outcomes.wrong)
         return penalty, outcomes.cost[0], expected, np.stack([choice.error for choice in choices])
@@ -167,7 +167,7 @@ def _chosen_without(
     return calibrators, filled, np.stack([choice.weights @ of for choice, of in zip(filled, wrong, strict=True)])
 
 
-def _answer_log(calibrators: Calibrator, choice: Choice, *of: Any) -> Outcomes:
-    """(T, n) what becomes of the queries of a log where targets stand."""
+def _answer_log(calibrators: Calibrator, choice: Choice, out: np.ndarray, *of: Any) -> Outcomes:
+    """(T, m) what becomes of the queries of a log that are `out` (n,), where targets stand."""
     outcomes = outcomes_on_log(calibrators, choice.rungs.policies(), *of)
-    return Outcomes(*(choice.weights @ np.asarray(figure, float) for figure in outcomes))
+    return Outcomes(*(choice.weights @ np.asarray(figure[:, out], float) for figure in outcomes))
