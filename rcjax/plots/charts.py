@@ -21,7 +21,7 @@ LETTER, NAME = 10, 8
 #: (cost, error) of single models, by name.
 Singles = Mapping[str, tuple[float, float]]
 
-_MOST_STEPS = 7  # between the ticks of an axis
+_STEPS, _FEWER = 7, 5  # between the ticks of an axis, at most; where sums of money are too long to stand side by side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Axis:
         """
         scale, unit = (100, " %") if self.percent else (1, "")
         low, high = scale * self.low, scale * self.high
-        least = (high - low) / _MOST_STEPS
+        least = (high - low) / (_FEWER if not self.percent and high >= 10_000 else _STEPS)
         power = 10.0 ** math.floor(math.log10(least))
         step = next(power * times for times in (1, 2, 2.5, 5, 10) if power * times >= least * (1 - 1e-9))
         decimals = next(digits for digits in range(300) if math.isclose(round(step, digits), step, rel_tol=1e-6))
@@ -100,7 +100,7 @@ class Panel:
         """The panel as it lies in a box of an SVG, with room for what is written beside it."""
         start = left + LETTER * (2.7 + 0.6 * max(len(text) for _, text in self.y.ticks))
         ceiling = top + LETTER * (2.0 if self.title else 0.7)
-        wide, high = left + width - 0.4 * LETTER - start, top + height - 3.5 * LETTER - ceiling
+        wide, high = left + width - 0.8 * LETTER - start, top + height - 3.5 * LETTER - ceiling
         if self.square:
             wide = high = min(wide, high)
         x = dataclasses.replace(self.x, start=round(start, 2), end=round(start + wide, 2))
