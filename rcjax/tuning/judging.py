@@ -13,6 +13,7 @@ best at some price of an error.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -114,7 +115,13 @@ def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
     >>> 0 <= judging.calibrated <= 1, 0 <= judging.crossed <= 1, 0 <= judging.label <= 1
     (True, True, True)
     """
-    labelled, usual = log.labelled & np.asarray(log.answered), Judging(refusal=refusal)
+    return Judging(*_weights(log, transform), refusal)
+
+
+@lru_cache(maxsize=1)  # a search asks for them, and then its bootstrap
+def _weights(log: Log, transform: Transform) -> tuple[float, float]:
+    """(a, b) of `judging_of`."""
+    labelled, usual = log.labelled & np.asarray(log.answered), (Judging.calibrated, Judging.crossed)
     if not labelled.any(1).all():  # what nobody answered plays no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > _MOST_QUERIES:
@@ -125,9 +132,8 @@ def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
     sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    weights = np.array([usual.calibrated, usual.crossed])
-    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * weights)
-    return Judging(float(calibrated), float(crossed), refusal)
+    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * np.array(usual))
+    return float(calibrated), float(crossed)
 
 
 def _normal_equations(
