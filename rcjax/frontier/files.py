@@ -113,7 +113,7 @@ def frontier_from_json(data: Any) -> Frontier:
     with inside("model"):
         model = fitted_from_json(data.get("model"))
     require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
-    points, policies = file.frontier, policies_of(model.models, file.frontier)
+    points, policies = file.frontier, policies_of([model.models] * len(file.frontier), file.frontier)
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):

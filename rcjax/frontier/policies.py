@@ -146,28 +146,29 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
     return {"models": tuple(rules), "rules": rules, "agreements": agreements}
 
 
-def policies_of(names: tuple[str, ...], cascades: Sequence[Any]) -> Policies:
+def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> Policies:
     """L policies over k models in numpy's arrays, padded to one number of intervals.
 
     Args:
-        names: of the k models.
+        orders: for each, the k models in the order that it counts them by, in which it only asks later ones.
         cascades: the policies, by their `models`, `rules` and `agreements`, as `rcjax.Policy` has them.
     """
-    shape = len(cascades), len(names)
+    shape = len(cascades), len(orders[0])
     bounds = np.ones((*shape, max(len(table) for cascade in cascades for table in cascade.rules.values())))
-    actions = np.broadcast_to(np.arange(len(names), dtype=np.int32)[:, None], bounds.shape).copy()
-    agreements, index = Agreements.none(shape), {name: j for j, name in enumerate(names)}
-    for row, cascade in enumerate(cascades):
+    actions = np.broadcast_to(np.arange(shape[1], dtype=np.int32)[:, None], bounds.shape).copy()
+    first, members, agreements = np.zeros(shape[0], np.int32), np.zeros(shape, bool), Agreements.none(shape)
+    for row, (order, cascade) in enumerate(zip(orders, cascades, strict=True)):
+        index = {name: j for j, name in enumerate(order)}
+        first[row] = index[cascade.models[0]]
         for name, table in cascade.rules.items():
             j = index[name]
+            members[row, j] = True
             bounds[row, j, : len(table)] = [rule.up_to for rule in table]
             acts = [ABSTAIN if rule.action == "abstain" else index[rule.model or name] for rule in table]
             actions[row, j, : len(table)] = acts
         for name, one in cascade.agreements.items():
             agreements.earlier[row, index[name]] = index[one.earlier]
             agreements.differ[row, index[name]] = index[one.model]
-    first = np.array([index[cascade.models[0]] for cascade in cascades], np.int32)
-    members = np.array([[name in cascade.models for name in names] for cascade in cascades])
     return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
 
 

@@ -32,7 +32,6 @@ from rcjax.replaying.walk import (
     policy_arrays,
     reachable,
     walk,
-    walk_order,
 )
 
 if TYPE_CHECKING:
@@ -197,25 +196,28 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 
 def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Walked, np.ndarray]:
     """(what becomes of queries by some rungs of a policy, those that count)."""
-    every = [cascade for rung in policy.rungs for cascade in rung.cascades]
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
-    models, dtype = walk_order(every), log.logprob.dtype
-    policies = policy_arrays(models, cascades, dtype)
-    reached = (policy_arrays(models, every, dtype) if policy.follows else policies).members.any(0)
-    columns = columns_of(log, models, policies, reached)
-    phi = calibrated_confidence([policy.calibrations[name] for name in models], columns.logprob)
-    number = len(cascades)
+    policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
+    reached, number = _reached(policy, policies, places), len(cascades)
+    columns = columns_of(log, policy.models, policies, reached)
+    phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     filled = np.minimum(np.arange(1 << (number - 1).bit_length()), number - 1)  # so few shapes are compiled
-    paths = _walk_all(phi, policies.take(filled), columns)
+    paths = _walk_all(phi, policies.take(filled), places[filled], columns)
     of = np.zeros((len(rungs), len(columns.counts)), int)
     if number > len(rungs):
-        of[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(models)[reached]))
+        of[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(policy.models)[reached]))
     else:
         of += np.arange(number)[:, None]
     walked = jax.tree.map(lambda path: np.moveaxis(np.asarray(path)[of, ..., np.arange(of.shape[1])], 1, -1), paths)
-    places = [models.index(name) for name in policy.models]
-    by_model = {"answers": walked.answers[:, places], "asked": walked.asked[:, places]}
-    return walked._replace(**by_model, query_cost=columns.query_cost[places]), columns.counts
+    return walked._replace(query_cost=columns.query_cost), columns.counts
+
+
+def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
+    """(k,) bool: the models that some query can reach; by every rung, where a policy moves along them."""
+    if policy.follows:
+        every = [cascade for rung in policy.rungs for cascade in rung.cascades]
+        policies, places = policy_arrays(policy.models, every, float)
+    return np.isin(np.arange(len(policy.models)), places[policies.members])
 
 
 def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
@@ -266,8 +268,12 @@ _seconds_of = compiled(seconds_of)
 
 
 @compiled
-def _walk_all(phi: jax.Array, policies: Policies, columns: Columns) -> Walked:
-    return lax.map(lambda policy: _follow(phi, policy, columns), policies)
+def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> Walked:
+    def one(policy: Policies, place: jax.Array) -> Walked:
+        walked, back = _follow(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
+        return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
+
+    return lax.map(lambda one_of: one(*one_of), (policies, places))
 
 
 @partial(compiled, static_argnames="batch")

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -175,25 +173,17 @@ def require_answers(policies: Policies, log: Log) -> None:
         raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
 
 
-def walk_order(cascades: Sequence[Policy]) -> tuple[str, ...]:
-    """The models of some policies in one order in which all of them go forward; ValueError where there is none."""
-    order: TopologicalSorter[str] = TopologicalSorter()
-    for cascade in cascades:
-        order.add(cascade.models[0])
-        for earlier, later in pairwise(cascade.models):
-            order.add(later, earlier)
-    try:
-        return tuple(order.static_order())
-    except CycleError as problem:
-        among = ", ".join(sorted({*problem.args[1]}))
-        raise ValueError(f"its rungs ask {among} in orders that contradict each other: tune it on one log") from None
+def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> tuple[Policies, np.ndarray]:
+    """((C,) policies over k models as they are walked, (C, k) the places in `models` of those that each counts).
 
-
-def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> Policies:
-    """(C,) policies over k models as they are walked; ValueError for one that is not calibrated."""
+    Cascades may ask the same models in different orders, as those of segments do. ValueError for one that is not
+    calibrated.
+    """
     if not all(cascade.calibrations for cascade in cascades):
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
-    return reachable(policies_of(models, cascades), dtype)
+    orders = [tuple(dict.fromkeys([*cascade.models, *models])) for cascade in cascades]
+    places = np.array([[models.index(name) for name in order] for order in orders])
+    return reachable(policies_of(orders, cascades), dtype), places
 
 
 def reachable(policies: Policies, dtype: Any) -> Policies:
@@ -221,6 +211,11 @@ class Columns(NamedTuple):
     seconds: Any  # None where the log has none
     codes: Any  # of answers; None where none are compared
     counts: Any  # (n,) bool: the queries that count
+
+    def of_models(self, places: Any) -> Columns:
+        """The same for the models at some places."""
+        columns = (column if column is None else column[places] for column in self[:-1])
+        return Columns._make((*columns, self.counts))
 
 
 def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: np.ndarray) -> Columns:

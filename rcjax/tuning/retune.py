@@ -216,7 +216,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
     model, widest = by.fit(log, spec), max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
     nothing = np.zeros(1, model.cost.dtype)
-    policies = policies_of(model.models, [widest])
+    policies = policies_of([model.models], [widest])
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
     how: dict[str, Any] = {"search": spec.search, "chain": spec.chain, "abstain_price": spec.abstain_price}
     frontier = make_frontier(model, point, **how)

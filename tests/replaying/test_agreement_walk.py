@@ -79,7 +79,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed, intervals):
     """Twenty bounds are searched by halves, fewer are all compared with."""
     rng = np.random.default_rng(seed)
     policy, log = random_policy(rng, intervals), random_log(rng)
-    packed = policy_arrays(policy.models, [policy], np.float64).take(0)
+    packed = policy_arrays(policy.models, [policy], np.float64)[0].take(0)
     confidence = np.vectorize(PLAIN)(log.logprob.T)
     answers, asked = (np.asarray(part) for part in walked(confidence, comparing(packed), log.answer.T))
     for q in range(N):
@@ -91,7 +91,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed, intervals):
 def test_without_answers_confidences_decide():
     rng = np.random.default_rng(1)
     policy, log = random_policy(rng), random_log(rng)
-    packed = policy_arrays(policy.models, [policy], np.float64).take(0)
+    packed = policy_arrays(policy.models, [policy], np.float64)[0].take(0)
     confidence = np.vectorize(PLAIN)(log.logprob.T)
     plain = walked(confidence, dataclasses.replace(packed, agreements=None))
     nothing = np.full((K, N), -1, np.int32)
@@ -115,4 +115,4 @@ def test_who_can_be_reached_counts_those_asked_where_answers_differ():
     agreements = {"b": Agreement("a", "d")}
     rules = {"a": [Rule(1, "ask", "b")], "b": [Rule(1, "answer")], "c": [Rule(1, "answer")], "d": [Rule(1, "answer")]}
     policy = Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, dict.fromkeys(NAMES, 1.0), agreements=agreements)
-    assert policy_arrays(policy.models, [policy], np.float64).members[0].tolist() == [True, True, False, True]
+    assert policy_arrays(policy.models, [policy], np.float64)[0].members[0].tolist() == [True, True, False, True]

@@ -116,7 +116,9 @@ def as_frontier(policies: list[Policy]) -> Frontier:
     """A frontier of policies that share their models and calibrations; of its figures replay asks nothing."""
     calibrators = Calibrator.of([policies[0].calibrations[name] for name in MODELS], float)
     nothing = np.zeros(len(policies))
-    points = Points(nothing, nothing, Outcomes(nothing, nothing, nothing), policies_of(MODELS, policies))
+    points = Points(
+        nothing, nothing, Outcomes(nothing, nothing, nothing), policies_of([MODELS] * len(policies), policies)
+    )
     return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, search="adaptive")
 
 
