@@ -204,8 +204,8 @@ def place_names(
         spots: (x, y) of each, from the lower left corner.
         width, height: of the picture.
 
-    >>> place_names({"small": (10.0, 50.0), "large": (50.0, 50.0)}, 60.0, 100.0)
-    {'small': (7, 5, 'start'), 'large': (-7, 15, 'end')}
+    >>> place_names({"small": (10.0, 50.0), "large": (20.0, 52.0)}, 100.0, 100.0)
+    {'small': (7, 5, 'start'), 'large': (7, 15, 'start')}
     """
     taken: list[tuple[float, float, float]] = []  # from, to, and at which height
     offsets = {}
