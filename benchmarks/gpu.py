@@ -153,6 +153,7 @@ class Stages:
                 self.seconds[function.__name__] += time.perf_counter() - started
                 return result
 
+            timed_run.lower = getattr(run, "lower", None)  # type: ignore[attr-defined]
             return timed_run
 
         engines._program = program  # type: ignore[assignment]

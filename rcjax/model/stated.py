@@ -161,6 +161,8 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     """The values that one model states, of its answers' (m,); the heaviest, where there are more than places."""
     unread, logprob = logprob[logprob == NO_CONFIDENCE][:1], logprob[logprob != NO_CONFIDENCE]
     values, count = np.unique(logprob, return_counts=True)
+    if count.max(initial=0) < min(_LIGHT[0], _HEAVY[0]):  # as of most models that compute theirs
+        return unread
     raw = np.exp(values)
     through = np.concatenate([[0], np.cumsum(count)])
     shared = np.zeros(len(values), bool)

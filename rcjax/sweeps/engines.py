@@ -20,6 +20,7 @@ import pickle
 import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -33,7 +34,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import required, version
 from rcjax._core.batching import fill_up, stack
-from rcjax._core.compilation import compiled
+from rcjax._core.compilation import compiled, in_full
 from rcjax.copulas.families import as_family
 from rcjax.frontier.points import lam_range
 from rcjax.model.calibrated import stated_in
@@ -82,23 +83,54 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
     problems = _Spread(batch.room[1], most, mesh)
     numbers, replicates = np.array(_room_for(batch.numbers, problems.size), np.int32).T
     laid, draws = lay_over(data, mesh, spread=False), lay_over(Draws(numbers, replicates), mesh, spread=True)  # pyright: ignore
-    lam = lay_over(data.lam[numbers], mesh, spread=True)
+    lam, on_all = lay_over(data.lam[numbers], mesh, spread=True), jax.tree.map(np.asarray, plans)
     families = tuple(as_family(name) for name in settings.copulas)
     options = {"transform": shape.task, "families": families}
-    if settings.replicates:
-        every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
-        alone = lay_over(Draws(every, np.zeros_like(every)), mesh, spread=True)  # pyright: ignore
-        fitted = lay_over(samples.program(fit_problem, **options)(laid, alone), mesh, spread=False)
-        fits = problems.program(refit_problem, **options)((laid, fitted), draws)
-    else:
-        fits = problems.program(fit_problem, **options)(laid, draws)
-    points = ()
-    if plans:
-        on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = problems.program(solve_problem, panels=settings.panels)(on_all, (fits, lam))
-    solved = problems.program(judge_problem, labels="labels" in shape.paths)(laid, (fits, draws, points))
+    every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
+
+    def solve(run: Callable[..., Any]) -> tuple[Fit, Any]:
+        if settings.replicates:
+            alone = Draws(every, np.zeros_like(every))  # pyright: ignore
+            fitted = run(samples.program(fit_problem, **options), laid, alone)
+            fits = run(problems.program(refit_problem, **options), (laid, fitted), draws)
+        else:
+            fits = run(problems.program(fit_problem, **options), laid, draws)
+        points = run(problems.program(solve_problem, panels=settings.panels), on_all, (fits, lam)) if plans else ()
+        return fits, run(problems.program(judge_problem, labels="labels" in shape.paths), laid, (fits, draws, points))
+
+    if most is not None:
+        _compile_together(solve, mesh)
+    fits, solved = solve(partial(_run, mesh))
     others = iter(solved)  # of which "labels" comes last: in the order of the searches
     return lam, fits, [solved[-1] if path == "labels" else next(others) for path in shape.paths]
+
+
+def _run(mesh: Mesh, program: Callable[..., Any], shared: Any, problems: Any) -> Any:
+    return program(lay_over(shared, mesh, spread=False), lay_over(problems, mesh, spread=True))
+
+
+def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
+    """Compile all programs of a batch at a time, in threads; calls then find them compiled."""
+    whole, spread = (NamedSharding(mesh, P(*axes)) for axes in ((), (_AXIS,)))
+
+    def shapes(tree: Any, sharding: NamedSharding) -> Any:
+        def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+            weak = getattr(leaf, "weak_type", False)
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
+
+        return jax.tree.map(shape, tree)
+
+    with ThreadPoolExecutor() as threads:
+        compiling = []
+
+        def lower(program: Any, shared: Any, problems: Any) -> Any:
+            traced = program.trace(shapes(shared, whole), shapes(problems, spread))
+            compiling.append(threads.submit(traced.lower().compile))
+            return traced.out_info
+
+        solve(lower)
+        for program in compiling:
+            program.result()
 
 
 def _room_for(items: list, room: int) -> list:
@@ -161,7 +193,8 @@ def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **opti
         specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
         return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
 
-    return compiled(run)
+    # An accelerator's programs are compiled ahead (`_compile_together`); a CPU's may be kept in files.
+    return compiled(run) if width is None else jax.jit(in_full(run))
 
 
 def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:

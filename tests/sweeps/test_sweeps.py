@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
@@ -152,12 +153,18 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
 
 
 @pytest.mark.thorough
-def test_several_problems_at_a_time_find_what_each_alone_does(logs, tmp_path, monkeypatch):
-    """As on an accelerator; samples and problems are filled up, each to what is solved at a time."""
+def test_several_problems_at_a_time_find_what_each_alone_does(logs, tmp_path, monkeypatch, caplog):
+    """As on an accelerator; samples and problems are filled up, each to what is solved at a time.
+
+    Programs are compiled in threads, all together, and not again when they run.
+    """
     options = {"cascades": {"labels": "labels", "pair": [MODELS[:2]]}, "lam": 3, "replicates": 2}
     alone = rcjax.sweeps.sweep(logs, tmp_path / "alone", **options).points.collect()
     monkeypatch.setattr("rcjax.sweeps.engines._at_a_time", lambda *_: 4)
-    together = rcjax.sweeps.sweep(logs, tmp_path / "together", **options).points.collect()
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        together = rcjax.sweeps.sweep(logs, tmp_path / "together", **options).points.collect()
+    logged = " ".join(record.getMessage() for record in caplog.records)  # of this thread
+    assert (logged.count("Finished tracing run "), logged.count("XLA compilation of jit(run)")) == (4, 0)
     for name in ("error", "cost", "held_out_error", "held_out_cost"):
         assert together[name].is_null().equals(alone[name].is_null())
         np.testing.assert_allclose(together[name].drop_nulls(), alone[name].drop_nulls(), rtol=0, atol=1e-12)
