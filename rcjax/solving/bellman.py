@@ -14,6 +14,7 @@ does so up to its cut: V_j(u) = R below it.
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -229,8 +230,14 @@ def _backward(
     cuts = None
     if plan.steps.shape[0]:
         cuts = Cut(untaken, untaken, untaken)
-        integrands, cuts, to_gain = lax.fori_loop(0, plan.count, defer, (integrands, cuts, to_gain))
+        integrands, cuts, to_gain = lax.fori_loop(0, _turns(plan), defer, (integrands, cuts, to_gain))
     return integrands, stop, cuts, to_gain
+
+
+def _turns(plan: CascadePlan) -> Any:
+    """How many steps are taken: on the CPU those that the paths need; elsewhere all, as many as is known beforehand,
+    since a loop that might end asks the host at every turn. What fills steps up writes to where nobody reads."""
+    return plan.count if jax.default_backend() == "cpu" else plan.steps.shape[0]
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:

@@ -34,6 +34,18 @@ def fours(float64):
 
 
 @pytest.mark.thorough
+def test_what_fills_the_steps_up_changes_nothing(fours, monkeypatch):
+    """An accelerator takes them all."""
+    plan = make_plan([(0, 1, 2), (1, 3), (2,)], 4)
+    assert plan.count < plan.steps.shape[0]
+    tables = laid_out(fours[0].marginals, fours[0].copulas, fours[0].cost, plan.pairs, 9)
+    needed = jax.jit(lambda *arrays: best_cascades(*arrays))(tables, LAM, plan)
+    monkeypatch.setattr(bellman, "_turns", lambda plan: plan.steps.shape[0])
+    every = jax.jit(lambda *arrays: best_cascades(*arrays))(tables, LAM, plan)
+    jax.tree.map(np.testing.assert_array_equal, every, needed)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
 def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
     refusal = None if price is None else jnp.asarray(1 - price)
