@@ -210,19 +210,16 @@ def again_by_labels(frontier: Frontier, log: Log, points: np.ndarray | None) -> 
     Args:
         frontier: the frontier that was tuned.
         log: the log that it was tuned on.
-        points: (G,) positions of points, to choose what is best at their prices in place of a ladder; policies are
-            then judged as each draw says, not the whole log.
+        points: (G,) positions of points, to choose what is best at their prices in place of a ladder.
     """
     lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
     comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
     transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
-    # A few draws are judged as their own queries say, so that those left out have no part in it.
-    whole = judging_of(log, transform, refusal) if points is None else None
+    judging = judging_of(log, transform, refusal)  # as for the contest, by the whole log
 
     def again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
         labels, charge, answer = drawn(log, queries)
         calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
-        judging = judging_of(log.take(queries), transform, refusal) if whole is None else whole
         answer = answer if comparing.size else None
         table, answers = judge_all(calibrators, (*labels, answer), charge, judging)
         if answers is not None:
