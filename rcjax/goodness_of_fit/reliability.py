@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -208,17 +209,16 @@ def _statistics(logprob: np.ndarray, values: np.ndarray, labels: np.ndarray) -> 
 
 def _distances(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """(P,) ∫ (F − G)² dH of labels (N, P), by mid-ranks: of values that tie, half lie below."""
-    size, first, start = len(values), float(labels[:, 0].sum()), 0
+    size, first = len(values), float(labels[:, 0].sum())
     order = np.argsort(values, kind="stable")
     rises = np.flatnonzero(values[order[1:]] != values[order[:-1]]) + 1
     below, total = np.zeros((2, labels.shape[1]), np.float32)
     # From value to value, all permutations at once: what is worked on stays in the processor's cache.
-    for tied in np.split(order, rises):
-        here, share = labels[tied].sum(0), len(tied) / size
-        gap = (below + here / 2) / first - (start / size + share / 2)
-        total += share * gap**2
+    for start, end in pairwise([0, *rises.tolist(), size]):
+        here = labels[order[start:end]].sum(0)
+        gap = (below + here / 2) / first - (start + end) / (2 * size)
+        total += (end - start) / size * gap**2
         below += here
-        start += len(tied)
     # F − G = (F − H)·N/n, as H is made of both.
     return total * (size / (size - first)) ** 2
 
