@@ -90,10 +90,12 @@ class Answers:
 
 def numbered(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """A frame with the number of each text of a column in its place, by first appearance; the texts."""
-    texts = frame.select(pl.col(column).unique(maintain_order=True))
+    runs = frame[column].rle_id()  # rows of a query mostly stand together: one of them is looked up
+    first = frame.select(column).filter(runs.diff().ne_missing(0))
+    texts = first.unique(maintain_order=True)
     numbers = texts.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("number"))
-    joined = frame.select(column).join(numbers, on=column, how="left", maintain_order="left", nulls_equal=True)
-    return frame.with_columns(joined["number"].alias(column)), tuple(texts[column].to_list())
+    joined = first.join(numbers, on=column, how="left", maintain_order="left", nulls_equal=True)
+    return frame.with_columns(joined["number"].gather(runs).alias(column)), tuple(texts[column].to_list())
 
 
 def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:

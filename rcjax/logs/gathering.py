@@ -297,11 +297,11 @@ def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
     place = pl.lit(0, pl.Int64)
     for one, texts in names.items():
         place = place * len(texts) + pl.col(one)
-    again = ~frame.select(place.is_first_distinct()).to_series()
-    if not again.any():
+    places = frame.select(place).to_series()
+    if places.n_unique() == len(places):
         return answers
     assert reader.rows is not None
-    one = frame.row(int(again.arg_max() or 0), named=True)
+    one = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
     earlier = frame.filter(*(pl.col(name) == one[name] for name in names))["row"][0]
     first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(one["row"])
     what = f"query {brief(answers.queries[one['query']])} was answered already in {first}: {_ONE_ROW}"

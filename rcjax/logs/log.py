@@ -119,12 +119,13 @@ class Log(Cells):
 
         Seconds, and what they are worth, are no part of it: a log that tells them has the hash that it had without.
         """
-        order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
-        head = [self.task, self.models, [self.queries[i] for i in order]]
+        names = [*map(str, self.queries)]
+        order = np.array(sorted(range(len(names)), key=names.__getitem__))
+        head = [self.task, self.models, [self.queries[i] for i in order.tolist()]]
         cost = self.query_cost if self.money is None else self.money
         by_hand = () if self.hand is None else (self.hand.labelled, self.hand.judged)
         matrices = [self.logprob, self.correct, cost, self.answered, *by_hand]
-        content = b"".join(np.asarray(matrix)[order].astype("<f4").tobytes() for matrix in matrices)
+        content = b"".join(np.asarray(matrix, "<f4")[order].tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
     def take(self, queries: Any) -> Log:
