@@ -171,17 +171,22 @@ _TRACING = RLock()
 #: Where programs are kept, if anywhere.
 _FILES: list[ProgramFiles] = []
 
+#: Who is to be told that a program is not among them, and is compiled.
+_TO_TELL: list[Callable[[], None]] = []
+
 #: The kept programs of every function.
 _ALL_PROGRAMS: "list[_Programs]" = []
 
 
-def keep_programs(cache_folder: Path | None) -> bool:
+def keep_programs(cache_folder: Path | None, tell: Callable[[], None] | None = None) -> bool:
     """From now on keep compiled programs below this folder, or nowhere (None); whether they are kept.
 
     They are not where somebody else can write to the folder, and on the CPU only: elsewhere JAX's own cache has to do.
+    `tell` is called before the first is compiled.
     """
     files = open_program_files(cache_folder) if cache_folder is not None and jax.default_backend() == "cpu" else None
     _FILES[:] = [] if files is None else [files]
+    _TO_TELL[:] = [] if tell is None else [tell]
     return bool(_FILES)
 
 
@@ -286,6 +291,8 @@ class _Programs:
         (files,) = _FILES
         held = files.load(key)
         if held is None:
+            while _TO_TELL:
+                _TO_TELL.pop()()
             held = self._compile(look[0], options, static, leaves)
             files.save(key, held[0], len(leaves), held[1])
         program, example = held

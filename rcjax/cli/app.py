@@ -176,6 +176,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     import jax
 
     from rcjax._core.compilation import keep_programs
+    from rcjax.cli.console import COMPILES
 
     jax.config.update("jax_enable_x64", float64)
     if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
@@ -195,7 +196,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
     # Whole programs are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
-    if usable and (long or not keep_programs(folder)):
+    if usable and (long or not keep_programs(folder, COMPILES.set)):
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

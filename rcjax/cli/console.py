@@ -24,6 +24,11 @@ TERMINAL = 80  # columns
 
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
+#: Set where the first program is compiled, which people wait for once; a pipe is told so in one line.
+COMPILES = threading.Event()
+
+COMPILING = "compiling, once for logs of this size"
+
 
 class Screen(Console):
     """A console that prints text as it is, and leaves a broken pipe to the caller."""
@@ -61,7 +66,8 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
 
     Args:
         what: the work, in words.
-        after: seconds until a terminal shows it; where standard error is none, a line is written every ten seconds.
+        after: seconds until a terminal shows it, or a pipe has a line if something is compiled; of other work a pipe
+            has a line every ten seconds.
         how_far: what is done of it, in words; empty if nobody knows.
     """
     screen, done, started = Screen(stderr=True), threading.Event(), time.monotonic()
@@ -71,16 +77,25 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
             return
         with screen.status("") as status:
             while True:
-                words = (f"{what} …", how_far(), f"{time.monotonic() - started:.0f} s")
+                compiling = COMPILING if COMPILES.is_set() else ""
+                words = (f"{what} …", compiling, how_far(), f"{time.monotonic() - started:.0f} s")
                 status.update(Text(" ".join(filter(None, words))))
                 if done.wait(0.2):
                     return
 
+    def write(progress: str) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it
+            typer.echo(f"{what}: {progress}", err=True)
+
     def write_lines() -> None:
-        while not done.wait(EVERY):
-            progress = how_far() or f"{time.monotonic() - started:.0f} s so far"
-            with suppress(OSError, ValueError):  # nobody reads it
-                typer.echo(f"{what}: {progress}", err=True)
+        next_line = started + EVERY
+        while not done.wait(min(after, EVERY)):
+            if COMPILES.is_set():
+                COMPILES.clear()
+                write(COMPILING)
+            elif time.monotonic() >= next_line:
+                next_line += EVERY
+                write(how_far() or f"{time.monotonic() - started:.0f} s so far")
 
     teller = threading.Thread(target=spin if screen.is_terminal else write_lines, daemon=True)
     teller.start()

@@ -11,6 +11,7 @@ import pytest
 from command_line import rows_of, write_folder, write_log
 
 import rcjax
+from rcjax.cli.console import COMPILING
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -40,7 +41,8 @@ def folder(tmp_path_factory):
 
 def quiet(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
     """The same without the lines of progress that a slow machine shows."""
-    done.stderr = "".join(line for line in done.stderr.splitlines(True) if not line.endswith(" so far\n"))
+    progress = (" so far\n", f"{COMPILING}\n")
+    done.stderr = "".join(line for line in done.stderr.splitlines(True) if not line.endswith(progress))
     return done
 
 

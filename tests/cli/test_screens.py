@@ -94,6 +94,11 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
         with console.busy("solving", how_far=asked):
             assert asked.wait(60)
         assert capfd.readouterr().err.splitlines()[0] == line
+    console.COMPILES.set()
+    asked = Asked("half")
+    with console.busy("fitting", how_far=asked):
+        assert asked.wait(60)
+    assert capfd.readouterr().err.splitlines()[:2] == [f"fitting: {console.COMPILING}", "fitting: half"]
     monkeypatch.setattr(console, "EVERY", 60)
     with console.staged(3)("quick"):
         pass
