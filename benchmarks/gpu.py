@@ -153,7 +153,7 @@ class Stages:
                 self.seconds[function.__name__] += time.perf_counter() - started
                 return result
 
-            timed_run.lower = getattr(run, "lower", None)  # type: ignore[attr-defined]
+            timed_run.trace = getattr(run, "trace", None)  # type: ignore[attr-defined]
             return timed_run
 
         engines._program = program  # type: ignore[assignment]

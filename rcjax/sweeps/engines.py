@@ -111,11 +111,10 @@ def _run(mesh: Mesh, program: Callable[..., Any], shared: Any, problems: Any) ->
 
 def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
     """Compile all programs of a batch at a time, in threads; calls then find them compiled."""
-    whole, spread = (NamedSharding(mesh, P(*axes)) for axes in ((), (_AXIS,)))
 
-    def shapes(tree: Any, sharding: NamedSharding) -> Any:
+    def shapes(tree: Any, *axes: str) -> Any:
         def shape(leaf: Any) -> jax.ShapeDtypeStruct:
-            weak = getattr(leaf, "weak_type", False)
+            weak, sharding = getattr(leaf, "weak_type", False), NamedSharding(mesh, P(*axes))
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
 
         return jax.tree.map(shape, tree)
@@ -124,7 +123,7 @@ def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
         compiling = []
 
         def lower(program: Any, shared: Any, problems: Any) -> Any:
-            traced = program.trace(shapes(shared, whole), shapes(problems, spread))
+            traced = program.trace(shapes(shared), shapes(problems, _AXIS))
             compiling.append(threads.submit(traced.lower().compile))
             return traced.out_info
 
