@@ -8,18 +8,13 @@ matplotlib gives the same bytes each time.
 """
 
 import argparse
-import html
-import io
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import jax
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 import rcjax
@@ -27,7 +22,8 @@ from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
 from rcjax.cli.replays import FRESH, SHARE
 from rcjax.plots import plot_frontier
-from rcjax.plots.drawings import BLACK, BLUE, GREY, ORANGE
+from rcjax.plots.drawings import BLACK, ORANGE
+from rcjax.report.page import style, to_svg
 
 DOCS = Path(rcjax.__file__).parent / "docs"
 SIZE = 7.2, 3.6  # inches
@@ -52,51 +48,6 @@ THEMES = {
         "orange": "#ff9b57",
     },
 }
-
-
-#: Colours of `rcjax.plots` by the variable that stands for them.
-VARIABLES: Mapping[str, str] = {
-    "#000000": "--ink",
-    "#ffffff": "--paper",
-    "#dddddd": "--line",
-    "#cccccc": "--line",
-    GREY: "--muted",
-    BLUE: "--blue",
-    ORANGE: "--orange",
-}
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-}
-
-
-def style() -> AbstractContextManager[None]:
-    """The context to make figures in."""
-    return mpl.rc_context(_STYLE)
-
-
-def to_svg(figure: Figure, name: str, description: str) -> str:
-    """An `<svg>` element that a screen reader reads as its description; `name` keeps its ids apart from others'."""
-    content = io.StringIO()
-    with style():
-        # Not by `savefig`, which goes through everything twice.
-        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
-    text = content.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
-    for colour, variable in VARIABLES.items():
-        text = re.sub(re.escape(colour) + r"\b", f"var({variable})", text, flags=re.IGNORECASE)
-    # Only the families of fonts are replaced, so that no label grows.
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
-    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
-    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # which would hold for all of the page
-    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
 
 
 def tuned() -> rcjax.Tuned:

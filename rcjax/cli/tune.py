@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -271,11 +273,12 @@ def report(
     spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None
     how = reading.options() | {"models": reading.models}
-    require_libraries("a report", "report", "jinja2")
+    require_libraries("a report", "report", "matplotlib", "jinja2")
     require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
     start_jax()
     import rcjax
 
+    Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
     steps = staged(3)
     with steps("reading"):
         training, fresh = read_pair(log, test, **how)

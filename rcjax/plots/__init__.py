@@ -1,7 +1,7 @@
 """Figures of a frontier and of a diagnosis: each function draws into the matplotlib Axes it is given.
 
-Needs matplotlib (`pip install 'rcjax[plots]'`); `charts`, for the report, does not. Colours are those of Okabe & Ito
-(2008), which the colour-blind tell apart; what matters differs in shape or line too.
+Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & Ito (2008), which the colour-blind tell
+apart; what matters differs in shape or line too.
 """
 
 from rcjax._base.extras import exports

@@ -1,34 +1,28 @@
 """Drawings into an Axes: how often confidences are right; error and cost."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import patheffects
 from matplotlib.ticker import PercentFormatter
 
+from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
-from rcjax.plots import charts
+from rcjax.goodness_of_fit.reliability import reliability_curve
 from rcjax.policy.counted import ERRORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 #: The colours of Okabe & Ito (2008), which the colour-blind tell apart.
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
 
-#: How marks look in matplotlib, by their style.
-_LOOKS: dict[str, dict[str, Any]] = {
-    "perfect": {"color": GREY, "linestyle": "--", "linewidth": 1},
-    "bin": {"color": BLUE, "linewidth": 1, "clip_on": False},
-    "band": {"color": BLUE, "alpha": 0.15, "linewidth": 0},
-    "curve": {"color": BLUE, "linewidth": 1.6},
-    "seen": {"color": ORANGE, "linestyle": ":", "linewidth": 1},
-    "corner": {"color": BLUE, "s": 26, "linewidths": 0.6, "zorder": 3},
-    "single": {"color": BLACK, "s": 26, "marker": "D", "zorder": 4},
-}
+_NAME = 8  # points, the size of a name in a figure
+
+_CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price"}
 
 
 def plot_reliability(
@@ -43,12 +37,26 @@ def plot_reliability(
         title: over the figure.
         success: what the share of right answers is called.
     """
-    _draw(ax, charts.reliability_panel(confidence, correct, title, success))
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    curve = reliability_curve(np.asarray(confidence), np.asarray(correct))
+    ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
+    reach = np.stack([curve["accuracy"] - curve["low"], curve["high"] - curve["accuracy"]])
+    style = {"fmt": "o-", "color": BLUE, "markersize": 4, "linewidth": 1, "elinewidth": 1}
+    ax.errorbar(
+        curve["confidence"],
+        curve["accuracy"],
+        np.maximum(reach, 0.0),
+        label="log, 90 % interval",
+        **style,
+        clip_on=False,
+    )
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="calibrated confidence", ylabel=success, title=title, aspect="equal")
 
 
 def plot_error_cost(
-    ax: "Axes", frontier: Mapping[str, Any], single: charts.Singles | None = None, noun: str = ERRORS.noun
+    ax: "Axes",
+    frontier: Mapping[str, Any],
+    single: Mapping[str, tuple[float, float]] | None = None,
+    noun: str = ERRORS.noun,
 ) -> None:
     """The error–cost frontier promised (line) and seen on held-out queries (points), with the 90 % band between.
 
@@ -61,44 +69,97 @@ def plot_error_cost(
         single: (cost, error) seen of each model on its own.
         noun: what is counted.
     """
-    _draw_error_cost(ax, charts.promise_panel(frontier, single or {}, noun))
+    order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
+    cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
+    band = frontier["error_band"][order]
+    ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="90 % band")
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
+    held_out = np.argsort(frontier["cost"])
+    style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
+    ax.plot(money.scale * frontier["cost"][held_out], frontier["error"][held_out], label="seen, held out", **style)
+    _finish_error_cost(ax, single or {}, money, noun)
 
 
-def plot_frontier(ax: "Axes", frontier: Frontier, single: charts.Singles | None = None) -> None:
+def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
     """A frontier as it was estimated, with the intervals for the error where it has bands.
 
     Of a frontier of `select_frontier`, dots mark its points, the corners of its hull; between two of them stands a
     ladder. `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they
     are large.
     """
-    _draw_error_cost(ax, charts.frontier_panel(frontier, single or {}))
+    order, money = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost))), _unit(frontier.cost, single)
+    cost = money.scale * np.asarray(frontier.cost, float)[order]
+    if frontier.bands is not None:
+        low, high = np.asarray(frontier.bands.error, float)[order].T
+        label = f"{100 * frontier.bands.level:g} % interval"
+        ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
+    error = np.asarray(frontier.error)[order]
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
+    if frontier.search == "selected":
+        ax.scatter(cost, error, color=BLUE, **_CORNER)
+    _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
 
 
-def _draw(ax: "Axes", panel: charts.Panel) -> None:
-    """The marks of a panel, and what its axes are."""
-    beads = partial(ax.plot, marker="o", markersize=4)
-    ways: dict[str, Any] = {"line": ax.plot, "beads": beads, "area": ax.fill_between, "bars": ax.vlines}
-    for mark in panel.marks:
-        ways.get(mark.shape, ax.scatter)(mark.x, *mark.y, label=mark.label, **_LOOKS[mark.style])
-    ax.set(xlabel=panel.x.label, ylabel=panel.y.label, title=panel.title)
+def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:
+    """The unit for costs that suits the single models, or else the frontier."""
+    return choose_unit([price for price, _ in single.values()] if single else np.asarray(cost, float).tolist())
 
 
-def _draw_error_cost(ax: "Axes", panel: charts.Panel) -> None:
-    """A panel of error and cost, with the names of the single models, a grid and a legend."""
-    _draw(ax, panel)
+def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], money: Money, noun: str) -> None:
+    """Single models as diamonds with their names, and the axes of error and cost."""
+    white = [patheffects.withStroke(linewidth=2, foreground="white")]
+    for price, wrong in single.values():
+        ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
+    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel=noun)
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
-    # By the size of the Axes before the layout is settled.
-    width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    points = {
-        name: (width * (cost - left) / (right - left), height * (error - bottom) / (top - bottom))
-        for name, (cost, error) in panel.spots.items()
-    }
-    white = [patheffects.withStroke(linewidth=2, foreground="white")]
-    for name, (x, y, anchor) in charts.place_names(points, width, height).items():
-        align = {"ha": "left" if anchor == "start" else "right", "va": "center"}
-        note = {"textcoords": "offset points", "fontsize": charts.NAME, "path_effects": white, **align}
-        ax.annotate(name, panel.spots[name], xytext=(x, y), **note)
+    spots = {name: (money.scale * price, wrong) for name, (price, wrong) in single.items()}
+    for name, (x, y, align) in _place_names(ax, spots).items():
+        note = {"textcoords": "offset points", "fontsize": _NAME, "path_effects": white, "ha": align, "va": "center"}
+        ax.annotate(name, spots[name], xytext=(x, y), **note)
     ax.grid(color="#DDDDDD", linewidth=0.6)
     ax.legend(frameon=False, fontsize=8)
+
+
+def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float, str]]:
+    """Where the name of each spot goes: offsets (x, y) in points from it, and "left" or "right" for its alignment.
+
+    Beside the spot, towards the middle of the picture, at the first height where it covers no other name. By the size
+    of the Axes before the layout is settled, and a letter's usual width.
+    """
+    width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    taken: list[tuple[float, float, float]] = []  # from, to, and at which height
+    offsets = {}
+    for name, (cost, error) in spots.items():
+        x, y = width * (cost - left) / (right - left), height * (error - bottom) / (top - bottom)
+        side, long = (1 if x < width / 2 else -1), 0.56 * _NAME * len(name)
+        start = x + 7 if side > 0 else x - 7 - long
+        near = [level for low, high, level in taken if start < high and low < start + long]
+        rises = [rise for rise in (5, -6, 15, -16, 25, -26, 35) if _NAME < y + rise < height - _NAME]
+        free = [rise for rise in rises if all(abs(y + rise - level) > 1.2 * _NAME for level in near)]
+        rise = (free or rises or [5])[0]
+        taken.append((start, start + long, y + rise))
+        offsets[name] = (7 * side, rise, "left" if side > 0 else "right")
+    return offsets
+
+
+_EM = 10 / 72  # inches, the usual size of letters: that of labels
+
+
+def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]) -> None:
+    """Place an Axes with its labels in a box of its figure: left, bottom, width, height in inches.
+
+    By a letter's usual width: the layouts of matplotlib draw everything twice to measure it.
+    """
+    marks = ax.yaxis.get_major_formatter().format_ticks(list(ax.get_yticks()))
+    beside, below, above = 1.2 + 0.6 * max(map(len, marks)), 2.2, 2.0 if ax.get_title() else 0.7  # letters
+    start, floor, width, height = box
+    wide, high = width - _EM * (beside + 1.9), height - _EM * (below + 1.3 + above)
+    if ax.get_aspect() == 1:
+        wide = high = min(wide, high)
+    across, up = figure.get_size_inches()
+    left, bottom = start + _EM * (beside + 1.5), floor + height - _EM * above - high
+    ax.set_position((left / across, bottom / up, wide / across, high / up))
+    ax.yaxis.set_label_coords(-_EM * beside / wide, 0.5)
+    ax.xaxis.set_label_coords(0.5, -_EM * below / high)

@@ -1,7 +1,7 @@
 """One page for a team: the frontier of a log, what it is worth, how far to trust it, and how to deploy it.
 
-`make_report` gathers the figures, `Report.save` writes them as one self-contained HTML file. Needs Jinja2
-(`pip install 'rcjax[report]'`).
+`make_report` gathers the figures, `Report.save` writes them as one self-contained HTML file. Needs matplotlib and
+Jinja2 (`pip install 'rcjax[report]'`).
 """
 
 from rcjax._base.extras import exports

@@ -69,6 +69,8 @@ class Findings:
     """The frontier's policies on fresh queries, where there are any."""
     spec: Spec
     """How it was tuned: the target that a policy was chosen for, where there is one."""
+    drawn: list[dict[str, Any]]
+    """The figures of the diagnosis, as the template of the page takes them."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
     command made the report."""

@@ -1,19 +1,27 @@
-"""A report as one HTML page: its figures in words, the templates that they go into, and its charts.
+"""A report as one HTML page: its figures in words, the template that they go into, and its drawings.
 
-Charts are SVG inside the page: text stays text, colours are the page's, by day and night.
+Drawings are SVG inside the page: text stays text, colours are the page's, by day and night.
 """
 
 import dataclasses
+import html
+import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import PurePath
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
@@ -22,7 +30,8 @@ from rcjax.diagnostics import Diagnosis, diagnose
 from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.plots.charts import Chart, frontier_panel, promise_panel, reliability_panel
+from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
+from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target
@@ -32,28 +41,116 @@ from rcjax.tuning.searches import bootstrap
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.tune import count_waiting, describe_models
 
-_PANEL = 245, 230  # points of a panel beside others
+#: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
+VARIABLES: Mapping[str, str] = {
+    "#000000": "--ink",
+    "#ffffff": "--paper",
+    "#dddddd": "--line",
+    "#cccccc": "--line",
+    GREY: "--muted",
+    BLUE: "--blue",
+    ORANGE: "--orange",
+}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titley": 1.0,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+}
 
-_ONE = 331, 259  # points of a chart with one panel
+
+def style() -> AbstractContextManager[None]:
+    """The context to make figures in: `with style(): …`."""
+    return mpl.rc_context(_STYLE)
 
 
-def _reliability(diagnosis: Diagnosis) -> Chart:
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """An `<svg>` element that a screen reader reads as its description; `name` keeps its ids apart from others'."""
+    content = io.StringIO()
+    with style():
+        # Not by `savefig`, which goes through everything twice.
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
+    text = content.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    for colour, variable in VARIABLES.items():
+        text = re.sub(re.escape(colour) + r"\b", f"var({variable})", text, flags=re.IGNORECASE)
+    # The page sizes it, and its fonts: only families are replaced, so that no label grows.
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # which would hold for all of the page
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
+
+
+def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(n, 2) where points lie in the units of a figure's SVG, from its upper left.
+
+    Args:
+        figure: the figure.
+        ax: the axes that the points are drawn in, laid out.
+        x, y: (n,) the points, as the axes have them.
+    """
+    pixels = ax.transData.transform(np.column_stack([x, y]))
+    height = figure.get_size_inches()[1] * 72
+    scaled = pixels * 72 / figure.dpi
+    return np.column_stack([scaled[:, 0], height - scaled[:, 1]])
+
+
+_PIXELS = 84  # of an inch of a figure with several panels, on a wide screen
+
+#: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
+_ONE, _ONE_PIXELS = (4.6, 3.6), 120
+
+_CAPTIONS = {
+    "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
+    "promise": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "tuning left out.",
+}
+
+
+def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
+    """The figures of a diagnosis on a log, as the template takes them."""
+    words = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
+    with style():
+        drawn = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
+    rows = []
+    for name, drawing in drawn.items():
+        caption, single = _CAPTIONS[name].format(**words), name == "promise"
+        width = f"{drawing.get_size_inches()[0] * (_ONE_PIXELS if single else _PIXELS):.0f}"
+        svg = Markup(to_svg(drawing, name, caption))
+        rows.append({"name": name, "caption": caption, "svg": svg, "width": width, "single": single})
+    return rows
+
+
+def _reliability(diagnosis: Diagnosis) -> Figure:
     """A panel for each model."""
-    (width, height), columns, panels = _PANEL, min(len(diagnosis.models), 3), []
+    columns = min(len(diagnosis.models), 3)
+    rows = -(-len(diagnosis.models) // columns)
+    figure = Figure(figsize=(3.4 * columns, 3.2 * rows))
     for j, name in enumerate(diagnosis.models):
         labelled = np.isfinite(diagnosis.correct[:, j])
         answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
-        panel = reliability_panel(*answers, title=name, success=diagnosis.counted.success)
-        panels.append(panel.in_box(width * (j % columns), height * (j // columns), width, height))
-    return Chart(width * columns, height * -(-len(panels) // columns), panels)
+        ax = figure.add_subplot(rows, columns, j + 1)
+        plot_reliability(ax, *answers, title=name, success=diagnosis.counted.success)
+        lay_out(figure, ax, (3.4 * (j % columns), 3.2 * (rows - 1 - j // columns), 3.4, 3.2))
+    return figure
 
 
-def _promise(diagnosis: Diagnosis, log: Log) -> Chart:
-    """The promise and what was seen, with the single models on the queries of a log that all answered."""
+def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
+    """The promise and what was seen, with the single models on the queries that all answered."""
     assert diagnosis.promise is not None  # that of the frontier
-    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(log.query_cost)[log.complete].mean(0)
+    answered = log.take(log.complete)
+    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
-    return Chart(*_ONE, [promise_panel(diagnosis.promise, single, diagnosis.counted.noun).in_box(0, 0, *_ONE)])
+    figure = Figure(figsize=_ONE)
+    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.counted.noun)
+    lay_out(figure, ax, (0, 0, *_ONE))
+    return figure
 
 
 _VERDICTS = ("bad", "doubtful", "fine")
@@ -80,13 +177,11 @@ def context(report: Findings) -> dict[str, Any]:
     policies = _policies(report)
     expected = [policy.expected for _, policy in policies]
     cost, error = (np.array([of[name] for of in expected], float) for name in ("cost", "error"))
-    single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
-    panel = frontier_panel(report.frontier, single).in_box(0, 0, *_ONE)
-    spots = panel.positions(report.money.scale * cost, error)
+    drawing, spots, corner = _frontier(report, cost, error)
     documents, shared = _documents([policy for _, policy in policies])
     points = [
         _point(report, target, policy.expected) | {"x": x, "y": y, "policy": document}
-        for (target, policy), (x, y), document in zip(policies, spots, documents, strict=True)
+        for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
     folder = resources.files("rcjax.report")
     checks = sorted(report.diagnosis.checks, key=lambda check: _VERDICTS.index(check.verdict))
@@ -97,7 +192,8 @@ def context(report: Findings) -> dict[str, Any]:
         "source": PurePath(report.log.source).name,
         "described": report.log.describe().removeprefix(f"{report.log.source}: "),
         "headline": report.headline().replace(" %", "\u00a0%"),
-        "curve": Chart(*_ONE, [panel]),
+        "drawing": Markup(drawing),
+        "corner": corner,
         "points": points,
         "shared": shared,
         "rows": [points[i] for i in rows_to_show(cost, error, _MOST_ROWS)],
@@ -105,8 +201,7 @@ def context(report: Findings) -> dict[str, Any]:
         "checks": checks,
         "judged": report.judged_by,
         "tried": report.tried,
-        "reliability": _reliability(report.diagnosis),
-        "promise": _promise(report.diagnosis, report.judged.select(report.model.models)),
+        "figures": report.drawn,
     }
 
 
@@ -129,6 +224,20 @@ def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dic
     shared = {name: first[name] for name in first if all(document.get(name) == first[name] for document in documents)}
     own = [{name: value for name, value in document.items() if name not in shared} for document in documents]
     return own, {"policy": shared, "reference": reference}
+
+
+def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:
+    """(the SVG of the frontier, where policies (L,) lie on it, and the corner of its axes)."""
+    single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
+    with style():
+        canvas = Figure(figsize=_ONE)
+        plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
+        lay_out(canvas, ax, (0, 0, *_ONE))
+        ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
+        what = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
+        drawn = to_svg(canvas, "curve", what)
+        ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
+        return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
 def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,8 +272,7 @@ def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dic
 def _rung(report: Findings, point: int, weight: float) -> tuple[list[dict[str, str]], str]:
     """(who answers, by a point of the frontier, of a share of the queries; its cascade in words)."""
     policy, names = report.frontier.point(point), report.frontier.models
-    bounds = report.frontier.policies.on_host().bounds[point]
-    cuts = {name: float(bounds[names.index(name), -2]) for name in policy.models}
+    cuts = {name: float(np.asarray(report.frontier.thresholds)[point, names.index(name)]) for name in policy.models}
     agreements, rows = policy.agreements, []
     for name in policy.models:
         answers = f"above {threshold(cuts[name])}"
@@ -261,16 +369,21 @@ def make_report(
     if spec.target:
         selection.frontier.policy(**spec.target)  # refuses what cannot be met
 
-    about = {"training": log, "replicates": replicates, "frontier": selection.frontier, "model_fit": False}
+    def checked() -> tuple[Diagnosis, list[dict[str, Any]]]:
+        about = {"replicates": replicates, "frontier": selection.frontier, "model_fit": False}
+        diagnosis = diagnose(model, judged, training=log, **about)
+        return diagnosis, draw_checks(diagnosis, judged.select(model.models))
+
     # Side by side, as both spend most of their first run in XLA's compiler.
     with ThreadPoolExecutor(1) as beside:
-        diagnosis = beside.submit(as_here(diagnose), model, judged, **about)
+        checks = beside.submit(as_here(checked))
         bands = bootstrap(selection.frontier, log, replicates=replicates)
         own = replay(selection.frontier, log)
         frontier = dataclasses.replace(selection.frontier, bands=bands, seconds=own.seconds)
         replayed = None if test is None else replay(frontier, judged)
         alone = describe_models(log, model)
         comparisons = tuple(compare(frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
+        diagnosis, drawn = checks.result()
     return Report(
         log=log,
         model=model,
@@ -279,8 +392,9 @@ def make_report(
         shares=np.asarray((replayed or own).share, float),
         comparisons=comparisons,
         baseline=baseline or min(comparisons, key=lambda one: one.error).model,
-        diagnosis=diagnosis.result(),
+        diagnosis=diagnosis,
         judged=judged,
         seen=replayed,
         spec=spec,
+        drawn=drawn,
     )

@@ -57,7 +57,7 @@ def test_on_a_phone_nothing_is_cut(browser, page, tmp_path):
         tab.goto((tmp_path / "report.html").as_uri())
         for summary in tab.locator("summary").all():
             summary.click()
-        for name in ("#drawing svg", ".chooser .legend"):
+        for name in ("#drawing svg", ".legend"):
             box = tab.locator(name).bounding_box()
             assert box["x"] >= 0, (width, name)
             assert box["x"] + box["width"] <= width, (width, name)
