@@ -172,6 +172,8 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     time are compiled to run quickly, others to be compiled quickly.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
+    # Its threads wait for each other without rest: for products as small as ours that is most of their time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(1_000_000, 50, 50)  # looking for cycles takes a sixth of importing
     import jax
 
