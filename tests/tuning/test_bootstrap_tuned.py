@@ -56,17 +56,17 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
 
 
 @pytest.mark.thorough
-def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log, selected):
+def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges(log, selected):
     """A point without figures, as there is in a comparison at one price, is no budget of nothing."""
     frontier, _ = selected
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    again, pairs = again_by_labels(bare, log, np.arange(6)), 0
+    again, pairs, judging = again_by_labels(bare, log, np.arange(6)), 0, judging_of(log, "generation")
     for draw in draws:
         _, policies = again(log, draw)
         part = log.take(draw)
-        every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation")), 2)
+        every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
             best = every[best_for(error, cost, lam=price)]
