@@ -38,8 +38,6 @@ _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 #: interval (three real logs of 300 queries); the ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
 
-_AT_ONCE = 256  # queries that a product of matrices goes over
-
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
 
@@ -101,7 +99,7 @@ def _replicated(
         shares = np.stack(np.broadcast_arrays(whole, weight, whole & (weight == 0)), axis=1).astype(float)
         with np.errstate(invalid="ignore"):
             shares /= shares.sum(-1, keepdims=True)
-        sums = (_product(figure, shares.reshape(-1, n)) for figure in outcomes)
+        sums = (figure @ shares.reshape(-1, n).T for figure in outcomes)
         return Outcomes(*(np.moveaxis(sum_.reshape(-1, len(draws), 3), 0, 1) for sum_ in sums))
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
@@ -112,15 +110,6 @@ def _replicated(
         return fixed_on_draws, fixed_on_draws
     tuned = side_by_side(lambda draw: means(walked(*again(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
     return fixed_on_draws, _joined(tuned)
-
-
-def _product(figures: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """(G, S) of figures (G, n) and shares (S, n), so few queries at a time that BLAS leaves them to one thread.
-
-    Its threads wait for each other without rest: beside other work that takes them ten times as long.
-    """
-    starts = range(0, figures.shape[1], _AT_ONCE)
-    return sum(figures[:, n : n + _AT_ONCE] @ shares[:, n : n + _AT_ONCE].T for n in starts)  # type: ignore[return-value]
 
 
 def _joined(some: list[Outcomes]) -> Outcomes:

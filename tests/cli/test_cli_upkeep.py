@@ -107,7 +107,7 @@ def test_bad_input_has_status_2(folder):
 
 def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path):
     line = "retune", folder / "policy.json", folder / "fresh.csv", "--out", tmp_path / "new.json"
-    assert "lose what 0.8 ± 1.4 points of error are worth" in refused_after_all(*line)
+    assert "lose what 0.3 ± 1.4 points of error are worth" in refused_after_all(*line)
     result = run(*line, "--anyway")
     assert result.exit_code == 0, (result.stderr, result.exception)
     new = rcjax.load_policy(tmp_path / "new.json")
