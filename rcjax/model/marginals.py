@@ -103,7 +103,7 @@ class Marginal:
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
         if self.atoms is None:
             z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
-            inner = self.lowest + (self.highest - self.lowest) * self._mixture_quantile(z)
+            inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
         else:
             inner = self._quantile_among_atoms(u, self.atoms)
         top = 1 - self.mass_highest
@@ -181,14 +181,11 @@ class Marginal:
         start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
-        inner = self.lowest + (self.highest - self.lowest) * self._mixture_quantile(z)
+        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
         # With nothing smooth between them, ranks that rounding leaves between two atoms are the upper one's.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth == 0))
         here = above & first_true(above)
         return jnp.where(here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth > 0, inner, self.highest))
-
-    def _mixture_quantile(self, z: jax.Array) -> jax.Array:
-        return mixture_quantile_and_components(self, z, probe_mixture(lax.stop_gradient(self)))[0]
 
     def _scale(self, confidence: jax.Array) -> jax.Array:
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
@@ -231,34 +228,29 @@ def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax
 
 
 @jax.custom_jvp
-def mixture_quantile_and_components(marginal: Marginal, z: jax.Array, probes: "Probes") -> tuple[jax.Array, jax.Array]:
+def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(x, cdfs of both components at x (…, 2)) with x the inverse of the mixture's cdf at z, elementwise in z.
 
-    By bracketed Newton steps from its probes; by the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in
-    the parameters.
+    By bracketed Newton steps; by the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    return _invert_mixture(marginal, jnp.asarray(z), probes)
+    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
 
 
 @mixture_quantile_and_components.defjvp
 def _mixture_quantile_and_components_jvp(
-    primals: tuple[Any, ...], tangents: tuple[Any, ...]
+    primals: tuple[Marginal, jax.Array], tangents: tuple[Any, Any]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    marginal, varied = primals[0], tangents[0]
-    root, components = mixture_quantile_and_components(*primals)
+    marginal, z = primals
+    root, components = mixture_quantile_and_components(marginal, z)
     edge = (root <= 0) | (root >= 1)
     inside = jnp.where(edge, 0.5, root)
+    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
+    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, _components_and_density(marginal, inside)[1]))
 
-    def at_root(marginal: Marginal) -> tuple[jax.Array, jax.Array]:
-        return betainc_and_power(marginal.a, marginal.b, inside[..., None])
+    def at_root(marginal: Marginal, root: jax.Array) -> jax.Array:
+        return betainc(marginal.a, marginal.b, root[..., None])
 
-    (below, power), (shift, _) = jax.jvp(at_root, (marginal,), (varied,))
-    by_parameters = (varied.proportion * below + marginal.proportion * shift).sum(-1)
-    densities = power / (inside * (1 - inside))[..., None]
-    by_root = divide(tangents[1] - by_parameters, (marginal.proportion * densities).sum(-1))
-    tangent = jnp.where(edge, 0.0, by_root)
-    moved = jnp.where(edge[..., None], 0.0, shift + densities * tangent[..., None])
-    return (root, components), (tangent, moved)
+    return (root, components), (tangent, jax.jvp(at_root, (marginal, root), (tangents[0], tangent))[1])
 
 
 @jax.tree_util.register_dataclass

@@ -127,13 +127,12 @@ def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
 
 @partial(jax.jit, static_argnames="panels")
 def _build_grid(marginal: Marginal, panels: int) -> Grid:
-    probes = probe_mixture(lax.stop_gradient(marginal))  # they choose where nodes lie, which has no slope
-    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probes, panels))
+    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probe_mixture(marginal), panels))
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
     probabilities = jnp.concatenate([z.reshape(-1), z_panels])
-    x, components = mixture_quantile_and_components(marginal, probabilities, probes)
+    x, components = mixture_quantile_and_components(marginal, probabilities)
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
     count = z.size
     inner = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
@@ -223,27 +222,11 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
 
 def _legendre_integrals(x: jax.Array) -> jax.Array:
     """(…, ORDER) ∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1."""
-    values = _legendre(x)
-    rises = (values[..., 2:] - values[..., :-2]) / (2 * np.arange(1, ORDER) + 1).astype(x.dtype)
-    return jnp.concatenate([(x + 1)[..., None], rises], axis=-1)
-
-
-@jax.custom_jvp
-def _legendre(x: jax.Array) -> jax.Array:
-    """(…, ORDER + 1) the Legendre polynomials of degree 0 … ORDER.
-
-    Their derivatives are a product with a matrix, of any order: programs with two of them are a third shorter.
-    """
     values = [jnp.ones_like(x), x]
     for c in range(1, ORDER):
         values.append(((2 * c + 1) * x * values[c] - c * values[c - 1]) / (c + 1))
-    return jnp.stack(values, axis=-1)
-
-
-@_legendre.defjvp
-def _legendre_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    values = _legendre(*primals)
-    return values, values[..., :-1] @ _DERIVATIVES.astype(values.dtype) * tangents[0][..., None]
+    rises = [(values[c + 1] - values[c - 1]) / (2 * c + 1) for c in range(1, ORDER)]
+    return jnp.stack([x + 1, *rises], axis=-1)
 
 
 def _reference_panel() -> tuple[np.ndarray, ...]:
@@ -262,5 +245,3 @@ def _reference_panel() -> tuple[np.ndarray, ...]:
 
 
 _NODES, _WEIGHTS, _CELLS, _INTERPOLATION, _RECONSTRUCTION = _reference_panel()
-#: (ORDER, ORDER + 1) the derivatives of the Legendre polynomials, by these.
-_DERIVATIVES = legendre.legder(np.eye(ORDER + 1))
