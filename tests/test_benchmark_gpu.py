@@ -1,6 +1,5 @@
 """The benchmark of an accelerator runs in small on what there is, and counts the turns of loops as they are."""
 
-import os
 import sys
 
 import jax
@@ -13,7 +12,6 @@ from submodels import of_models
 import rcjax
 from benchmarks import gpu
 from benchmarks.chains import loops
-from benchmarks.timing import alone
 from rcjax._core import beta
 from rcjax.solving import bellman
 
@@ -76,14 +74,3 @@ def test_what_fails_leaves_the_figures_of_the_others(in_small, capsys):
     for what in ("a sweep, gpu, float64", "a sweep, gpu, float32", "one frontier, float64", "many λ, CPU, float64"):
         assert f"- {what}: EOFError: the process ended with code -9" in missing
     assert "- a long sweep" not in missing
-
-
-@pytest.mark.thorough
-def test_a_process_of_its_own_answers_or_says_why_not():
-    assert alone(divmod, 7, 2) == (3, 1)
-    with pytest.raises(RuntimeError, match="ZeroDivisionError: "):
-        alone(divmod, 7, 0)
-    with pytest.raises(EOFError, match="ended with code 3"):
-        alone(os._exit, 3)
-    with pytest.raises(TimeoutError, match="not done after 0 seconds"):
-        alone(input, patience=0.0)
