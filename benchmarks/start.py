@@ -5,8 +5,9 @@
 The log has 285 queries and five models: MMLU, Llama models, of the folder of logs (`--data`), or the demo's. The other
 log is of other queries, 5 to 25 % more or fewer, another number in every run. The log of eleven models is drawn from
 the demo's model three times. A row "nothing kept" begins with an empty folder of programmes; the rows below it use what
-those above have left there. Medians of seconds: wall time, user CPU of all threads, and a Python loop of 10⁷ additions
-meanwhile, as machines differ, and days. Several programs run in turns. Prints a Markdown table.
+those above have left there. Medians of seconds: wall time, also over a Python loop of 10⁷ additions meanwhile, as
+machines differ, and days; CPU of all threads, also over that of importing JAX. Several programs run in turns. Prints a
+Markdown table.
 """
 
 import os
@@ -43,10 +44,10 @@ class Logs:
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds that a command took: wall time, and user CPU of all its threads."""
+    """Seconds that a command took: wall time, and CPU of all its threads, the system's included."""
 
     wall: float
-    user: float
+    cpu: float
 
 
 def write_drawn(path: Path, queries: int, seed: int, models: int) -> Path:
@@ -90,7 +91,10 @@ def commands(logs: Logs, folder: Path) -> list[list[tuple[str, list[str]]]]:
         return [command, str(log), *words, *(() if log in (logs.wide, logs.other_wide) else logs.options)]
 
     tune = on("tune", logs.first, *budget, policy)
-    evaluate = ["evaluate", policy, str(logs.other), *logs.options]
+    evaluate, check, retune = (
+        [name, policy, str(logs.other), *logs.options] for name in ("evaluate", "check", "retune")
+    )
+    retune += ["--anyway", "--out", str(folder / "retuned.json")]
     tune_wide = [on("tune", log, *budget, str(folder / "wide.json")) for log in (logs.wide, logs.other_wide)]
     report = [on("report", log, *budget, str(folder / "report.html")) for log in (logs.first, logs.other)]
     return [
@@ -100,8 +104,12 @@ def commands(logs: Logs, folder: Path) -> list[list[tuple[str, list[str]]]]:
             ("another log", on("tune", logs.other, *budget, str(folder / "policy2.json"))),
             ("`rcjax evaluate`, after `tune`", evaluate),
             ("the same again", evaluate),
+            ("`rcjax check`, after these", check),
+            ("the same again", check),
+            ("`rcjax retune`, after these", retune),
+            ("the same again", retune),
         ],
-        [("`rcjax report`, nothing kept", report[0]), ("another log", report[1])],
+        [("`rcjax report`, nothing kept", report[0]), ("the same again", report[0]), ("another log", report[1])],
         [
             ("`rcjax diagnose`, nothing kept", on("diagnose", logs.first)),
             ("the same again", on("diagnose", logs.first)),
@@ -118,7 +126,7 @@ def commands(logs: Logs, folder: Path) -> list[list[tuple[str, list[str]]]]:
 
 
 def measure(program: list[str], words: list[str], cache: Path) -> Time:
-    """Run a command to its end; a status without a message stands for a verdict."""
+    """Run a command to its end; a status of 1 without a message stands for a verdict."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [*program, *words],
@@ -131,7 +139,7 @@ def measure(program: list[str], words: list[str], cache: Path) -> Time:
     _, status, usage = os.wait4(process.pid, 0)
     if status and (message or os.waitstatus_to_exitcode(status) != 1):
         raise SystemExit(f"{shlex.join(words)} failed:\n{message}")
-    return Time(time.perf_counter() - start, usage.ru_utime)
+    return Time(time.perf_counter() - start, usage.ru_utime + usage.ru_stime)
 
 
 def one_run(program: list[str], logs: Logs) -> Iterator[tuple[tuple[int, int], str, Time]]:
@@ -155,37 +163,47 @@ def main() -> None:
     programs = [shlex.split(program) for program in chosen.program or [str(Path(sys.executable).parent / "rcjax")]]
     names: dict[tuple[int, int], str] = {}
     times = [defaultdict[tuple[int, int], list[Time]](list) for _ in programs]
-    loops = []
+    loops, imports = [], []
     for run in range(chosen.runs):
         with tempfile.TemporaryDirectory() as folder:
             logs = write_logs(Path(folder), chosen.data, run)
             for program, kept in zip(programs, times, strict=True):
                 loops.append(record.loop())
+                importing = [sys.executable, "-c"], ["import jax; jax.devices()"], Path(folder)
+                imports += [measure(*importing) for _ in range(3)]
                 for place, row, taken in one_run(program, logs):
                     names[place] = row
                     kept[place].append(taken)
-    _show(names, times, statistics.median(loops))
+    _show(names, times, statistics.median(loops), _median(imports))
+
+
+def _median(times: list[Time]) -> Time:
+    return Time(*(statistics.median(getattr(one, field) for one in times) for field in ("wall", "cpu")))
 
 
 def _show(
-    names: dict[tuple[int, int], str], times: list[defaultdict[tuple[int, int], list[Time]]], loop: float
+    names: dict[tuple[int, int], str], times: list[defaultdict[tuple[int, int], list[Time]]], loop: float, jax: Time
 ) -> None:
-    def median(kept: defaultdict[tuple[int, int], list[Time]], place: tuple[int, int]) -> Time:
-        return Time(*(statistics.median(getattr(t, field) for t in kept[place]) for field in ("wall", "user")))
-
-    print("| |" + " wall, s | user CPU, s |" * len(times) + "\n|---|" + "--:|--:|" * len(times))
+    heads = " wall, s | over the loop | CPU, s | over importing JAX |"
+    print("| |" + heads * len(times) + "\n|---|" + "--:|--:|--:|--:|" * len(times))
     for place, row in names.items():
-        medians = [median(kept, place) for kept in times]
-        print(f"| {row} |" + "".join(f" {taken.wall:.2f} | {taken.user:.2f} |" for taken in medians))
-    print(f"\nThe Python loop took {loop:.2f} s meanwhile.")
+        medians = [_median(kept[place]) for kept in times]
+        cells = (f" {t.wall:.2f} | {t.wall / loop:.1f} | {t.cpu:.2f} | {t.cpu / jax.cpu:.1f} |" for t in medians)
+        print(f"| {row} |" + "".join(cells))
+    print(f"\nThe Python loop took {loop:.2f} s meanwhile, `import jax; jax.devices()` {jax.cpu:.2f} s of the CPU.")
 
-    def walls(*places: tuple[int, int]) -> str:
-        return "; ".join(f"{median(times[0], place).wall:.1f} s" for place in places)
+    def seconds(*places: tuple[int, int]) -> str:
+        return "; ".join(f"{_median(times[0][place]).wall:.1f} s" for place in places)
 
     what = "`rcjax tune`, five models, 285 queries: first time; again; another log"
-    record.headline(what, walls((0, 0), (0, 1), (0, 2)))
-    record.headline("`rcjax evaluate`; `rcjax diagnose`, `rcjax report` of another log", walls((0, 4), (2, 2), (1, 1)))
-    record.headline("`rcjax tune`, eleven models: first time; another log", walls((3, 0), (3, 1)))
+    record.headline(what, seconds((0, 0), (0, 1), (0, 2)))
+    record.headline(
+        "`rcjax evaluate`; `rcjax diagnose`, `rcjax report` of another log", seconds((0, 4), (2, 2), (1, 2))
+    )
+    record.headline("`rcjax tune`, eleven models: first time; another log", seconds((3, 0), (3, 1)))
+    warm = {"tune": (0, 1), "evaluate": (0, 4), "check": (0, 6), "retune": (0, 8), "report": (1, 1), "diagnose": (2, 1)}
+    over = "; ".join(f"{_median(times[0][place]).cpu / jax.cpu:.1f}" for place in warm.values())
+    record.headline(f"CPU over that of importing JAX, the same again: {', '.join(warm)}", over)
 
 
 if __name__ == "__main__":
