@@ -26,7 +26,7 @@ from rcjax.policy.spec import Spec, with_spec
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.comparison import Selection
-from rcjax.tuning.judging import held_out_confidence
+from rcjax.tuning.judging import held_out_confidence, sample_queries
 from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
@@ -105,7 +105,7 @@ class Alone:
     cost: float
     """Mean money per query."""
     calibration_error: float
-    """Expected calibration error of its labelled answers, each by what other folds of the log tell."""
+    """Expected calibration error of its labelled answers, each by what other folds tell; of 50,000 queries at most."""
     certain: float
     """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
@@ -288,17 +288,19 @@ def _promise(certificate: Any, noun: str) -> str:
 
 def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
-    confidence = held_out_confidence(log, model)
-    logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
-    seconds = np.full(correct.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    counted, labelled = np.asarray(expected_log(log).correct), log.labelled  # as the frontier counts them
+    sample = sample_queries(log, 0)
+    confidence, known = held_out_confidence(sample, model), sample.labelled
+    truth = np.asarray(sample.correct)
+    logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
+    seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
+    counted = np.asarray(expected_log(log).correct)  # as the frontier counts them
     return tuple(
         Alone(
             model=name,
             answers=int(rows.sum()),
             accuracy=float(counted[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
-            calibration_error=expected_calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
+            calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
             certain=float((logprob[rows, j] == 0).mean()),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
