@@ -45,6 +45,8 @@ from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
+_ROUNDING = 1e-9  # of a mean: where all queries cost the same, its interval is as wide as rounding
+
 _MOST_COMPARED = 2_000  # queries of the fresh log in permutations: more tell little beside 400 of the old one
 
 
@@ -316,7 +318,8 @@ def _against_promise(
     nearest = min(max(min(promises, key=lambda promise: abs(mean - promise)), 0.0), 1.0)
     least = math.sqrt(nearest * (1 - nearest) / len(now)) if name == "error" and np.isin(now, (0, 1)).all() else 0.0
     spread = math.hypot(max(se, least), expected_se)
-    above, below = (_chance(gap, spread) for gap in (mean - max(promises), min(promises) - mean))
+    gaps = mean - max(promises), min(promises) - mean
+    above, below = (_chance(gap - _ROUNDING * abs(mean), spread) for gap in gaps)
     chance = {"p_value": min(1.0, 2 * min(above, below))} if name == "error" else {"p_value": above, "p_below": below}
     return {
         "seen": mean,

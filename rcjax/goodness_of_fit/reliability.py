@@ -212,7 +212,7 @@ def _distances(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     size, first = len(values), float(labels[:, 0].sum())
     order = np.argsort(values, kind="stable")
     rises = np.flatnonzero(values[order[1:]] != values[order[:-1]]) + 1
-    below, total = np.zeros((2, labels.shape[1]), np.float32)
+    below, total = np.zeros(labels.shape[1], np.float32), np.zeros(labels.shape[1])
     # From value to value, all permutations at once: what is worked on stays in the processor's cache.
     for start, end in pairwise([0, *rises.tolist(), size]):
         here = labels[order[start:end]].sum(0)

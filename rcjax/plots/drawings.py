@@ -152,10 +152,13 @@ def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]
 
     By a letter's usual width: the layouts of matplotlib draw everything twice to measure it.
     """
-    marks = ax.yaxis.get_major_formatter().format_ticks(list(ax.get_yticks()))
-    beside, below, above = 1.2 + 0.6 * max(map(len, marks)), 2.2, 2.0 if ax.get_title() else 0.7  # letters
+    across, beside = (
+        0.6 * max(map(len, axis.get_major_formatter().format_ticks(list(axis.get_majorticklocs()))))
+        for axis in (ax.xaxis, ax.yaxis)
+    )  # letters, as the others
+    beside, below, above, after = 1.2 + beside, 2.2, 2.0 if ax.get_title() else 0.7, max(across / 2, 0.4)
     start, floor, width, height = box
-    wide, high = width - _EM * (beside + 1.9), height - _EM * (below + 1.3 + above)
+    wide, high = width - _EM * (beside + 1.5 + after), height - _EM * (below + 1.3 + above)
     if ax.get_aspect() == 1:
         wide = high = min(wide, high)
     across, up = figure.get_size_inches()

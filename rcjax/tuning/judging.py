@@ -13,8 +13,8 @@ best at some price of an error.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -115,10 +115,16 @@ def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
     >>> 0 <= judging.calibrated <= 1, 0 <= judging.crossed <= 1, 0 <= judging.label <= 1
     (True, True, True)
     """
-    return Judging(*_weights(log, transform), refusal)
+    known = _KNOWN.setdefault(log, {})
+    if transform not in known:
+        known[transform] = _weights(log, transform)
+    return Judging(*known[transform], refusal)
 
 
-@lru_cache(maxsize=1)  # a search asks for them, and then its bootstrap
+#: The weights of logs that are in use: a search asks for them, and then its bootstrap.
+_KNOWN: WeakKeyDictionary[Log, dict[Transform, tuple[float, float]]] = WeakKeyDictionary()
+
+
 def _weights(log: Log, transform: Transform) -> tuple[float, float]:
     """(a, b) of `judging_of`."""
     labelled, usual = log.labelled & np.asarray(log.answered), (Judging.calibrated, Judging.crossed)
