@@ -38,6 +38,25 @@ def stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
+def unstack(batch: Any) -> list[Any]:
+    """The entries of a batched pytree, in numpy's arrays: JAX would compile a program to take one of its own.
+
+    >>> [one["mean"].item() for one in unstack({"mean": jnp.array([1.0, 2.0])})]
+    [1.0, 2.0]
+    """
+    fetched = jax.device_get(batch)
+    return [part(fetched, index) for index in range(len(jax.tree.leaves(fetched)[0]))]
+
+
+def join(batches: Sequence[Any]) -> Any:
+    """Batched pytrees one after the other, in numpy's arrays.
+
+    >>> join([{"mean": np.array([1.0])}, {"mean": np.array([2.0, 3.0])}])["mean"].tolist()
+    [1.0, 2.0, 3.0]
+    """
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
+
+
 def varying_together(tree: Any) -> Any:
     """A pytree with zero added to its floats: under `jax.shard_map` all then vary over the same devices, as loops ask.
 
@@ -186,7 +205,7 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool 
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
     numbers = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
     solved = side_by_side(lambda some: jax.device_get(function(part(rows, some))), numbers, n=count, alike=alike)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *solved)
+    return part(join(solved), slice(count))
 
 
 def is_repeating() -> bool:

@@ -291,8 +291,9 @@ class _Programs:
         (files,) = _FILES
         held = files.load(key)
         if held is None:
-            while _TO_TELL:
-                _TO_TELL.pop()()
+            for tell in [*_TO_TELL]:  # another thread may be telling too, which does no harm
+                tell()
+            _TO_TELL.clear()
             held = self._compile(look[0], options, static, leaves)
             files.save(key, held[0], len(leaves), held[1])
         program, example = held

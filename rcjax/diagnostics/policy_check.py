@@ -226,9 +226,8 @@ def _answers(policy: AnyPolicy, log: Log) -> _Answers:
     """What a log of the models of a policy, in its order, tells of each."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
-    confidence = calibrated_confidence(
-        [policy.calibrations[name] for name in log.models], carried.astype(logprob.dtype)
-    )
+    calibrations = [policy.calibrations[name] for name in log.models]
+    confidence = calibrated_confidence(calibrations, carried.astype(logprob.dtype))
     return _Answers(log.source, carried, confidence, np.asarray(log.correct).T, log.labelled.T)
 
 
@@ -237,11 +236,12 @@ def _compare_model(
 ) -> dict[str, Any]:
     """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
     j = policy.models.index(name)
-    (before, phi_before, right_before), (after, phi, y) = old.of(j), new.of(j)
+    tuned, fresh = old.of(j), new.of(j)
+    (before, phi_before, right_before), (after, phi, y) = tuned, fresh
     if min(len(before), len(after)) < 2:
         source = new.source if len(after) < 2 else old.source
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
-    values, confidence, right = (np.concatenate(both) for both in zip(old.of(j), new.of(j), strict=True))
+    values, confidence, right = (np.concatenate(both) for both in zip(tuned, fresh, strict=True))
     m = len(before)
     rng = np.random.default_rng(0)
     sample = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(values)))])

@@ -22,7 +22,7 @@ from rcjax._base.checks import SCHEMA_VERSION
 from rcjax._base.codec import Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import fill_up, map_entries, part
+from rcjax._core.batching import fill_up, map_entries, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.json_values import plain
 from rcjax.logs.errors import LogError
@@ -128,8 +128,7 @@ class Details:
 
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """The calibration of each model as policies have it, with what its fit says of itself."""
-    fetched = jax.device_get(calibrators)  # JAX would compile a program to take a row of its arrays
-    rows = [part(fetched, j) for j in range(len(fetched.status))]
+    rows = unstack(calibrators)
     return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
 

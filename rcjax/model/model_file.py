@@ -13,7 +13,7 @@ import numpy as np
 
 from rcjax._base.checks import require
 from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, read
-from rcjax._core.batching import part
+from rcjax._core.batching import unstack
 from rcjax._core.json_values import plain
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
@@ -84,8 +84,7 @@ def calibrators_from_json(data: Any) -> Calibrator:
 
 def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
     """The marginal of each model, of its atoms those that there are."""
-    fetched = jax.device_get(marginals)  # JAX would compile a program to take a row of its arrays
-    return [_marginal_to_json(part(fetched, j)) for j in range(len(fetched.lowest))]
+    return [_marginal_to_json(marginal) for marginal in unstack(marginals)]
 
 
 def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:

@@ -152,11 +152,11 @@ def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]
 
     By a letter's usual width: the layouts of matplotlib draw everything twice to measure it.
     """
-    across, beside = (
+    widest, longest = (
         0.6 * max(map(len, axis.get_major_formatter().format_ticks(list(axis.get_majorticklocs()))))
         for axis in (ax.xaxis, ax.yaxis)
-    )  # letters, as the others
-    beside, below, above, after = 1.2 + beside, 2.2, 2.0 if ax.get_title() else 0.7, max(across / 2, 0.4)
+    )  # labels, in letters as the others
+    beside, below, above, after = 1.2 + longest, 2.2, 2.0 if ax.get_title() else 0.7, max(widest / 2, 0.4)
     start, floor, width, height = box
     wide, high = width - _EM * (beside + 1.5 + after), height - _EM * (below + 1.3 + above)
     if ax.get_aspect() == 1:

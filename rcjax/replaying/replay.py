@@ -25,14 +25,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.replaying.walk import (
-    Columns,
-    calibrated_confidence,
-    columns_of,
-    policy_arrays,
-    reachable,
-    walk,
-)
+from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, walk
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -155,14 +148,11 @@ class Walked(NamedTuple):
     def mean(self, weights: Sequence[float]) -> Walked:
         """Of R rungs, how likely each outcome is where the queries are dealt out to them by these shares (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
-        return self._replace(waits=None, **{name: np.tensordot(shares, getattr(self, name), 1) for name in _OUTCOMES})
+        return Walked(*(np.tensordot(shares, of, 1) for of in self[:6]), query_cost=self.query_cost)
 
     def first(self, n: int) -> Walked:
-        """Of the first n queries, in Python's floats."""
+        """Of the first n queries, in float64."""
         return Walked(*(None if of is None else np.asarray(of, float)[..., :n] for of in self))
-
-
-_OUTCOMES = "wrong", "refused", "charge", "spent", "answers", "asked"
 
 
 def walk_log(policy: AnyPolicy, log: Log) -> Walked:

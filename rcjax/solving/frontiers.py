@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._core.batching import cores, in_pieces, part, size_class
+from rcjax._core.batching import cores, in_pieces, join, part, size_class
 from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
@@ -217,7 +217,7 @@ def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
 
 def _merge(solved: Solutions, extra: Solutions) -> Solutions:
     """Both sets of points in order of λ, and of falling cost where λ is equal."""
-    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), solved, extra)
+    joined = join([solved, extra])
     return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
 
 

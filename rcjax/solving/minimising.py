@@ -14,7 +14,7 @@ import numpy as np
 
 from rcjax._base.checks import what_it_is, whole
 from rcjax._base.extras import required
-from rcjax._core.batching import in_pieces, part
+from rcjax._core.batching import in_pieces, join, part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import PointStatus, check_lam, lam_range
 from rcjax.frontier.policies import Search
@@ -156,7 +156,7 @@ def _search(
         return in_pieces(lambda some: improve(objective, problem, some, np.asarray(settling)), start, together)
 
     reached, _ = descend(start, settling=False)
-    everything = jax.tree.map(lambda *leaves: np.concatenate(leaves), proposed, reached)
+    everything = join([proposed, reached])
     # What a descent at one λ comes to is a candidate at every other.
     best = part(everything, np.asarray(weigh(objective, everything.outcome, lam)).argmin(1))
     settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._core.batching import fill_up, side_by_side
+from rcjax._core.batching import fill_up, join, side_by_side
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, Outcomes, check_level, refusal_at
 from rcjax.frontier.policies import Policies
@@ -105,15 +105,11 @@ def _replicated(
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
     fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
     pieces = np.array_split(draws, -(-replicates // _ROUND))
-    fixed_on_draws = _joined([means(fixed, piece) for piece in pieces])
+    fixed_on_draws = join([means(fixed, piece) for piece in pieces])
     if again is None:
         return fixed_on_draws, fixed_on_draws
     tuned = side_by_side(lambda draw: means(walked(*again(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
-    return fixed_on_draws, _joined(tuned)
-
-
-def _joined(some: list[Outcomes]) -> Outcomes:
-    return Outcomes(*map(np.concatenate, zip(*some, strict=True)))
+    return fixed_on_draws, join(tuned)
 
 
 def _spread(frontier: Frontier) -> np.ndarray:
