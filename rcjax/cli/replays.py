@@ -222,7 +222,7 @@ def retune(
     start_jax()
     import rcjax
     from rcjax._core.json_values import plain
-    from rcjax.diagnostics.policy_verdicts import why_not
+    from rcjax.diagnostics.replacement import why_not
     from rcjax.tuning.retune import held_out_gain, why_untested
 
     steps = staged(3)

@@ -21,14 +21,12 @@ from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import (
     ALARM,
     judge_all,
-    judge_answers,
-    judge_labels,
     judge_models,
     judge_policy,
     tell_cheaper,
     tell_followed,
-    worth_it,
 )
+from rcjax.diagnostics.replacement import judge_answers, judge_labels, worth_it
 from rcjax.diagnostics.verdicts import Check, Verdict, worst
 from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels
 from rcjax.logs.errors import LogError

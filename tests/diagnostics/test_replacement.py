@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 import rcjax
-from rcjax.diagnostics.policy_verdicts import judge_all, judge_answers, judge_labels, why_not
+from rcjax.diagnostics.policy_verdicts import judge_all
+from rcjax.diagnostics.replacement import judge_answers, judge_labels, why_not
 from rcjax.logs.cells import HandLabels
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.retune import RetuningGain
