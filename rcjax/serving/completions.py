@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -72,7 +73,7 @@ def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mappin
     choices = told.get("choices")
     if not isinstance(choices, list) or not choices:
         raise unusable(data)
-    return told
+    return {**told, "choices": numbered_choices(choices)}
 
 
 def unusable(data: Any) -> CallError:
@@ -234,7 +235,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
 
     Raises CallError for a chunk that is none, an error in place of one, and a stream that breaks off.
     """
-    finished = False
+    finished, calls = False, defaultdict[int, CallNumbers](CallNumbers)
     async for data in _events(lines):
         if data == _END:
             with suppress(TimeoutError):  # nothing comes after the end, and the connection can be used again
@@ -246,7 +247,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
         if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
             raise unusable(data)
         finished = finished or any(choice.get("finish_reason") for choice in choices)
-        yield {**data, "choices": choices}
+        yield {**data, "choices": [calls[one["index"]].of_choice(one) for one in numbered_choices(choices)]}
     if not finished:
         raise CallError("the answer breaks off")
 
@@ -270,6 +271,103 @@ async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
             waiting = []
     if waiting:
         yield read_json("\n".join(waiting))
+
+
+def numbered_choices(choices: Sequence[Any]) -> list[Any]:
+    """Choices with their numbers: a choice whose index is no number has its place in the list.
+
+    >>> numbered_choices([{"index": None, "text": "a"}, {"index": 1}])
+    [{'index': 0, 'text': 'a'}, {'index': 1}]
+    """
+    return [
+        one if not isinstance(one, Mapping) or type(one.get("index")) is int else {**one, "index": place}
+        for place, one in enumerate(choices)
+    ]
+
+
+_LONGEST_CALL = 10_000  # characters of arguments that are looked at for their end, which takes time for each piece
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A tool call in a stream, as far as it has come."""
+
+    number: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+    def add(self, arguments: Any) -> None:
+        """Add a piece of the arguments."""
+        if isinstance(arguments, str) and len(self.arguments) <= _LONGEST_CALL:
+            self.arguments += arguments
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are a JSON object, so that nothing can follow."""
+        ends = self.arguments.endswith("}") and len(self.arguments) <= _LONGEST_CALL
+        return ends and read_json(self.arguments) is not None
+
+    def is_followed_by(self, call_id: str | None, name: str | None) -> bool:
+        """Whether a piece with this id and name begins another call.
+
+        Some servers repeat id and name in every piece, others draw a new id for each piece of one call.
+        """
+        if call_id and self.id and call_id != self.id:
+            return bool(name) or self.is_whole
+        if name and self.name:
+            return name != self.name or ((call_id is None or call_id != self.id) and self.is_whole)
+        return False
+
+
+@dataclass(slots=True)
+class CallNumbers:
+    """Numbers the tool calls of one choice of a stream, whose pieces belong together by their index.
+
+    Servers leave the index out, or give all calls the index 0: a new id or a new name begins a new call.
+
+    >>> calls = [{"index": 0, "id": name, "function": {"name": name}} for name in "ab"]
+    >>> numbered = CallNumbers().of_choice({"delta": {"tool_calls": calls}})
+    >>> [call["index"] for call in numbered["delta"]["tool_calls"]]
+    [0, 1]
+    """
+
+    _open: dict[int | str | None, _OpenCall] = field(default_factory=dict)
+    """The last call of each index and id that the server gives, and under None the last of all."""
+    _taken: set[int] = field(default_factory=set)
+    _next: int = 0
+
+    def of_choice(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A choice of a chunk in which each piece of a call has the number of its call."""
+        delta = choice.get("delta")
+        calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
+        if not isinstance(delta, Mapping) or not isinstance(calls, list):
+            return choice
+        numbered = [self._numbered(call) for call in calls if isinstance(call, Mapping)]
+        return {**choice, "delta": {**delta, "tool_calls": numbered}}
+
+    def _numbered(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
+        function = piece.get("function")
+        fields = function if isinstance(function, Mapping) else {}
+        index = piece["index"] if type(piece.get("index")) is int else None
+        call_id, name = _text_or_none(piece.get("id")), _text_or_none(fields.get("name"))
+        call = self._open.get(call_id if index is None and call_id in self._open else index)
+        if call is None or call.is_followed_by(call_id, name):
+            number = self._next if index is None or index in self._taken else index
+            self._taken.add(number)
+            self._next = max(self._next, number + 1)
+            call = _OpenCall(number)
+        self._open |= dict.fromkeys((None, index, call_id), call)
+        call.id, call.name = call.id or call_id, call.name or name
+        if isinstance(fields.get("arguments"), Mapping):
+            fields = {**fields, "arguments": json.dumps(fields["arguments"])}
+            piece = {**piece, "function": fields}
+        call.add(fields.get("arguments"))
+        return {**piece, "index": call.number}
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 @dataclass(slots=True)
@@ -317,10 +415,12 @@ class Assembly:
                 continue
             whole = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
             function = call.get("function")
-            for name, value in function.items() if isinstance(function, Mapping) else ():
-                if isinstance(value, str) and name in whole["function"]:
-                    whole["function"][name] += value
-            whole.update({name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)})
+            fields = function if isinstance(function, Mapping) else {}
+            if isinstance(fields.get("arguments"), str):
+                whole["function"]["arguments"] += fields["arguments"]
+            if isinstance(fields.get("name"), str):
+                whole["function"]["name"] = whole["function"]["name"] or fields["name"]
+            whole |= {name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)} | whole
 
     def completion(self, usage: Usage, sent: int = 0) -> dict[str, Any]:
         """The completion; what it used is added to the usage, if anything of it arrived.

@@ -351,7 +351,7 @@ def _delta(message: Any) -> dict[str, Any]:
     delta = dict(message) if isinstance(message, Mapping) else {}
     calls = delta.get("tool_calls")
     if isinstance(calls, list):
-        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls) if isinstance(call, Mapping)]
+        delta["tool_calls"] = [{**call, "index": i} for i, call in enumerate(calls) if isinstance(call, Mapping)]
     return delta
 
 
