@@ -26,7 +26,8 @@ from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respo
 from rcjax.collecting.text_graders import Ask
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.completions import CallError, read_reply
+from rcjax.serving.completions import read_reply
+from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.usage import Usage

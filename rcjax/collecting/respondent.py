@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.serving.asking import Endpoint
-from rcjax.serving.completions import CallError, Failure, choice_text, read_reply
+from rcjax.serving.completions import choice_text, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
+from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check

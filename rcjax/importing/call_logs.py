@@ -34,10 +34,11 @@ from rcjax.importing.lines import (
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.policy.decisions import comparable
 from rcjax.serving.completions import choice_text
+from rcjax.serving.failures import finish_of, told_in_choice, told_in_place
 from rcjax.serving.usage import told_tokens
 from rcjax.signals import SignalError, Token, mean_logprob
 from rcjax.signals.final_answer import chosen_choice
-from rcjax.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
+from rcjax.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.signals.signal import read_choice
 
 
@@ -153,9 +154,11 @@ def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
         line: what they have in common; they share its cost, as they do the tokens.
     """
     choices = body.get("choices", [])
+    if told_in_place(body) is not None:
+        return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_completed(choice) for choice in choices]
+    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
     replies = [
         {"answer": text, "finish": finish} | (of_content(content, text) if content and text else {})
         for text, content, finish in parts
@@ -214,12 +217,21 @@ def _shared(lines: list[Line]) -> list[Line]:
 
 def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """(text, tokens, finish reason) of a choice of a chat completion or a completion."""
-    logprobs = choice.get("logprobs") or {}
-    if "message" in choice:
-        return choice_text(choice), logprobs.get("content"), choice.get("finish_reason")
-    pairs = zip(logprobs.get("tokens") or (), logprobs.get("token_logprobs") or (), strict=True)
-    content = [{"token": token, "logprob": logprob} for token, logprob in pairs]
-    return choice.get("text") or "", content, choice.get("finish_reason")
+    content = token_content(choice.get("logprobs"))
+    finish = finish_of(choice) if told_in_choice(choice) is None else finish_of(choice) or "error"
+    text = choice_text(choice) if "message" in choice else choice.get("text") or ""
+    return text, content, finish
+
+
+def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+    """The same without the prompt, where a completion repeats it: its first token has no log-probability."""
+    _, content, finish = part
+    written = told_tokens(body.get("usage"))
+    echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
+    if not echoes or written is None:
+        return part
+    content = content[len(content) - written.written :]
+    return "".join(one["token"] for one in content), content, finish
 
 
 def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
@@ -228,7 +240,8 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     parts = [part for item in messages for part in item.get("content") or () if part.get("type") == "output_text"]
     content = [token for part in parts for token in part.get("logprobs") or ()]
     reason = (body.get("incomplete_details") or {}).get("reason")
-    finish = "length" if reason == "max_output_tokens" else reason or ("stop" if parts else None)
+    status = body.get("status") if body.get("status") in ("failed", "cancelled") else None
+    finish = "length" if reason == "max_output_tokens" else reason or status or ("stop" if parts else None)
     return "".join(part.get("text") or "" for part in parts), content, finish
 
 
@@ -321,7 +334,7 @@ def _of_request(record: Mapping[str, Any], by: str | None, where: str) -> list[L
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
-    if record.get("error") or response.get("status_code") != 200 or body.get("error"):
+    if record.get("error") or response.get("status_code") != 200 or told_in_place(body) is not None:
         return [line | {"error": "with an error"}]
     if "choices" not in body and "output" not in body:
         return [line | {"error": f"of another kind of call ({body.get('object')})"}]

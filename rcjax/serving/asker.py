@@ -21,18 +21,9 @@ from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.completions import (
-    CallError,
-    Deliver,
-    Delivery,
-    Failure,
-    NoTextError,
-    Piece,
-    choice_text,
-    joined,
-    read_reply,
-)
+from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, stream
+from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.usage import Usage
@@ -164,7 +155,7 @@ class Exchange:
         """Note a request that failed: the first, or the second on an answer that is there."""
         if self.text is None:
             self.error, self.failure = str(problem), problem.failure
-            self.completion = self.completion if isinstance(problem, NoTextError) else None
+            self.completion = self.completion if isinstance(problem, WithheldError) else None
         else:
             self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
 

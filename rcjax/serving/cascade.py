@@ -29,8 +29,9 @@ from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.completions import Deliver, Failure
+from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoint import openai
+from rcjax.serving.failures import Failure
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal

@@ -28,6 +28,7 @@ from rcjax.serving.gateway.chat_request import (
     upstream_error,
 )
 from rcjax.serving.gateway.metrics import Metrics
+from rcjax.signals.replies import token_content
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of an answer that comes in events."""
@@ -290,6 +291,7 @@ def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, An
     """A choice with as many log-probabilities as the client asks for."""
     logprobs = choice.get("logprobs") if request.logprobs else None
     if isinstance(logprobs, Mapping):
+        logprobs = {"content": token_content(logprobs)} if "token_logprobs" in logprobs else logprobs
         logprobs = {name: _tokens(tokens, request.top_logprobs) for name, tokens in logprobs.items()}
     return {**choice, "logprobs": logprobs}
 
