@@ -12,12 +12,11 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.serving.asking import Endpoint
-from rcjax.serving.completions import choice_text, read_reply
+from rcjax.serving.completions import read_reply, said_text
 from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import Usage
-from rcjax.signals import Check
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # tokens that endpoints put around messages, at most
 
@@ -257,10 +256,10 @@ class Respondent:
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.served, messages, options, once)
-            longest = max(len(choice_text(choice)) for choice in completion["choices"])
+            longest = max(len(said_text(choice)) for choice in completion["choices"])
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
-            read_reply(completion, calls_alone=isinstance(endpoint.signal, Check))  # without text it is a failure
+            read_reply(completion)  # without text it is a failure
             charged = self.counted_money(once) if once.counted else worst
             return completion
         except TimeoutError:

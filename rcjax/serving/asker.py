@@ -107,7 +107,7 @@ class Exchange:
             if signal is None:
                 self.text = _first_text(completion)
                 return
-            reply = read_reply(completion, calls_alone=isinstance(signal, Check))
+            reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
             self.reading = await self._read(signal, reply, send, checks)
             self.text = self.reading.text or self.text

@@ -17,7 +17,7 @@ from starlette.types import Send
 
 from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.cascade import CascadeError, Result, make_result
-from rcjax.serving.completions import Piece, choice_text
+from rcjax.serving.completions import Piece, said_text
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import (
     ApiError,
@@ -282,7 +282,7 @@ def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: 
         return [sent_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
     if judged:  # votes have several
-        choices = [choice for choice in choices if choice_text(choice) == result.text][:1] or choices[:1]
+        choices = [choice for choice in choices if said_text(choice) == result.text][:1] or choices[:1]
         return [sent_choice(request, choices[0]) | {"index": 0}]
     return [sent_choice(request, choice) for choice in choices]
 
