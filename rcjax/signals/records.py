@@ -24,6 +24,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from rcjax._base.codec import written
@@ -127,16 +128,23 @@ class Check(OneReply):
         whole = reply.finish_reason not in CUT and least <= len(reply.text) <= most
         return self.reading(reply, Verdict(float(whole)))
 
-    def reading(self, reply: Reply, verdict: Verdict) -> Reading:
-        """The answer, by the verdict's key where it has one, and the log of a verdict from 0 to 1."""
-        answer = self._answer(reply, verdict.value > 0) if verdict.key is None else verdict.key
+    def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
+        """The answer, by the verdict's key where it has one, and the log of a verdict from 0 to 1.
+
+        Args:
+            reply: that was checked.
+            verdict: on it.
+            options: of its request: where that offers no tools, the answer of `call` is a text.
+        """
+        calls = bool(reply.tool_calls or (self.kind == "call" and options.get("tools")))
+        answer = self._answer(reply, verdict.value > 0, calls) if verdict.key is None else verdict.key
         return Reading(answer, math.log(verdict.value) if verdict.value > 0 else -math.inf)
 
-    def _answer(self, reply: Reply, valid: bool) -> str:
+    def _answer(self, reply: Reply, valid: bool, calls: bool) -> str:
         """The calls of a reply, or its text; of `json` and `call` in canonical form, and marked where it is invalid."""
-        if self.kind == "call" or (reply.tool_calls and self.kind != "json"):
+        if calls and self.kind != "json":
             form, said = canonical_calls(reply.tool_calls), written_calls(reply.tool_calls)
-            return form if form is not None and (valid or self.runs_code) else INVALID + said
+            return form if form is not None and (valid or self.kind != "call") else INVALID + said
         if self.kind != "json":
             return reply.text
         return (canonical_json(reply.text) or reply.text) if valid else INVALID + reply.text
