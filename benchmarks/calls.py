@@ -66,9 +66,9 @@ def bfcl(folder: Path) -> pl.DataFrame:
     frame = pl.read_csv(folder / "public" / "bfcl2024_calls.csv", schema_overrides={"answer": pl.String})
     nothing = frame["answer"].value_counts(sort=True)["answer"][0]
     answers = [call_of(code, nothing) for code in frame["answer"]]
-    return frame.with_columns(
-        pl.Series("answer", answers), cost=(pl.col("cost") / TOKEN).round().cast(pl.Int64) * TOKEN
-    )
+    paid = pl.when(pl.col("cost") > 0).then("cost")  # of some calls the tokens are lost: they count as the mean
+    cost = pl.coalesce(paid, paid.mean().over("model"))
+    return frame.with_columns(pl.Series("answer", answers), cost=(cost / TOKEN).round().cast(pl.Int64) * TOKEN)
 
 
 def live(n: int = 1351, seed: int = 0) -> pl.DataFrame:
