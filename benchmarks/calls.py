@@ -49,7 +49,7 @@ TOKEN = 1e-9
 #: Of the large model's bill, that is to be spent: what the policy of two cheap models takes.
 SHARES = {"bfcl2024": 0.50, "live": 0.37}
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "look_up", "parameters": {"type": "object", "properties": {"key": {"type": "string"}}}},
 }
@@ -227,7 +227,7 @@ async def ask(client: AsyncOpenAI, query: str, kind: str) -> dict[str, Any]:
     """What a client gets by chat, a stream or a response: the calls in canonical form, and what the gateway did."""
     asked: dict[str, Any] = {"model": "policy", "extra_headers": {"x-rcjax-query": query}}
     if kind == "response":
-        tool = {"type": "function", **TOOL["function"], "strict": False}
+        tool: Any = {"type": "function", **TOOL["function"], "strict": False}
         reply = (await client.responses.create(input=query, tools=[tool], **asked)).model_dump()
         items = [item for item in reply["output"] if item["type"] == "function_call"]
         return {"answer": canonical_calls(items), "rcjax": reply["rcjax"]}

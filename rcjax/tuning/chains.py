@@ -30,7 +30,7 @@ def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
     >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), present), are_verdicts(np.zeros((2, 2)), present)
     (True, False)
     """
-    known = np.isin(logprob, (0.0, -np.inf, np.asarray(NO_CONFIDENCE, logprob.dtype))) | ~present
+    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~present
     several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, present.T, strict=True)]
     return bool(known.all() and any(several))
 

@@ -268,7 +268,9 @@ def _longer(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     expected = np.stack([centred(*of) for of in zip(confidence.T, correct.T.astype(float), present.T, strict=True)], 1)
     right = float(judging.label) * correct + (1 - float(judging.label)) * expected
-    return chains(confidence, right, present.all(1), np.broadcast_to(np.asarray(charge, float), logprob.shape))
+    return chains(
+        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)
+    )
 
 
 def _useful(pairs: Candidates) -> np.ndarray:
