@@ -1,6 +1,6 @@
 """Tool calls: what agreement of two cheap models saves, from a log of calls to a service.
 
-    python -m benchmarks.calls [--data DIR] [--splits 5] [--labels 300] [--serve 2000]
+    python -m benchmarks.calls [--data DIR] [--splits 5] [--labels 300] [--serve 2000] [--record]
 
 Logs have no confidence, and canonical calls as answers. `bfcl2024` is DIR/public/bfcl2024_calls.csv, made of results
 that the Berkeley Function Calling Leaderboard publishes; `live` is simulated with the agreement and the errors that
@@ -14,7 +14,6 @@ and as a response: who was asked, what was answered and what it cost are compare
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import subprocess
@@ -38,6 +37,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 import rcjax
+from benchmarks import record
 from benchmarks.gateway.servers import free_port
 from benchmarks.report import machine, markdown
 from rcjax.replaying.replay import walk_log, walk_rungs
@@ -301,7 +301,7 @@ def served(frame: pl.DataFrame, name: str, requests: int, labels: int) -> dict[s
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with public/bfcl2024_calls.csv")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--labels", type=int, default=300)
@@ -318,4 +318,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)
