@@ -171,7 +171,7 @@ async def _work(
             assumed = assume_signals(setup, questions, answers)
             if out is not None:
                 require_same(assumed, questions, answers, out)
-            setup.budget.spent = answers.spent
+            setup.go_on(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),
                 "questions": len(questions),
