@@ -72,7 +72,7 @@ COLUMNS = {
 
 _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
-CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated"]  # of call logs alone
+CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated", "time"]  # of call logs
 
 ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
 
