@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import (
     ALARM,
@@ -114,6 +115,7 @@ class PolicyCheck:
         )
 
 
+@takes(policy=AnyPolicy, log=Log)
 def check_policy(
     policy: AnyPolicy,
     log: Log,

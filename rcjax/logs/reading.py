@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import count
 from rcjax.logs.answers import (
     UNKNOWN,
@@ -250,6 +251,7 @@ def _require_answers(answers: Answers, where: str) -> None:
             raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")
 
 
+@takes(log=Log)
 def with_segments(log: Log, source: Any, column: str) -> Log:
     """The log with the segment of each of its queries (`Log.segment`), "" where the cell is empty.
 

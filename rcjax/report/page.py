@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from rcjax._base.checks import takes
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._core.batching import as_here
@@ -331,6 +332,7 @@ class Report(Findings):
         write_atomically(path, self.to_html())
 
 
+@takes(log=Log, spec=(Spec, None), test=(Log, None))
 def make_report(
     log: Log,
     spec: Spec | None = None,
