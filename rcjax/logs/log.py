@@ -214,8 +214,6 @@ class Log(Cells):
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}."
-        unread = self.without_confidence()
-        text += f" {unread[:1].upper()}{unread[1:]}." if unread else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:

@@ -11,7 +11,7 @@ from rcjax._base.checks import takes
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, refusal_at
 from rcjax.frontier.policies import Policies
-from rcjax.logs.errors import OddLogWarning
+from rcjax.logs.errors import LogError, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import oddities
 from rcjax.model.calibrated import Fitted
@@ -109,6 +109,9 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     for what in oddities(log):
         warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
+    if spec.segment is not None and log.segment is None:
+        advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log tells no segments: {advice}")
     return tune_in_stages(log, held_out, spec, by=as_specified(spec))
 
 
