@@ -76,7 +76,7 @@ def evaluate(
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
         document["search"] = tuned.search
-    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
+    show = partial(_show_replay, data.describe(confidences=False), document, notes, data.counted.noun, then, rungs)
     conclude(document, show, as_json=json_)
 
 
@@ -257,7 +257,9 @@ def retune(
         "remarks": [*retuned.remarks, *([] if refused else reasons or [tested])],
     }
     document |= {"written": str(out)} if out and not problem else {}
-    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, done=problem is None)
+    show = partial(
+        _show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, done=problem is None
+    )
     conclude(document, show, as_json=json_, problem=problem)
 
 

@@ -178,7 +178,7 @@ def _read(source: Any, how: Reading) -> Log:
     if (unread := log.without_confidence()) is not None:
         how.say(NoConfidenceWarning, f"{name}: {unread}")
     if not log.complete.all():
-        how.say(IncompleteLogWarning, log.describe())
+        how.say(IncompleteLogWarning, log.describe(confidences=False))
     if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
         said = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"

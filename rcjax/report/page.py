@@ -191,7 +191,7 @@ def context(report: Findings) -> dict[str, Any]:
         "style": Markup(folder.joinpath("page.css").read_text("utf-8")),
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
         "source": PurePath(report.log.source).name,
-        "described": _described(report.log),
+        "described": report.log.describe().removeprefix(f"{report.log.source}: "),
         "headline": report.headline().replace(" %", "\u00a0%"),
         "drawing": Markup(drawing),
         "corner": corner,
@@ -204,13 +204,6 @@ def context(report: Findings) -> dict[str, Any]:
         "tried": report.tried,
         "figures": report.drawn,
     }
-
-
-def _described(log: Log) -> str:
-    """The log in words, with what a warning says of its confidences where somebody reads it."""
-    unread = log.without_confidence()
-    more = f" {unread[:1].upper()}{unread[1:]}." if unread else ""
-    return log.describe().removeprefix(f"{log.source}: ") + more
 
 
 def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
