@@ -11,7 +11,7 @@ import pytest
 import rcjax
 from rcjax.diagnostics.policy_verdicts import judge_all, judge_answers, judge_labels, why_not
 from rcjax.logs.cells import HandLabels
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
 pytestmark = pytest.mark.usefixtures("float64")
