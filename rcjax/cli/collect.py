@@ -190,8 +190,10 @@ async def _work(
 
 def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     """What is worth knowing before anything is asked."""
+    from rcjax.serving.models_file import describe_listed
+
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
-    notes += [f"{one.name}: {one.respondent.settings.listed}" for one in assumed if one.respondent.settings.listed]
+    notes += describe_listed(one.respondent.settings for one in assumed)
     ids = {question.query for question in questions}
     others = sum(query not in ids for query, *_ in answers.answered)
     if others:

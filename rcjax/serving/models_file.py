@@ -24,7 +24,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -193,6 +193,12 @@ def _settings(name: str, table: Any, where: str) -> ModelSettings:
     options = dict(entry.options)
     settings = entry.signal, entry.base_url, entry.key_env, entry.samples
     return ModelSettings(name, entry.model or name, price, options, *settings, listed and listed.describe())
+
+
+def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
+    """Which models have prices of genai-prices, in sentences: the list and its day first; nothing where none has."""
+    told = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
+    return [f"prices per million tokens by {GenaiPrices().name}", *told] if told else []
 
 
 #: Advice on a table without a price; TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3.
