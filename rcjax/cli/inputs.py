@@ -188,7 +188,7 @@ def read_log(path: Path, others: str = "the others are used where they can be", 
             log = log if segment is None else logs.with_segments(log, path, segment)
         except MissingPricesError:
             prices = "for each model a table [MODEL] with input = 0.1 and output = 0.4, money per million tokens"
-            advice = f"give --prices genai (public prices), or --prices prices.toml, {prices}; or add a column cost"
+            advice = f"give --prices prices.toml, {prices}, or --prices genai, for public ones; or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
     complete = int(log.complete.sum())
     if complete < log.n_queries:
