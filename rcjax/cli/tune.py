@@ -14,6 +14,7 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
+from rcjax._base.codec import read
 from rcjax._base.wording import Money, budget_between, describe_cascade, is_chain, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
@@ -40,7 +41,9 @@ from rcjax.cli.inputs import (
 from rcjax.cli.options import AsJson, Budget, File, LogFile, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
-from rcjax.policy.counted import ERRORS
+from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
+from rcjax.policy.comparison import Comparison
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:
@@ -121,7 +124,8 @@ def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     units = {"money": tuned.money, "noun": tuned.log.counted.noun}
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
-        _show_policy(tuned)
+        counted = tuned.log.counted
+        _show_policy(document["policy"], document["comparison"], _words_of(tuned), tuned.money, counted)
     if done:  # else what is wrong comes last
         _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
@@ -173,21 +177,35 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in some], money, screen.width, [i == marked for i in some], noun))
 
 
-@shown
-def _show_policy(tuned: Tuned) -> None:
-    """Print what to do for the target and why, beside today's, then the policy and what is expected of it."""
+def _words_of(tuned: Tuned) -> dict[str, Any]:
+    """What the screen says of a policy, in words."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
-    screen, money, counted, comparison = Screen(), tuned.money, tuned.log.counted, tuned.comparison
-    policy = tuned.policy.to_json()
+    period, today = tuned.policy.period, tuned.comparison.today
+    aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
+    keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
+    said = {"verdict": f"{tuned.verdict}.", "notes": list(tuned.notes_beside), "money": keeps}
+    return said | {"aim": aim if period is None else f"at most {period}"}
+
+
+@shown
+def _show_policy(
+    policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
+) -> None:
+    """Print what to do for the target and why, beside today's, then the policy and what is expected of it.
+
+    Args:
+        policy, comparison: their JSON forms.
+        words: what is said of it, as of `_words_of`.
+        money: the unit of money.
+        counted: what is counted.
+    """
+    screen = Screen()
     screen.print("What to do", style="bold")
-    screen.print(Padding(f"{tuned.verdict}.", (0, 2)))
-    screen.print(comparison_table(comparison, money, counted.noun))
-    screen.hang("note", *tuned.notes_beside)
-    period = tuned.policy.period
-    today = comparison.today.subject if comparison.today is not None else "today's"
-    aim = Target.of(**tuned.target).describe(counted, today) if period is None else f"at most {period}"
-    screen.print(f"\nPolicy for your target ({aim}):", style="bold")
+    screen.print(Padding(words["verdict"], (0, 2)))
+    screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.hang("note", *words["notes"])
+    screen.print(f"\nPolicy for your target ({words['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
@@ -200,8 +218,8 @@ def _show_policy(tuned: Tuned) -> None:
     for fact in figures:
         if fact.why:
             screen.hang("note", f"{fact.label}: {fact.why}")
-    if period is not None:
-        screen.hang("money", f"a service keeps to {period} (UTC), for {tuned.spec.queries}")
+    if words["money"]:
+        screen.hang("money", words["money"])
 
 
 @shown
@@ -279,18 +297,27 @@ def report(
         findings = rcjax.make_report(training, spec, test=fresh)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
     findings = dataclasses.replace(findings, command=command("tune", log, **again))
+    check, once_more = None if findings.check is None else findings.check.to_json(), ""
+    if test is not None:
+        once_more = tune_and_again(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=once_more)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
-    show = partial(_show_report, findings.headline(), None if problem else out)
+    show = partial(_show_report, findings.headline(), None if problem else out, check, once_more)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 @shown
-def _show_report(headline: str, written: Path | None) -> None:
-    """Print what a report comes to, and where it is."""
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, again: str) -> None:
+    """Print what a report comes to, and where it is; of one with fresh queries also the verdict by these."""
     screen = Screen()
     screen.print(headline)
+    if check:
+        show_verdict(screen, check)
     if written:
         screen.print_path(f"Report written to {written}")
-        screen.next_step("open it in a browser; it needs no network, and can be sent as it is")
+        if check and check["decision"]["tune_again"]:
+            screen.next_step(*next_of(check, again))
+        else:
+            screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from rcjax._base.checks import takes
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
-from rcjax.diagnostics import Diagnosis, diagnose
+from rcjax.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
@@ -380,5 +380,14 @@ def make_report(
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,
+        check=None if test is None else _checked(tuned.policy, judged),
         drawn=draw_checks(diagnosis, judged.select(model.models)),
     )
+
+
+def _checked(policy: AnyPolicy, log: Log) -> PolicyCheck | None:
+    """The verdict on a policy by a fresh log; None where it cannot be checked."""
+    try:
+        return check_policy(policy, log)
+    except ValueError:  # too few labels to check by, say, or tuned on
+        return None
