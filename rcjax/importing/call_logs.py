@@ -37,6 +37,7 @@ from rcjax.serving.completions import choice_text
 from rcjax.serving.failures import finish_of, told_in_choice, told_in_place
 from rcjax.serving.usage import told_tokens
 from rcjax.signals import SignalError, Token, mean_logprob
+from rcjax.signals.canonical import INVALID, NO_CALL, canonical_calls, written_calls
 from rcjax.signals.final_answer import chosen_choice
 from rcjax.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.signals.signal import read_choice
@@ -101,8 +102,24 @@ def messages_of(asked: Any) -> list[tuple[str, str]]:
     if isinstance(asked, str):
         return [("user", asked)] if asked else []
     messages = asked if isinstance(asked, Sequence) else [asked] if isinstance(asked, Mapping) and asked else []
-    pairs = [(m.get("role"), m.get("content")) if isinstance(m, Mapping) else (None, m) for m in messages]
-    return [(str(role or "user"), _text_of(content)) for role, content in pairs]
+    parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
+    texts = [filter(None, [_text_of(part.get("content")), calls_in(part)]) for part in parts]
+    return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
+
+
+def calls_in(message: Any) -> str | None:
+    """The calls of tools that a message makes, as a log has them for an answer; None if it makes none.
+
+    >>> calls_in({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
+    '[{"arguments":{"x":1},"name":"f"}]'
+    """
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    return _as_answer([call for call in calls if isinstance(call, Mapping)]) if isinstance(calls, list) else None
+
+
+def _as_answer(calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """Calls in canonical form; where they cannot be read, marked as equal to nothing; None of none."""
+    return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
 
 
 def _text_of(content: Any) -> str:
@@ -146,12 +163,13 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages)
 
 
-def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
+def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
     """The lines of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
 
     Args:
         body: the reply as JSON.
         line: what they have in common; they share its cost, as they do the tokens.
+        tools: whether the request offers tools: then a reply without a call is the answer that none is to be called.
     """
     choices = body.get("choices", [])
     if told_in_place(body) is not None:
@@ -159,9 +177,11 @@ def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
     parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
+    called = [_calls_responded(body)] if "output" in body else [calls_in(one.get("message")) for one in choices]
     replies = [
-        {"answer": text, "finish": finish} | (of_content(content, text) if content and text else {})
-        for text, content, finish in parts
+        {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
+        | (of_content(content, text) if content and text and not (calls or tools) else {})
+        for (text, content, finish), calls in zip(parts, called, strict=True)
     ]
     tokens = used(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
     return _shared([line | tokens | (reply if reply["answer"] else reply | _UNANSWERED) for reply in replies])
@@ -195,7 +215,7 @@ def taken(answer: str | None, reply: str | None) -> Line:
     return {"answer": answer} if same else {"answer_key": answer}
 
 
-#: Of a reply that calls tools, or is empty: there is nothing to judge or to compare.
+#: Of a reply that is empty: there is nothing to judge or to compare.
 _UNANSWERED = {"answer": None, "error": "without a text"}
 
 
@@ -245,6 +265,11 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     return "".join(part.get("text") or "" for part in parts), content, finish
 
 
+def _calls_responded(body: Mapping[str, Any]) -> str | None:
+    """The calls of functions that a response makes, as an answer."""
+    return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
+
+
 def _read(
     program: str, lines: Callable[[Mapping[str, Any], str | None, str], Iterable[Line]]
 ) -> Callable[[Path, How], Iterator[Line | DamageError]]:
@@ -277,7 +302,8 @@ def _of_payload(record: Mapping[str, Any], by: str | None, where: str) -> list[L
     line["prompt"] = prompt_of(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # a cache tells nothing of the model's time and money
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    return replies_of(decoded(payload["response"]), line)
+    offered = (decoded(payload.get("model_parameters")) or {}).get("tools") or sent.get("tools")
+    return replies_of(decoded(payload["response"]), line, tools=bool(offered))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:

@@ -28,6 +28,7 @@ from rcjax.serving.failures import (
 from rcjax.serving.usage import Usage, usage_of
 from rcjax.serving.workers import in_short
 from rcjax.signals import Reply, SignalError
+from rcjax.signals.canonical import written_calls
 from rcjax.signals.replies import TokensError, read_tokens, token_content
 
 _MOST_PARTS = 4_000_000  # of one reply: log-probabilities of 16,000 tokens, each with twenty others, have 3 million
@@ -74,19 +75,19 @@ def read_json(content: bytes | str) -> Any:
         return None
 
 
-def read_reply(completion: Mapping[str, Any], *, calls_alone: bool = False) -> Reply:
+def read_reply(completion: Mapping[str, Any]) -> Reply:
     """The texts of a completion, the tokens of the first one's text, and how it ends.
 
-    Choices that a filter held back are left out. Raises CallError where none has a text, unless calls of tools alone
-    are a reply.
+    Calls of tools alone are a reply, whose text they are. Choices that a filter held back are left out. Raises
+    CallError where none says anything.
     """
     choices = [choice for choice in completion["choices"] if not is_withheld(choice)]
     if not choices:
         raise WithheldError(f"an answer that a filter held back ({_word(completion['choices'][0])})")
     first = choices[0]
-    texts = tuple(choice_text(choice) for choice in choices)
+    texts = tuple(said_text(choice) for choice in choices)
     ending = _ending(first)
-    if not any(texts) and not (calls_alone and ending[1]):
+    if not any(texts):
         kind = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
         raise kind(f"an answer without text (finish_reason {_word(first)})")
     try:
@@ -111,6 +112,16 @@ def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     listed = calls if isinstance(calls, list) else []
     return finish_of(choice), tuple(call for call in listed if isinstance(call, Mapping))
+
+
+def said_text(choice: Any) -> str:
+    """The text of a choice; of calls of tools alone, these as JSON.
+
+    >>> said_text({"message": {"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}})
+    '[{"arguments":{},"name":"f"}]'
+    """
+    calls = _ending(choice)[1]
+    return choice_text(choice) or (written_calls(calls) if calls else "")
 
 
 def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
