@@ -92,7 +92,9 @@ def evaluate(
         document["search"] = tuned.search
     spec = recorded_tuning(tuned).spec if isinstance(tuned, AnyPolicy) else Spec()
     money = spec.money([document["spent"]] if isinstance(tuned, AnyPolicy) else document["cost"])
-    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs, money)
+    show = partial(
+        _show_replay, data.describe(confidences=False), document, notes, data.counted.noun, then, rungs, money
+    )
     conclude(document, show, as_json=json_)
 
 
@@ -310,7 +312,7 @@ def retune(
     document |= {"written": str(out)} if out and not problem else {}
     again = command("retune", policy, *log, **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
-    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, then)
+    show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then)
     conclude(document, show, as_json=json_, problem=problem)
 
 

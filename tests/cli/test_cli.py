@@ -101,7 +101,7 @@ def test_tune_prints_one_json_document(folder):
     assert verdict.startswith("use middle alone for ")
     assert " % of the queries and middle → large for the others: it saves $" in verdict
     assert verdict.endswith("error than large alone, today's")
-    assert single.startswith("middle alone, the best for the money: $")
+    assert single.startswith("middle alone, best for the money: $")
     assert last.startswith("the next avoided error costs $")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
