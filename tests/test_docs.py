@@ -43,7 +43,7 @@ def commands():
     """Every `rcjax COMMAND …` of the shell blocks, alone or at the end of a one-liner."""
     lines = "\n".join(block for page in PAGES for block in blocks(page, "sh")).replace("\\\n", " ").splitlines()
     parts = [part.strip() for line in lines for part in line.split("&&")]
-    return sorted({part for part in parts if part.startswith("rcjax ")})
+    return sorted({part for part in parts if re.match("rcjax [a-z]", part)})
 
 
 def make_policy():

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rcjax.cli import print_requirements
 from rcjax.cli.printing import INTERRUPTED, report, silence, standard_output, warn
 
 
@@ -106,11 +107,23 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _requirements(extras: str | None) -> None:
+    if extras is not None:
+        raise typer.Exit(print_requirements(extras))
+
+
+_PRINTED = "Print what `rcjax[EXTRAS]` needs besides rcjax, for pip, and exit: `serve` runs without JAX."
+
+
 @app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    requirements: Annotated[
+        str | None,
+        typer.Option("--requirements", metavar="EXTRAS", callback=_requirements, is_eager=True, help=_PRINTED),
+    ] = None,
 ) -> None:
     """Confidence thresholds for LLM cascades, from a log of what the models answered.
 
