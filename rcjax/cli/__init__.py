@@ -19,24 +19,9 @@ def main() -> None:
             print(f"rcjax {version()}", flush=True)
             return
     if len(words) == 2 and words[0] == "--requirements":
+        from rcjax.cli.requirements import print_requirements
+
         sys.exit(print_requirements(words[1]))
     from rcjax.cli.app import run
 
     run()
-
-
-def print_requirements(extras: str) -> int:
-    """Print the requirements of extras, whose names commas separate, one a line; the exit status."""
-    from rcjax._base.extras import requirements
-
-    try:
-        lines = requirements(*filter(None, map(str.strip, extras.split(","))))
-    except (ValueError, LookupError) as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    try:
-        print(*lines, sep="\n", flush=True)
-    except OSError as problem:
-        print(f"error: standard output: {problem.strerror}", file=sys.stderr)
-        return 1
-    return 0

@@ -25,7 +25,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rcjax.cli import print_requirements
 from rcjax.cli.printing import INTERRUPTED, report, silence, standard_output, warn
 
 
@@ -109,6 +108,8 @@ def _version(wanted: bool) -> None:
 
 def _requirements(extras: str | None) -> None:
     if extras is not None:
+        from rcjax.cli.requirements import print_requirements
+
         raise typer.Exit(print_requirements(extras))
 
 
