@@ -55,6 +55,7 @@ _HISTOGRAMS = {
 
 #: The last of each is how the figures of several workers become one.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
+    "requests_in_flight": ("Requests that are worked on", (), "livesum"),
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
@@ -149,6 +150,10 @@ class Metrics:
         self._figures["worker_starts"].inc()
         for outcome in LOGGED if logging else ():
             self._of("log_lines", outcome).inc(0)
+
+    def busy(self, number: int) -> None:
+        """This worker works on so many requests."""
+        self._figures["requests_in_flight"].set(number)
 
     def logged(self, outcome: str) -> None:
         """A line of the call log was "written" or "lost"."""

@@ -240,6 +240,7 @@ class Gateway:
             if self.busy >= self.settings.limits.concurrency:
                 raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
             self.busy += 1
+            self.metrics.busy(self.busy)
             try:
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
@@ -248,6 +249,7 @@ class Gateway:
                 await unless_client_leaves(conversation.answer(), receive, responder)
             finally:
                 self.busy -= 1
+                self.metrics.busy(self.busy)
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)
         except ApiError as problem:
