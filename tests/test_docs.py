@@ -145,6 +145,20 @@ def test_the_limits_are_those_of_the_checks():
             assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
 
 
+def test_the_table_of_peers_is_that_of_the_benchmark():
+    """Each of its figures is in the record of `benchmarks.peers`, for the method that it names."""
+    record = (ROOT / "benchmarks" / "results" / "peers.md").read_text("utf-8")
+    text = (DOCS / "beside.md").read_text("utf-8").partition("## Side by side")[2]
+    rows = re.findall(r"^\| (.+?) \| ([-+]?[\d.]+(?: ± [\d.]+)?) \| ([\d.]+ ± [\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 10
+    for method, errors, overspent in rows:
+        name = method.partition(", default")[0]
+        assert f"logs with log-probabilities: budgets overspent by over 3 %, {name}, % | {overspent} " in record
+        if name != "rcjax":
+            told = f"logs with log-probabilities: error that budgets get, {name} against rcjax's default, % | {errors} "
+            assert told in record
+
+
 def test_the_example_files_can_be_read(tmp_path):
     page = DOCS / "first_policy_from_a_log.md"
     (csv,), (toml,) = blocks(page, "csv"), blocks(page, "toml")
