@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "benchmarks" / "mkdocs.yml"
 DOCS, RESULTS, NOTEBOOKS = "rcjax/docs", "benchmarks/results", "notebooks"
 #: Pages from outside the folder of documentation, by their place in the repository.
-MOVED = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md", "LICENSE": "LICENSE"}
+MOVED = {
+    "README.md": "index.md",
+    ".github/CONTRIBUTING.md": "contributing.md",
+    ".github/SECURITY.md": "security.md",
+    "LICENSE": "LICENSE",
+}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 FORMULA = re.compile(r"(\$\$?)(.+?)\1", re.DOTALL)
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)

@@ -19,7 +19,7 @@ from rcjax.serving.models_file import read_models
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
-PAGES = [README, ROOT / ".github" / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [README, *sorted((ROOT / ".github").glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 
 #: Those of a first policy are followed in test_first_policies, their commands too.
