@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -161,9 +161,9 @@ class Metrics:
         for outcome in LOGGED if logging else ():
             self._of("log_lines", outcome).inc(0)
 
-    def busy(self, number: int) -> None:
-        """This worker works on so many requests."""
-        self._figures["requests_in_flight"].set(number)
+    def in_flight(self) -> AbstractContextManager[None]:
+        """A request is worked on."""
+        return self._figures["requests_in_flight"].track_inprogress()
 
     def logged(self, outcome: str) -> None:
         """A line of the call log was "written" or "lost"."""

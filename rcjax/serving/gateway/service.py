@@ -240,7 +240,6 @@ class Gateway:
             if self.busy >= self.settings.limits.concurrency:
                 raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
             self.busy += 1
-            self.metrics.busy(self.busy)
             try:
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
@@ -249,7 +248,6 @@ class Gateway:
                 await unless_client_leaves(conversation.answer(), receive, responder)
             finally:
                 self.busy -= 1
-                self.metrics.busy(self.busy)
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)
         except ApiError as problem:
@@ -279,7 +277,8 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         traces = self._gateway.traces
-        with nullcontext(send) if traces is None else traces.request(scope, send) as sending:
+        traced = nullcontext(send) if traces is None else traces.request(scope, send)
+        with self._gateway.metrics.in_flight(), traced as sending:
             await self._gateway.answer(scope, receive, self._responder(sending))
 
 

@@ -1,5 +1,6 @@
 """The manifests for Kubernetes: valid by its schemas, and of one mind with the service that they start."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from chat_server import Response, sure
 from gateway_service import make_policy, write_models
 from starlette.routing import Route
 
@@ -115,7 +117,16 @@ def test_selectors_find_their_pods():
 def test_the_autoscaler_goes_by_a_figure_of_the_service_and_acts_before_requests_are_refused(service):
     (metric,) = named("HorizontalPodAutoscaler")["spec"]["metrics"]
     name = metric["pods"]["metric"]["name"]
-    assert f"\n{name} 0.0\n" in service.get("/metrics").body.decode()
+    seen = []
+
+    def behave(request, headers):
+        seen.append(service.get("/metrics").body.decode())
+        return Response(sure("B", -0.1))
+
+    service.server.behave = behave
+    service.ask()
+    seen.append(service.get("/metrics").body.decode())
+    assert [re.search(rf"^{name} (.*)$", page, re.MULTILINE)[1] for page in seen] == ["1.0", "0.0"]
     assert int(metric["pods"]["target"]["averageValue"]) <= TOLD["concurrency"] * TOLD["workers"] / 2
 
 
