@@ -21,7 +21,7 @@ from rcjax.serving.models_file import read_models
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
-PAGES = [README, ROOT / ".github" / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [README, *sorted((ROOT / ".github").glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 
 #: Those of a first policy are followed in test_first_policies, their commands too.
@@ -45,7 +45,7 @@ def commands():
     """Every `rcjax COMMAND …` of the shell blocks, alone or at the end of a one-liner."""
     lines = "\n".join(block for page in PAGES for block in blocks(page, "sh")).replace("\\\n", " ").splitlines()
     parts = [part.strip() for line in lines for part in line.split("&&")]
-    return sorted({part for part in parts if part.startswith("rcjax ")})
+    return sorted({part for part in parts if re.match("rcjax [a-z]", part)})
 
 
 def make_policy():
@@ -145,6 +145,20 @@ def test_the_limits_are_those_of_the_checks():
         for cell, limit in zip(cells, kind.limits, strict=True):
             number, percent = re.search(r"([\d.]+)( %)?", cell).groups()
             assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
+
+
+def test_the_table_of_peers_is_that_of_the_benchmark():
+    """Each of its figures is in the record of `benchmarks.peers`, for the method that it names."""
+    record = (ROOT / "benchmarks" / "results" / "peers.md").read_text("utf-8")
+    text = (DOCS / "beside.md").read_text("utf-8").partition("## Side by side")[2]
+    rows = re.findall(r"^\| (.+?) \| ([-+]?[\d.]+(?: ± [\d.]+)?) \| ([\d.]+ ± [\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 10
+    for method, errors, overspent in rows:
+        name = method.partition(", default")[0]
+        assert f"logs with log-probabilities: budgets overspent by over 3 %, {name}, % | {overspent} " in record
+        if name != "rcjax":
+            told = f"logs with log-probabilities: error that budgets get, {name} against rcjax's default, % | {errors} "
+            assert told in record
 
 
 def test_the_example_files_can_be_read(tmp_path):

@@ -169,7 +169,11 @@ def header(data: Any, kind: str) -> None:
     form, version = data.get("format"), data.get("schema_version")
     require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
     if version != SCHEMA_VERSION or type(version) is not int:
-        raise ValueError(f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}")
+        newer = type(version) is int and version > SCHEMA_VERSION
+        advice = ": a newer rcjax wrote it: upgrade rcjax" if newer else ""
+        raise ValueError(
+            f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}{advice}"
+        )
 
 
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -60,6 +60,7 @@ _HISTOGRAMS = {
 
 #: The last of each is how the figures of several workers become one.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
+    "requests_in_flight": ("Requests that are worked on", (), "livesum"),
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "confidence_shift": (
@@ -165,6 +166,10 @@ class Metrics:
         self._figures["worker_starts"].inc()
         for outcome in LOGGED if logging else ():
             self._of("log_lines", outcome).inc(0)
+
+    def in_flight(self) -> AbstractContextManager[None]:
+        """A request is worked on."""
+        return self._figures["requests_in_flight"].track_inprogress()
 
     def logged(self, outcome: str) -> None:
         """A line of the call log was "written" or "lost"."""
