@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from html import escape
 
 from rcjax._base.wording import choose_unit, count, percent
+from rcjax.policy.comparison import recorded_comparison
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.following import Bill
+from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.record import recorded_tuning
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.shifts import Shift, Shifts
@@ -81,11 +85,22 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         money.append(f"{what} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
     money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
+    parts.append(_promised(policy))
     if len(requests) > 1:
         parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
     moved = _moved([*shifts.of(f"{served.name} {served.digest}", time.time())])
     return "".join([*parts, _check(requests), moved, _ladder(served, billing.position), answering])
+
+
+def _promised(policy: AnyPolicy) -> str:
+    """What the policy was to change beside today's, as it was tuned."""
+    comparison = recorded_comparison(policy.provenance)
+    if comparison is None:
+        return ""
+    tuning = recorded_tuning(policy)
+    said = comparison.headline(tuning.spec.money([comparison.cost]), recorded_counted(policy.provenance))
+    return f"<p>As it was tuned, it {escape(said)}.</p>"
 
 
 def _check(requests: Sequence[Ended]) -> str:
