@@ -12,7 +12,7 @@ from rcjax.diagnostics.policy_check import ModelChange
 from rcjax.diagnostics.replacement import Replacement
 from rcjax.diagnostics.window import Weeks, separate_looks
 from rcjax.policy.counted import ERRORS
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
 
@@ -62,7 +62,7 @@ def test_p_values_count_for_all_checks_and_looks_together():
     first, *_ = adjusted([check_of(0.1, 0.02), check_of(0.0, 0.9)])
     assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
     first, *_ = adjusted([check_of(0.1, 0.002), check_of(0.0, 0.9)], separate_looks(52))
-    assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**28)), "doubtful")
+    assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**40)), "doubtful")
 
 
 def model_change(**others):

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.record import recorded_tuning
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain, held_out_gain
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -24,7 +24,7 @@ def logs(float64):
 
 @pytest.fixture(scope="module")
 def frontier(logs):
-    return rcjax.tuning.select_frontier(logs[0], target="error_cost").frontier
+    return rcjax.tuning.select_frontier(logs[0]).frontier
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,11 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 
 def test_tuned_again_is_tuned_as_before(policy, logs):
     found = rcjax.retune(policy, logs[1])
-    selection = rcjax.tuning.select_frontier(logs[1], target="error_cost")
+    selection = rcjax.tuning.select_frontier(logs[1])
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
-    assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
+    assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
     assert found.policy.provenance["digest"] == logs[1].digest
-    assert found.remarks == (selection.verdict(selection.frontier.choose(error_cost=0.003), {"error_cost": 0.003}),)
+    assert found.remarks[0] == found.verdict
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0]).policy
     assert again.rules == policy.rules
