@@ -14,6 +14,7 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
+from rcjax._base.codec import read
 from rcjax._base.wording import Money, budget_between, describe_cascade, is_chain, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
@@ -41,7 +42,8 @@ from rcjax.cli.options import AsJson, Budget, File, LogFile, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
 from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.comparison import Comparison
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:
@@ -122,7 +124,8 @@ def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     units = {"money": tuned.money, "noun": tuned.log.counted.noun}
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
-        _show_policy(tuned)
+        counted = tuned.log.counted
+        _show_policy(document["policy"], document["comparison"], _words_of(tuned), tuned.money, counted)
     if done:  # else what is wrong comes last
         _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
@@ -174,21 +177,39 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in some], money, screen.width, [i == marked for i in some], noun))
 
 
-@shown
-def _show_policy(tuned: Tuned) -> None:
-    """Print what to do for the target and why, beside today's, then the policy and what is expected of it."""
+def _words_of(tuned: Tuned) -> dict[str, Any]:
+    """What the screen says of a policy, in words."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
-    screen, money, counted, comparison = Screen(), tuned.money, tuned.log.counted, tuned.comparison
-    policy = tuned.policy.to_json()
+    period, today = tuned.policy.period, tuned.comparison.today
+    aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
+    keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
+    said = {
+        "verdict": f"{str(tuned.verdict)[:1].upper()}{str(tuned.verdict)[1:]}.",
+        "notes": list(tuned.notes_beside),
+        "money": keeps,
+    }
+    return said | {"aim": aim if period is None else f"at most {period}"}
+
+
+@shown
+def _show_policy(
+    policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
+) -> None:
+    """Print what to do for the target and why, beside today's, then the policy and what is expected of it.
+
+    Args:
+        policy, comparison: their JSON forms.
+        words: what is said of it, as of `_words_of`.
+        money: the unit of money.
+        counted: what is counted.
+    """
+    screen = Screen()
     screen.print("What to do", style="bold")
-    screen.print(Padding(f"{tuned.verdict}.", (0, 2)))
-    screen.print(comparison_table(comparison, money, counted.noun))
-    screen.hang("note", *tuned.notes_beside)
-    period = tuned.policy.period
-    today = comparison.today.subject if comparison.today is not None else "today's"
-    aim = Target.of(**tuned.target).describe(counted, today) if period is None else f"at most {period}"
-    screen.print(f"\nPolicy for your target ({aim}):", style="bold")
+    screen.print(Padding(words["verdict"], (0, 2)))
+    screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.hang("note", *words["notes"])
+    screen.print(f"\nPolicy for your target ({words['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
@@ -201,8 +222,8 @@ def _show_policy(tuned: Tuned) -> None:
     for fact in figures:
         if fact.why:
             screen.hang("note", f"{fact.label}: {fact.why}")
-    if period is not None:
-        screen.hang("money", f"a service keeps to {period} (UTC), for {tuned.spec.queries}")
+    if words["money"]:
+        screen.hang("money", words["money"])
 
 
 @shown

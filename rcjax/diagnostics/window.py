@@ -25,7 +25,7 @@ WEEKLY = 52
 _WEEK = 7 * 86_400.0  # seconds
 
 #: Looks a year at windows of eight weeks, evenly spread, and as many separate ones raise as many false alarms. By the
-#: normal law 52 looks are 28 separate ones (`benchmarks.drift`); as promises are half a point too low, they count as 40.
+#: normal law 52 looks are 28 separate ones (`benchmarks.drift`); promises are half a point too low: they count as 40.
 #: Daily looks see hardly more than weekly ones.
 _LOOKS, _SEPARATE = (1, 4, 12, 26, 52, 365), (1, 4, 12, 25, 40, 60)
 

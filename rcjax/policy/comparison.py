@@ -23,7 +23,7 @@ IN_SERVICE = "the policy in service"
 _EQUAL = 1e-3  # of a bill, up to which two bills are one
 
 Role = Literal["today", "single"]
-_ROLES: Mapping[str, str] = {"today": "today's", "single": "the best for the money"}
+_ROLES: Mapping[str, str] = {"today": "today's", "single": "best for the money"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,14 @@ def describe_rungs(policy: AnyPolicy) -> str:
 
 
 def what_to_do(policy: AnyPolicy, comparison: Comparison, money: Money, counted: Counted = ERRORS) -> str:
-    """Say what to do with a policy, and what that changes beside today's, in a sentence."""
+    """Say what to do with a policy, and what that changes beside today's, in a sentence.
+
+    Args:
+        policy: the policy.
+        comparison: the policy beside today's.
+        money: the unit in which money is told.
+        counted: what is counted.
+    """
     verb = "keep" if comparison.keeps_today else "use"
     where = f"on {comparison.queries:,} fresh queries it" if comparison.fresh else "it"
     return f"{verb} {describe_rungs(policy)}: {where} {comparison.headline(money, counted)}"
