@@ -11,6 +11,8 @@ import typer
 
 from benchmarks import make_reference
 from rcjax.cli.app import app, load
+from rcjax.collecting.document_graders import right_call
+from rcjax.collecting.grader import Attempt
 from rcjax.collecting.questions import read_questions
 from rcjax.diagnostics import KINDS
 from rcjax.logs import read_log
@@ -119,7 +121,7 @@ def test_the_readme_is_short_and_its_doors_have_four_commands_at_most():
     text = README.read_text("utf-8")
     assert len(text.split()) <= 700
     doors = re.findall(r"^## I have (.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
-    assert len(doors) == 3
+    assert len(doors) == 4
     for door in doors:
         (block,) = re.findall(r"^```sh\n(.*?)^```", door, re.DOTALL | re.MULTILINE)
         assert len(block.splitlines()) <= 4
@@ -163,9 +165,14 @@ def test_the_example_models_can_be_read(tmp_path):
 
 
 def test_the_example_questions_can_be_read(tmp_path):
-    (rows,) = blocks(DOCS / "collecting.md", "json")
+    rows, with_tools = blocks(DOCS / "collecting.md", "json")
     (tmp_path / "questions.jsonl").write_text(rows)
     assert [question.reference for question in read_questions(tmp_path / "questions.jsonl")] == [("51",), ("B",)]
+    (tmp_path / "tools.json").write_text('[{"type": "function", "function": {"name": "weather"}}]')
+    (tmp_path / "questions.jsonl").write_text(with_tools)
+    (question,) = read_questions(tmp_path / "questions.jsonl")
+    said = '[{"name": "weather", "arguments": {"city": "Paris", "note": "now"}}]'
+    assert right_call(Attempt(question, said, said))
 
 
 def test_the_reference_is_up_to_date():

@@ -156,7 +156,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
 
 def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
     """What is asked about; who answered is not shown, so that nobody is judged by the name."""
-    for name in ("question", "right_answer", "answer"):
+    for name in ("question", "right_answer", "answer", "other_answers"):
         if row.get(name) or name == "answer":
             lines = [visible(line) for line in (row[name] or "(empty)").expandtabs(4).splitlines()]
             width = min(screen.width, _WIDEST) - 2

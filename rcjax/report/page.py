@@ -214,8 +214,11 @@ def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
     costs = np.asarray(frontier.cost, float)
     bill = float(start.expected["cost"] or 0.0)
     others = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
-    policies = [(target, report.frontier.policy(**target.to_json())) for target in others]
-    return sorted([(report.start, start), *policies], key=lambda pair: -pair[1].expected["cost"])  # type: ignore[operator]
+    policies = {start.expected["cost"]: (report.start, start)}
+    for target in others:  # where a cascade gives way to a single model, several targets have one policy
+        policy = report.tuned.policy_for(target)
+        policies.setdefault(policy.expected["cost"], (target, policy))
+    return [policies[cost] for cost in sorted(policies, key=lambda cost: -float(cost or 0.0))]
 
 
 def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
