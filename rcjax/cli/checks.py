@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,8 +23,8 @@ from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_compari
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
-if TYPE_CHECKING:
-    from rcjax.logs.log import Log
+#: Of a policy for which nobody gave a target, as `rcjax report` has it.
+_MARGIN = 0.01
 
 #: What is wrong where a check is bad, if it is not that a primary figure has drifted.
 _WRONG = {"lacking answers": "biased", "labels": "biased"}
@@ -68,8 +68,9 @@ def check(
 
     steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
+        tuned = load_tuned(policy)
         source = join_parts(log)
-        subject, followed = at_traffic_of(main_file(log), load_tuned(policy))
+        subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
         try:
             fresh = with_times(read_for(subject, source, how), source)
@@ -100,7 +101,7 @@ def check(
 def diagnose(
     *,
     within: Budget,
-    spec: Annotated[Spec, "max_error", "error_cost"],
+    spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
     reading: Reading,
     log: LogFile,
     test: File = None,
@@ -113,9 +114,9 @@ def diagnose(
     """Does the promise of a tuning hold on a log, and do confidences mean what they say? And what to do if not.
 
     Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen. With `--test` it
-    gives the verdict of `rcjax check` on the policy for your target, without one on that for the money of the best
-    single model. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each
-    check is fine, doubtful or bad, and says what to do.
+    gives the verdict of `rcjax check` on the policy for your target, without one on that for the least money at a point
+    more error than today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov
+    property. Each check is fine, doubtful or bad, and says what to do.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
@@ -150,19 +151,13 @@ def diagnose(
     document, again = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         with steps("checking the policy"):
-            spec = spec if spec.target else replace(spec, budget=_money_of_the_best(training))
+            spec = spec if spec.target or cascade else replace(spec, match=_MARGIN)
+            spec = spec if spec.target else replace(spec, budget=float(training.cost[-1]))
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
             document["check"], _ = judge_policy(policy, fresh)
         again = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, again, every=all_), as_json=json_)
-
-
-def _money_of_the_best(log: Log) -> float:
-    """What a query costs by the model that errs least on a log, the cheaper of two alike."""
-    from rcjax.replaying.comparing import errors_alone
-
-    return float(log.cost[int(errors_alone(log).argmin())])
 
 
 @shown

@@ -88,7 +88,8 @@ def tune_and_again(log: Path, test: Path, reading: Reading, spec: Spec, target: 
         spec: how the log is tuned.
         target: for what.
     """
-    options = dict(spec.options_for(target)) | {"second-cost": spec.second_cost or None}
+    today = spec.today if isinstance(spec.today, str) else None
+    options = dict(spec.options_for(target)) | {"today": today, "second-cost": spec.second_cost or None}
     again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
     return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"

@@ -86,7 +86,7 @@ def decide(
     state: State = "as promised"
     if "doubtful" in verdicts:
         state, sentence = "unclear", f"{sentence}; {_too_few(error, unlabelled, tuned_on)}"
-    elif error.gap < 0 and error.falls:
+    elif error.gap < 0 and error.before and error.falls:
         state = "better than promised"
     if again:
         better = replacement is not None and replacement.gain is not None and replacement.gain.better
@@ -101,20 +101,29 @@ def decide(
 
 def _error_in_words(error: Figure, check: Check, counted: Counted) -> str:
     points, se = 100 * error.gap, 100 * error.se
+    if check.name == "difference":
+        more = f"{abs(100 * error.seen):.1f} ± {se:.1f} points {'more' if error.seen >= 0 else 'less'} {counted.noun}"
+        margin = f"{'within' if points <= 0 else 'over'} the margin of {100 * error.expected:.3g}"
+        return f"the policy has {more} than today's on the same queries, {margin}{_chance(check)}"
     than = f"{abs(points):.1f} ± {se:.1f} points {'more' if points >= 0 else 'less'} than the"
-    shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
-    return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{shown}"
+    return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{_chance(check)}"
 
 
 def _money_in_words(cost: Figure, check: Check, money: Money) -> str:
-    shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
     if check.name == "budget":
         if check.verdict == "fine":
             return f"its budget is kept, {money.full(cost.expected)}"
-        return f"even its cheapest rung costs {money.full(cost.seen)}, over the ${money.show(cost.expected)}{shown}"
+        over = f"over the ${money.show(cost.expected)}{_chance(check)}"
+        return f"even its cheapest rung costs {money.full(cost.seen)}, {over}"
     way = "more" if cost.rise >= 0 else "less"
     share = percent(abs(cost.rise))
-    return f"it costs {money.full(cost.seen)}, {share} {way} than the ${money.show(cost.expected)} promised{shown}"
+    than = f"{share} {way} than the ${money.show(cost.expected)} promised{_chance(check)}"
+    return f"it costs {money.full(cost.seen)}, {than}"
+
+
+def _chance(check: Check) -> str:
+    """The p-value of a figure that is not fine, in brackets."""
+    return f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
 
 
 def _too_few(error: Figure, unlabelled: int, tuned_on: int) -> str:
