@@ -30,7 +30,6 @@ from rcjax.diagnostics.replacement import judge_answers, judge_labels, worth_it
 from rcjax.diagnostics.verdicts import Check, Verdict, worst
 from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.policy.counted import ERRORS, Counted
@@ -41,7 +40,7 @@ from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.replaying.stream import Rungs
 from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
+from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, why_untested
 
 _ROUNDING = 1e-9  # of a mean: where all queries cost the same, its interval is as wide as rounding
 
@@ -151,8 +150,7 @@ def check_policy(
     shared = overlap(log, policy)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
-    everyone = _reference(policy)
-    old = as_tuned(policy, everyone.select(policy.models))
+    old = as_tuned(policy, carried_log(policy).select(policy.models))
     new = as_tuned(policy, log.select(policy.models))
     # The least p-value, times the number of tests, can be half the level.
     permutations = max(999, math.ceil(2 * (3 * len(policy.models) + 3) / ALARM))
@@ -172,7 +170,7 @@ def check_policy(
         followed = stream.to_json() | at_tuned
         money = (tell_followed(followed, cost, log.counted),)
     error = _against_promise(policy, "error", before.wrong, wrong, trained_on)
-    gain = held_out_gain(policy, log, everyone, seed) if retuning else None
+    gain = held_out_gain(policy, log, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
     raw = [*judge_models(rows, log.counted), *judge_policy(error, cost, gain, log.counted)]
     raw += judge_labels(log, policy.models)
@@ -187,23 +185,13 @@ def check_policy(
         models=rows,
         error=error,
         cost=cost,
-        retuning=gain and gain.to_json() | {"p_value": gain.p_value, "worth_it": worth_it(policy, log, gain)},
+        retuning=gain and gain.to_json() | {"p_value": gain.p_value, "worth_it": worth_it(gain)},
         followed=followed,
         checks=(*lacking, *judge_all(raw, ALARM, unlabelled, len(now.wrong))),
         unlabelled=unlabelled,
         counted=log.counted,
         remarks=(*_remarks(policy, new, shared, gain, retuning), *money),
     )
-
-
-def _reference(policy: AnyPolicy) -> Log:
-    """The queries that a policy carries."""
-    reference = policy.provenance.get("reference")
-    if reference is None or not policy.calibrations:
-        what = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
-        raise ValueError(f"the policy {what}, as one made by hand: tune one")
-    task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
-    return read_reference(reference, task)
 
 
 class _Answers(NamedTuple):

@@ -2,7 +2,7 @@
 
 A log from which hard queries are missing, or in which one question stands a thousand times, makes a bad policy look
 good. So few of its calls may have failed, its labels must be drawn at random, the new policy must keep its promise on
-the queries that the one in service carries, too, and what is not shown to be better is not taken up.
+the queries that the one in service carries, too, and what is shown to be worse is not taken up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.figures import error_interval
-from rcjax.replaying.replay import replay, walk_log
-from rcjax.tuning.retune import RetuningGain, recorded_tuning, why_untested
+from rcjax.replaying.replay import walk_log
+from rcjax.tuning.retune import RetuningGain, why_untested
 
 _Z = 1.645  # one-sided, 5 %
 _CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
@@ -95,7 +94,7 @@ def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | 
     known = [name for name in log.models if name in {*before.models, *after.models}]
     biased = [judge_answers(log, known), *judge_all(judge_labels(log, known), _CHANCE)]
     whys = [*(one.advice for one in biased if one.verdict == "bad"), _broken(before, after, log)]
-    return [why for why in (*whys, _unshown(before, log, gain)) if why]
+    return [why for why in (*whys, _worse(before, log, gain)) if why]
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
@@ -123,28 +122,16 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     return f"{where} it has {percent(new.mean())} {noun}, where {promise}, and that one has {percent(old.mean())}"
 
 
-def _unshown(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | None:
-    """That it is not shown to be better, where the policy in service keeps to its limit, or that it is worse."""
+def _worse(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | None:
+    """That it is shown to be worse, or that nobody can tell."""
     if gain is None:
         why, mendable = why_untested(before, log)
         return f"whether it gains on queries left out was not tested: {why}" if mendable else None
-    if worth_it(before, log, gain):
+    if worth_it(gain):
         return None
-    return f"it is not shown to be better: on queries left out policies tuned again {gain.describe(log.counted.noun)}"
+    return f"it is shown to be worse: on queries left out policies tuned again {gain.describe(log.counted.noun)}"
 
 
-def worth_it(policy: AnyPolicy, log: Log, gain: RetuningGain) -> bool:
-    """Whether a policy tuned again on a log is to take the place of one in service, by what it gains."""
-    return gain.better or (not gain.worse and breaks_limit(policy, log))
-
-
-def breaks_limit(policy: AnyPolicy, log: Log) -> bool:
-    """Whether a policy is shown, with 95 % confidence, to break the limit on error or money that it was tuned for.
-
-    A ladder that follows its bill keeps to its budget.
-    """
-    spec = recorded_tuning(policy).spec
-    if spec.budget is not None and not policy.follows:
-        replayed = replay(policy, log)
-        return float(replayed.spent) - _Z * float(np.nan_to_num(replayed.spent_se)) > spec.budget
-    return spec.max_error is not None and float(error_interval(replay(policy, log), log)[0]) > spec.max_error
+def worth_it(gain: RetuningGain) -> bool:
+    """Whether a policy tuned again is to take the place of one in service, by what it gains: unless it is worse."""
+    return not gain.worse
