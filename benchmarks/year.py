@@ -36,11 +36,10 @@ from benchmarks import record
 from benchmarks.drift import surer
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
-from rcjax.diagnostics.replacement import why_not
+from rcjax.diagnostics.replacement import judge_replacement
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.stream import Rungs
-from rcjax.tuning.retune import held_out_gain
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
@@ -132,9 +131,8 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool) -> AnyPo
         new = rcjax.retune(known, week, bands=False).policy
     except ValueError:  # no policy keeps to the budget
         return policy
-    gain = held_out_gain(known, week)
-    against = why_not(policy, new, week, gain)
-    if against or (not remembers and not (gain and gain.better)):
+    judged = judge_replacement(known, week, new)
+    if not judged.accepted or (not remembers and not (judged.gain and judged.gain.better)):
         return policy
     return new
 

@@ -39,6 +39,7 @@ from rcjax.cli.inputs import (
 from rcjax.cli.options import AsJson, Budget, File, LogFile, Model, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
+from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import OUTPUT, Spec, Target
@@ -287,18 +288,27 @@ def report(
         findings = rcjax.make_report(training, spec, test=fresh, baseline=baseline)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
     findings = dataclasses.replace(findings, command=command("tune", log, **again))
+    check, once_more = None if findings.check is None else findings.check.to_json(), ""
+    if test is not None:
+        once_more = tune_and_again(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=once_more)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
-    show = partial(_show_report, findings.headline(), None if problem else out)
+    show = partial(_show_report, findings.headline(), None if problem else out, check, once_more)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 @shown
-def _show_report(headline: str, written: Path | None) -> None:
-    """Print what a report comes to, and where it is."""
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, again: str) -> None:
+    """Print what a report comes to, and where it is; of one with fresh queries also the verdict by these."""
     screen = Screen()
     screen.print(headline)
+    if check:
+        show_verdict(screen, check)
     if written:
         screen.print_path(f"Report written to {written}")
-        screen.next_step("open it in a browser; it needs no network, and can be sent as it is")
+        if check and check["decision"]["tune_again"]:
+            screen.next_step(*next_of(check, again))
+        else:
+            screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

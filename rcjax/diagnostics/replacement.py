@@ -7,21 +7,22 @@ the queries that the one in service carries, too, and what is shown to be worse 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from rcjax._base.wording import count, percent
-from rcjax.diagnostics.policy_verdicts import KINDS, judge_all
-from rcjax.diagnostics.verdicts import Check, Verdict
+from rcjax.diagnostics.checks import KINDS, Check, Verdict, adjusted
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
+from rcjax.policy.counted import Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import walk_log
-from rcjax.tuning.retune import RetuningGain, why_untested
+from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, retune, why_untested
 
 _Z = 1.645  # one-sided, 5 %
 _CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
@@ -82,19 +83,65 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
         yield KINDS["labels"].judged(name, gap, advice, p_value=p_value)
 
 
-def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | None) -> list[str]:
-    """Why a policy tuned again on a log is not to take the place of the one in service, in words; empty if it may.
+def judge_sample(log: Log, models: Sequence[str]) -> list[Check]:
+    """Is a log a fair sample of the queries: are answers missing, are labels drawn at random?
 
     Args:
-        before: the policy in service.
-        after: the new one.
-        log: the fresh log.
-        gain: what policies tuned again gain on queries left out (`held_out_gain`).
+        log: the log.
+        models: the models whose answers count, the cheapest first.
     """
-    known = [name for name in log.models if name in {*before.models, *after.models}]
-    biased = [judge_answers(log, known), *judge_all(judge_labels(log, known), _CHANCE)]
-    whys = [*(one.advice for one in biased if one.verdict == "bad"), _broken(before, after, log)]
-    return [why for why in (*whys, _worse(before, log, gain)) if why]
+    return [judge_answers(log, models), *adjusted(judge_labels(log, models), alarm=_CHANCE)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Replacement:
+    """Whether a policy tuned again on a log is to take the place of the one in service."""
+
+    gain: RetuningGain | None
+    """What policies tuned again gain on queries left out; None where that was not tested."""
+    against: tuple[str, ...]
+    """What speaks against it, in words; empty where it may take its place."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether `rcjax retune` writes it."""
+        return not self.against
+
+    def in_words(self, counted: Counted) -> tuple[str, ...]:
+        """What it gains, or what speaks against it."""
+        if self.against or self.gain is None:
+            return self.against
+        return (f"tuned again, it would {self.gain.describe(counted.noun)}, on queries left out",)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures of the gain, whether it is accepted, and what speaks against it."""
+        gain = {} if self.gain is None else self.gain.to_json() | {"p_value": self.gain.p_value}
+        return gain | {"accepted": self.accepted, "against": list(self.against)}
+
+
+def judge_replacement(policy: AnyPolicy, log: Log, after: AnyPolicy | None = None, seed: int = 0) -> Replacement:
+    """Whether a policy tuned again on a log is to take the place of the one in service.
+
+    Args:
+        policy: the policy in service.
+        log: the fresh log.
+        after: the new policy, where it is there already.
+        seed: of the folds.
+    """
+    if after is None:
+        try:
+            after = retune(policy, log, bands=False).policy
+        except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
+            return Replacement(None, (f"it cannot be tuned again: {problem}",))
+    assert after is not None  # as there is a target
+    try:
+        gain = held_out_gain(policy, log, seed)
+    except LogError as problem:
+        return Replacement(None, (f"whether it gains was not tested: {problem}",))
+    known = [name for name in log.models if name in {*policy.models, *after.models}]
+    biased = [one.advice for one in judge_sample(log, known) if one.verdict == "bad"]
+    against = (*biased, _broken(policy, after, log), _worse(policy, log, gain))
+    return Replacement(gain, tuple(filter(None, against)))
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
@@ -102,16 +149,15 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
 
     By more than two points of error, and than chance explains with 95 % confidence.
     """
-    carried = before.provenance.get("reference")
-    if carried is None:
+    if before.provenance.get("reference") is None or not before.calibrations:
         return None
+    kept = carried_log(before)
     try:
-        kept = read_reference(carried, log.task)
         kept = kept.take(kept.select([*{*before.models, *after.models}]).complete)
         new, old = (walk_log(policy, kept).wrong for policy in (after, before))
     except LogError:  # it lacks a model, or what they compare
         return None
-    expected = after.expected.get("error_high") or after.expected.get("error")
+    expected = after.expected.get("error")
     bar = max(old.mean(), 0.0 if expected is None else expected)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
     if new.mean() - bar <= max(_MATTERS, _Z * spread):
@@ -127,11 +173,6 @@ def _worse(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | None
     if gain is None:
         why, mendable = why_untested(before, log)
         return f"whether it gains on queries left out was not tested: {why}" if mendable else None
-    if worth_it(gain):
+    if not gain.worse:
         return None
     return f"it is shown to be worse: on queries left out policies tuned again {gain.describe(log.counted.noun)}"
-
-
-def worth_it(gain: RetuningGain) -> bool:
-    """Whether a policy tuned again is to take the place of one in service, by what it gains: unless it is worse."""
-    return not gain.worse

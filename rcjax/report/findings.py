@@ -10,8 +10,8 @@ import numpy as np
 
 from rcjax._base.wording import Money, between, choose_unit, figure, percent
 from rcjax._core.json_values import plain
-from rcjax.diagnostics import Diagnosis
-from rcjax.diagnostics.verdicts import describe_gaps
+from rcjax.diagnostics import Diagnosis, PolicyCheck
+from rcjax.diagnostics.model_checks import describe_gaps
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log
@@ -71,6 +71,10 @@ class Findings:
     """How it was tuned: the target that a policy was chosen for, where there is one."""
     drawn: list[dict[str, Any]]
     """The figures of the diagnosis, as the template of the page takes them."""
+    check: PolicyCheck | None = None
+    """The verdict on the policy that the page starts with, on fresh queries, where there are any."""
+    again: str | None = None
+    """The commands that tune the policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
     command made the report."""
@@ -207,6 +211,7 @@ class Findings:
             "target": self.spec.target,
             "expected": plain(dict(self.expected)),
             "shares": np.asarray(self.shares).tolist(),
+            "check": self.check and self.check.to_json(),
             "diagnosis": self.diagnosis.to_json(),
         }
 

@@ -26,15 +26,15 @@ from matplotlib.figure import Figure
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._core.batching import as_here
-from rcjax.diagnostics import Diagnosis, diagnose
+from rcjax.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
 from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
-from rcjax.policy.ladder import Period
+from rcjax.policy.ladder import Period, followed
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import Spec, Target
+from rcjax.policy.spec import Spec, Target, with_spec
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
 from rcjax.tuning.searches import bootstrap
@@ -384,7 +384,7 @@ def make_report(
         alone = describe_models(log, model)
         comparisons = tuple(compare(frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
         diagnosis, drawn = checks.result()
-    return Report(
+    report = Report(
         log=log,
         model=model,
         frontier=frontier,
@@ -398,3 +398,14 @@ def make_report(
         spec=spec,
         drawn=drawn,
     )
+    return report if test is None else dataclasses.replace(report, check=_checked(report))
+
+
+def _checked(report: Report) -> PolicyCheck | None:
+    """The verdict on the policy that the page starts with, by the log that it is judged by."""
+    policy = followed(report.frontier.policy(**report.start.to_json()), follows=True, period=report.spec.period)
+    spec = dataclasses.replace(report.spec, intervals=False, **report.start.to_json())
+    try:
+        return check_policy(with_spec(policy, spec), report.judged)
+    except ValueError:  # too few labels to check by, say, or tuned on
+        return None
