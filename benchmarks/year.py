@@ -131,6 +131,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool) -> AnyPo
         new = rcjax.retune(known, week, bands=False).policy
     except ValueError:  # no policy keeps to the budget
         return policy
+    assert new is not None  # as there is a budget
     judged = judge_replacement(known, week, new)
     if not judged.accepted or (not remembers and not (judged.gain and judged.gain.better)):
         return policy
@@ -251,8 +252,8 @@ def main() -> None:
     parser.add_argument("--partial", type=Path, help="file for the histories so far")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    there = options.partial is not None and options.partial.exists()
-    known = [json.loads(line) for line in options.partial.read_text().splitlines()] if there else []
+    kept: Path | None = options.partial
+    known = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.exists() else []
     rows = [row for row in known if row["log"] in options.only and row["arm"] in options.arms]
     done = {(row["log"], row["history"]) for row in rows}
     logs = {name: read(options.data, name) for name in options.only}
@@ -263,8 +264,8 @@ def main() -> None:
             progress(f"history {number}, {name}")
             new = [*history(name, log, number, options)]
             rows += new
-            if options.partial:
-                with options.partial.open("a") as file:
+            if kept:
+                with kept.open("a") as file:
                     file.writelines(json.dumps(row) + "\n" for row in new)
     seconds = sum(row["seconds"] for row in rows) / max(len(rows), 1)
     print(f"{machine()} {len(rows)} years of {options.weeks} weeks, {seconds:.1f} CPU seconds each.\n")

@@ -76,7 +76,8 @@ def describe_reference(log: Log) -> dict[str, Any]:
     log = log.with_waiting(0.0)
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
-    rows = _drawn(carried_rows(log), labelled.any(axis=1) if log.hand is not None else None, names, size)
+    first = None if log.hand is None else np.asarray(labelled.any(axis=1))
+    rows = _drawn(carried_rows(log), first, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
