@@ -16,7 +16,7 @@ from rcjax._base.wording import check_figure, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
-from rcjax.cli.options import AsJson, Budget, CopulaFamily, File, LogFile, PolicyFile, Reading
+from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, LogFile, LogFiles, PolicyFile, Reading
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
 from rcjax.cli.verdict import judge_policy, next_of, show_verdict, tune_and_again
@@ -32,7 +32,8 @@ _WRONG = {"lacking answers": "biased", "labels": "biased"}
 def check(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
-    log: LogFile,
+    log: LogFiles,
+    looks: Count = None,
     retuning: bool = True,
     explain: bool = False,
     json_: AsJson = False,
@@ -42,31 +43,51 @@ def check(
     Holds the error and the cost of the policy to what was promised when it was tuned, and says whether `rcjax retune`
     would write a better one. These two raise an alarm, if they are large enough to matter and chance does not explain
     them; what confidences of each model mean, and how they are distributed, explains. The queries of LOG must be
-    answered by all models of the policy, and labelled.
+    answered by all models of the policy, and labelled. Of a log that tells times the last eight weeks count, and
+    earlier ones that were fine join what was tuned on. A call log without labels is checked by what can be seen
+    without: confidences, bills, tokens and failed calls of all traffic.
 
-    Example: `rcjax check policy.json last_week.csv`
+    Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
+        looks: How often a year you check: in at most 5 % of years in which nothing changes an alarm is raised.
+            [default: 52, weekly, where the log tells times; else 1]
         retuning: Test whether tuning again would gain, in some seconds.
         explain: Say what each figure is.
     """
     how = reading.options()
     start_jax()
     import rcjax
+    from rcjax.diagnostics.traffic import check_traffic, is_call_log
+    from rcjax.logs.parts import join_parts, main_file
+    from rcjax.logs.reading import with_times
     from rcjax.replaying.figures import beside_reference
 
-    steps = staged(2)
+    steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
-        subject, followed = at_traffic_of(log, load_tuned(policy))
-        fresh = read_for(subject, log, how)
-    with steps("checking"):
-        outcome = rcjax.check_policy(subject, fresh, retuning=retuning)
-    document = outcome.to_json()
-    beside = beside_reference(subject, fresh)
-    document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
-    retune = command("retune", policy, log, **reading.as_options(), out=policy)
-    conclude(document, partial(show_check, document, retune, explain=explain), as_json=json_)
-    raise typer.Exit({False: 0, True: 1, None: 2}[outcome.drifted])
+        source = join_parts(log)
+        subject, followed = at_traffic_of(main_file(log), load_tuned(policy))
+        traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
+        try:
+            fresh = with_times(read_for(subject, source, how), source)
+        except ValueError as unreadable:
+            if traffic is None or reading.labels is not None:
+                raise
+            fresh, why = None, str(unreadable)
+    retune = command("retune", policy, *log, **reading.as_options(), out=policy)
+    if fresh is not None:
+        with steps("checking"):
+            document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
+        beside = beside_reference(subject, fresh)
+        document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
+    document["traffic"] = traffic and traffic.to_json()
+    show = partial(show_check, document, retune, explain=explain)
+    if fresh is None and traffic is not None:
+        document |= {"drifted": traffic.changed, "without_labels": why}
+        label = command("label", main_file(log), n=100, out="to_label.csv")
+        show = partial(show_traffic, document["traffic"], why, label, explain=explain)
+    conclude(document, show, as_json=json_)
+    raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
 
 def diagnose(
@@ -200,10 +221,33 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
             screen.hang("changed", check["advice"])
     chance = f", for the two primary figures together, and for the others: {_ALARMS[looked['looks'] == 1]}"
     _print_checks(screen, checks, _word, explain=explain, chance=chance)
+    if facts.get("traffic"):
+        _print_traffic(screen, facts["traffic"], explain=explain)
     if not explain:
         screen.print("(--explain says what the figures are)")
     screen.hang("note", *facts["remarks"])
     screen.next_step(*next_of(facts, retune))
+
+
+@shown
+def show_traffic(traffic: Mapping[str, Any], why: str, label: str, *, explain: bool = False) -> None:
+    """Print what all traffic of a call log shows where there are no labels, `why`, and the command that draws some."""
+    screen = Screen()
+    changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
+    told = (
+        f"{count(len(changed), 'figure')} of all traffic changed" if changed else "nothing has changed in all traffic"
+    )
+    screen.print(f"Without labels: {told}; how often it errs only labels can tell.", style="bold")
+    screen.hang("changed", *changed)
+    _print_traffic(screen, traffic, explain=explain)
+    screen.hang("note", why)
+    screen.next_step("label a hundred of these queries, then check again with --labels to_label.csv", label)
+
+
+def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool) -> None:
+    """What can be seen without labels: the last week of all traffic beside the weeks before."""
+    screen.print(f"All traffic, which needs no labels: {traffic['described']}")
+    _print_checks(screen, traffic["checks"], _word, explain=explain)
 
 
 _ALARMS = {

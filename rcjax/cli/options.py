@@ -43,6 +43,13 @@ LogFile = Annotated[
         "cost or input_tokens and output_tokens, answer if there is one.",
     ),
 ]
+LogFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="LOG...",
+        help="A log, several parts of one, or a folder of rotated parts; a column time tells when queries came.",
+    ),
+]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
 AsJson = Annotated[bool, typer.Option(help='Print one JSON document; where something is wrong, with "error".')]
 Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and logs that look odd.")]

@@ -14,7 +14,7 @@ from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
-from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
+from rcjax.cli.options import AsJson, LogFile, LogFiles, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.cli.verdict import judge_policy, next_of, show_verdict
 from rcjax.policy.policy import AnyPolicy
@@ -224,7 +224,7 @@ def _show_replay(
 def retune(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
-    log: LogFile,
+    log: LogFiles,
     out: Output = None,
     bands: bool | None = None,
     anyway: bool = False,
@@ -244,16 +244,17 @@ def retune(
         anyway: Write it even where it is not shown to be better, or the log is biased.
     """
     how = reading.options()
-    require_outputs({"--out": out}, reading.inputs(log))  # it may be the file of POLICY
+    require_outputs({"--out": out}, reading.inputs(log[0]))  # it may be the file of POLICY
     start_jax()
     import rcjax
     from rcjax._core.json_values import plain
     from rcjax.diagnostics.replacement import judge_replacement
+    from rcjax.logs.parts import join_parts
 
     steps = staged(3)
     with steps("reading"):
         old = load_tuned(policy)
-        fresh = read_for(old, log, how)
+        fresh = read_for(old, join_parts(log), how)
     with steps("tuning again"):
         retuned = rcjax.retune(old, fresh, bands=bands)
         new = retuned.policy
@@ -280,7 +281,7 @@ def retune(
         "remarks": [*retuned.remarks, *(reasons if facts is None and problem is None else ())],
     }
     document |= {"written": str(out)} if out and not problem else {}
-    again = command("retune", policy, log, **reading.as_options(), out=policy)
+    again = command("retune", policy, *log, **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
     show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, then)
     conclude(document, show, as_json=json_, problem=problem)

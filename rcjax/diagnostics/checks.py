@@ -89,7 +89,7 @@ def by_name(*kinds: Kind) -> Mapping[str, Kind]:
 
 
 #: A raw p-value of a primary figure below it raises a doubt, where it raises no alarm.
-UNLIKELY = 0.2
+UNLIKELY = 0.1
 
 #: At most this share of the looks at logs in which nothing has changed, or of years of looks, raises an alarm.
 ALARM = 0.05

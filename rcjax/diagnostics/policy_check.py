@@ -103,6 +103,8 @@ class Looked:
     """The day on which these weeks began."""
     earlier: int
     """Queries of earlier weeks that were found fine, and joined those tuned on."""
+    alarms: tuple[str, ...] = ()
+    """The first day of each week at whose end a look raised an alarm."""
     since: str | None = None
     """The day of the week from which on what has drifted is highest; None where nothing has drifted."""
 
@@ -303,12 +305,14 @@ class _Seen(NamedTuple):
     bill: Figure  # at the position as tuned
     primary: list[Check]
     joined: np.ndarray  # (J,) the weeks, counted back, that were found fine
+    alarms: list[int]  # the weeks, counted back, at whose end a look raised an alarm
     since: int | None  # how many weeks ago what has drifted began to be highest; None where nothing has
 
     def in_words(self, weeks: Weeks, looks: int, earlier: int) -> Looked:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
         since = None if self.since is None else weeks.date(self.since)
-        return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, since)
+        alarms = tuple(filter(None, map(weeks.date, self.alarms)))
+        return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
 
 
 def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
@@ -319,7 +323,7 @@ def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
         weeks: theirs.
         separate: how many separate looks the looks of a year come to.
     """
-    spoilt, last = set[int](), None
+    spoilt, alarms, last = set[int](), list[int](), None
     for ago, rows, earlier in weeks.windows():
         if rows.sum() < 2 and ago:
             continue
@@ -327,8 +331,9 @@ def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
         error = outcomes.error.beside(outcomes.wrong[rows], outcomes.wrong[fine])
         cost = outcomes.cost.beside(outcomes.money[rows], outcomes.money[fine])
         primary = adjusted([error.error_check(), cost.money_check()], separate)
-        alarm = any(check.verdict == "bad" for check in primary)
-        spoilt |= {*weeks.ago[rows].tolist()} if alarm else set()
+        if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST:
+            spoilt |= {*weeks.ago[rows].tolist()}
+            alarms.append(ago)
         last = rows, fine, error, cost, primary
     assert last is not None  # the look at the last week
     rows, fine, error, cost, primary = last
@@ -341,7 +346,7 @@ def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
             dataclasses.replace(one, verdict="doubtful" if one.verdict == "bad" else one.verdict) for one in primary
         ]
     bill = outcomes.promised.beside(outcomes.bill[rows], outcomes.bill[fine])
-    return _Seen(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), since)
+    return _Seen(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), alarms, since)
 
 
 def _model_changes(

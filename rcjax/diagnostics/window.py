@@ -38,6 +38,16 @@ def separate_looks(looks: float) -> float:
     return float(np.interp(looks, _LOOKS, _SEPARATE))
 
 
+def weeks_before(times: np.ndarray) -> np.ndarray:
+    """(n,) whole weeks before the last of some times (n,), seconds since 1970; 0 where a time is not known.
+
+    >>> weeks_before(np.array([0.0, 5e5, 1.3e6, np.nan])).tolist()
+    [2, 1, 0, 0]
+    """
+    end = np.nanmax(times) if np.isfinite(times).any() else 0.0
+    return np.floor((end - np.where(np.isnan(times), end, times)) / _WEEK).astype(int)
+
+
 class Weeks(NamedTuple):
     """The weeks of a log, counted back from its last query."""
 
@@ -52,9 +62,7 @@ class Weeks(NamedTuple):
         times = np.full(log.n_queries, np.nan) if log.time is None else np.asarray(log.time, float)
         if np.isnan(times).all():
             return cls(np.zeros(log.n_queries, int), None)
-        end = float(np.nanmax(times))
-        ago = np.floor((end - np.where(np.isnan(times), end, times)) / _WEEK).astype(int)
-        return cls(ago, end)
+        return cls(weeks_before(times), float(np.nanmax(times)))
 
     @property
     def in_window(self) -> np.ndarray:

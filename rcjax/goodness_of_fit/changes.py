@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+#: The least p-value that is told: no approximation of a tail says more.
+_LEAST = 1e-16
+
 #: Groups of equal or neighbouring values that the law of the distance is computed with.
 _MOST_GROUPS = 200
 
@@ -102,7 +105,7 @@ def _tail(z: float, skewness: float) -> float:
     """The probability of more than z of a Pearson III of mean 0 and variance 1."""
     from scipy.stats import pearson3
 
-    return float(np.clip(pearson3.sf(z, skewness), 0.0, 1.0))
+    return float(np.clip(pearson3.sf(z, skewness), _LEAST, 1.0))
 
 
 def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> Change:

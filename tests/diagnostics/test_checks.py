@@ -51,7 +51,7 @@ def check_of(figure, p_value):
 
 @pytest.mark.parametrize(
     ("figure", "p_value", "verdict"),
-    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.1, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
+    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
 )
 def test_size_and_chance_count_together(figure, p_value, verdict):
     (check,) = adjusted([check_of(figure, p_value)])
@@ -128,13 +128,13 @@ def test_an_improvement_has_its_sign_and_is_no_alarm():
 )
 def test_more_labels_are_asked_for_only_where_they_would_tell(figures, said, advice):
     others = {"unlabelled": figures.pop("unlabelled", 0)}
-    found = decided(figure(0.25, 0.2, 0.1, **figures), **others)
+    found = decided(figure(0.25, 0.2, 0.09, **figures), **others)
     assert (found.state, found.alarm) == ("unclear", False)
     assert said in found.sentence
     assert found.advice.startswith(advice)
 
 
-@pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.1), figure(0.1, 0.2, 1 - 1e-6)])
+@pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.09), figure(0.1, 0.2, 1 - 1e-6)])
 @pytest.mark.parametrize("replacement", [None, TAKEN, LEFT])
 def test_it_says_to_tune_again_where_retune_would_write_and_only_there(error, replacement):
     found = decided(error, replacement=replacement)
