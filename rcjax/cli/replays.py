@@ -130,7 +130,7 @@ def _next(
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     """The error and cost of each model alone, on the queries that it answered."""
-    from rcjax.tuning.contest import errors_alone
+    from rcjax.replaying.comparing import errors_alone
 
     figures = zip(log.models, errors_alone(log).tolist(), log.cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}

@@ -8,7 +8,7 @@ from command_line import run, write_log
 
 import rcjax
 from rcjax.logs import read_log
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
 NAMES = ("small", "large")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rcjax.tuning.comparison import Gain
 
 import rcjax
 from rcjax.diagnostics import KINDS, model_checks
@@ -12,7 +13,6 @@ from rcjax.diagnostics.policy_check import ModelChange
 from rcjax.diagnostics.replacement import Replacement
 from rcjax.diagnostics.window import Weeks, separate_looks
 from rcjax.policy.counted import ERRORS
-from rcjax.tuning.comparison import Gain
 from rcjax.tuning.retune import RetuningGain
 
 

@@ -12,7 +12,7 @@ import rcjax
 from rcjax.diagnostics import replacement
 from rcjax.diagnostics.replacement import judge_answers, judge_replacement, judge_sample
 from rcjax.logs.cells import HandLabels
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
 pytestmark = pytest.mark.usefixtures("float64")

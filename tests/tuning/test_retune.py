@@ -9,7 +9,7 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.record import recorded_tuning
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain, held_out_gain, remembered
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -25,7 +25,7 @@ def logs(float64):
 
 @pytest.fixture(scope="module")
 def frontier(logs):
-    return rcjax.tuning.select_frontier(logs[0], target="error_cost").frontier
+    return rcjax.tuning.select_frontier(logs[0]).frontier
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,12 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 
 def test_tuned_again_is_tuned_as_before_on_the_log_and_what_the_policy_carries(policy, logs):
     found, both = rcjax.retune(policy, logs[1]), remembered(policy, logs[1])
-    selection = rcjax.tuning.select_frontier(both, target="error_cost")
+    selection = rcjax.tuning.select_frontier(both)
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
-    assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
+    assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
     assert found.policy.provenance["digest"] == both.digest
-    verdict, note = found.remarks
-    assert verdict == selection.verdict(selection.frontier.choose(error_cost=0.003), {"error_cost": 0.003})
-    assert note == f"tuned on {N} queries of the log and {N} that the policy carries"
+    assert found.remarks[0] == found.verdict
+    assert f"tuned on {N} queries of the log and {N} that the policy carries" in found.remarks
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0])  # which the policy carries, too
     assert again.log.n_queries == 2 * N
