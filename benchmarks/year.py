@@ -3,12 +3,13 @@
     python -m benchmarks.year --data DIR [--histories 20] [--first 0] [--weeks 52] [--only NAMES] [--drifts NAMES]
         [--arms NAMES] [--partial FILE]
 
-A history tunes a policy for a budget on 300 queries of a log. Every week people label some queries, 50 or 100, and the
-policy is tuned again on them, and replaced, by the functions that the commands call. From the fourteenth week on
-something has changed, or that week's labels are bad. True errors are those of all queries of the log, at the budget.
+A history tunes a policy for a budget on 300 queries of a log. Every week people label some queries, 50 or 100; the
+policy is checked on the last eight weeks, tuned again on them and what it carries, and replaced, by the functions that
+the commands call. From the fourteenth week on something has changed, or that week's labels are bad. True errors are
+those of all queries of the log, at the budget.
 
-Arms: `kept`: the policy of the first day. `remembers 50`, `remembers 100`: on what the policy carries and the week,
-replaced unless shown to be worse. `alone 100`: on the week alone, replaced if shown to be better, as it once was.
+Arms: `kept`: the policy of the first day. `remembers 50`, `remembers 100`: as said. `alone 100`: tuned again on the
+week alone, replaced if shown to be better, as it once was, and not checked.
 
 Drifts: `none`; `worse`: the first model that the policy asks answers 15 % of what it answered rightly wrongly; `surer`:
 the odds of its confidences are 2.7 times as high; `topics`: queries that the dearest model is unsure of come four times
@@ -23,7 +24,7 @@ import argparse
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,9 @@ from benchmarks import record
 from benchmarks.drift import surer
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
+from rcjax.diagnostics.policy_check import check_policy
 from rcjax.diagnostics.replacement import judge_replacement
+from rcjax.diagnostics.window import WINDOW
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.stream import Rungs
@@ -116,6 +119,18 @@ def in_week(world: World, rows: np.ndarray, week: int, start: int) -> rcjax.Log:
     return dataclasses.replace(log, queries=names, time=(_WEEK * (week + 0.5),) * len(rows))
 
 
+def together(weeks: Sequence[rcjax.Log]) -> rcjax.Log:
+    """The logs of some weeks as one, as a folder of them is read."""
+    first = weeks[0]
+    cells = {
+        name: jax.device_put(np.concatenate([np.asarray(getattr(week, name)) for week in weeks]))
+        for name in ("logprob", "correct", "query_cost", "answered", "answer")
+        if getattr(first, name) is not None
+    }
+    names, times = (tuple(one for week in weeks for one in getattr(week, of)) for of in ("queries", "time"))
+    return dataclasses.replace(first, **cells, queries=names, time=times).take(slice(None))
+
+
 def true_error(policy: AnyPolicy, world: World) -> float:
     """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
     rungs, share = Rungs.of(policy, world.log), world.weights / world.weights.sum()
@@ -145,13 +160,20 @@ class Course:
     policy: AnyPolicy
     errors: list[float]
     steps: list[float]
+    truth: World | None = None
+    weeks: list[rcjax.Log] = dataclasses.field(default_factory=list)
+    alarms: list[int] = dataclasses.field(default_factory=list)
 
     def live(self, week: rcjax.Log | None, truth: World, *, remembers: bool) -> None:
         """One week."""
         before = self.errors[-1] if self.errors and truth is self.truth else true_error(self.policy, truth)
         self.truth = truth
         if week is not None:
-            new = tuned_again(self.policy, week, remembers=remembers)
+            self.weeks = [*self.weeks, week][-WINDOW:]
+            fresh = together(self.weeks) if remembers else week
+            if remembers and check_policy(self.policy, fresh, retuning=False).drifted:
+                self.alarms.append(len(self.errors) + 1)
+            new = tuned_again(self.policy, fresh, remembers=remembers)
             if new is not self.policy:
                 self.policy = new
                 after = true_error(new, truth)
@@ -159,11 +181,9 @@ class Course:
                 before = after
         self.errors.append(before)
 
-    truth: World | None = None
-
     def copy(self) -> "Course":
         """The same, that goes on by itself."""
-        return Course(self.policy, [*self.errors], [*self.steps], self.truth)
+        return Course(self.policy, [*self.errors], [*self.steps], self.truth, [*self.weeks], [*self.alarms])
 
 
 def history(name: str, log: rcjax.Log, number: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -195,6 +215,7 @@ def history(name: str, log: rcjax.Log, number: int, options: argparse.Namespace)
                 weeks.live(fresh, world, remembers=remembers)
             yield {"log": name, "history": number, "arm": arm, "drift": drift, "errors": weeks.errors} | {
                 "steps": weeks.steps,
+                "alarms": weeks.alarms,
                 "seconds": time.process_time() - spent,
             }
             spent = time.process_time()
@@ -225,6 +246,7 @@ def table(rows: list[dict[str, Any]], weeks: int) -> str:
             if arm == "kept" or not gaps:
                 continue
             worst = [100 * max([*row["steps"], 0.0]) for row in some]
+            alarms = [(min([*row["alarms"], 99]), max([*row["alarms"], 0])) for row in some]
             shown.append(
                 {
                     "drift": drift,
@@ -235,6 +257,8 @@ def table(rows: list[dict[str, Any]], weeks: int) -> str:
                     "replaced a year": f"{np.mean([len(row['steps']) for row in some]):.1f}",
                     "years with a step of +1 point": f"{100 * np.mean([one > 1 for one in worst]):.0f} %",
                     "worst step": f"{max(worst):+.1f}",
+                    "alarm before": f"{100 * np.mean([one <= DRIFTS_AT for one, _ in alarms]):.0f} %",
+                    "after": f"{100 * np.mean([one > DRIFTS_AT for _, one in alarms]):.0f} %",
                 }
             )
     return markdown(pl.DataFrame(shown))

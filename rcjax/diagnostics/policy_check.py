@@ -235,7 +235,7 @@ def check_policy(
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(log.take(weeks.in_window), policy.models)
     replacement = retuning if isinstance(retuning, Replacement) else None
-    replacement = judge_replacement(policy, log, seed=seed) if retuning is True else replacement
+    replacement = judge_replacement(policy, log.take(weeks.in_window), seed=seed) if retuning is True else replacement
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
