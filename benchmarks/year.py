@@ -227,7 +227,7 @@ def read(folder: Path, name: str) -> rcjax.Log:
         return rcjax.read_log(folder / "public/bfcl2024_calls.csv")
     if name.startswith("public/"):
         return rcjax.read_log(folder / f"{name}.csv")
-    return pooled(folder, name)[0]
+    return dataclasses.replace(pooled(folder, name)[0], seconds=None)
 
 
 def table(rows: list[dict[str, Any]], weeks: int) -> str:

@@ -71,8 +71,9 @@ def check(
         raise typer.Exit(_check_against(policy, against, log, how, as_json=json_))
     steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
+        tuned = load_tuned(policy)
         source = join_parts(log)
-        subject, followed = at_traffic_of(main_file(log), load_tuned(policy))
+        subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
         try:
             fresh = with_times(read_for(subject, source, how), source)

@@ -42,6 +42,8 @@ _ROUNDING = 1e-9  # of a loss
 
 _CHANCE = 0.05
 
+_CONTRADICTION = 0.01  # of logs in which nothing has changed, so many leave aside what the policy carries
+
 
 def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
     """The queries that a policy carries.
@@ -86,14 +88,49 @@ def _repriced(log: Log, before: Mapping[str, Any], prices: Any) -> Log:
 
 
 def remembered(policy: AnyPolicy, log: Log) -> Log:
-    """A fresh log, with the queries that the policy carries before its own, as far as the same is counted on both."""
+    """A fresh log, with the queries that the policy carries before its own, as far as the same is counted on both.
+
+    Carried queries are left aside where as many fresh ones contradict them: policies tuned on the fresh ones alone do
+    better on the others of these than policies tuned on both. Fewer fresh ones may be a bad week.
+    """
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log
-    same = recorded_counted(policy.provenance).noun == log.counted.noun
-    carried = carried_log(policy)
-    if not same and "difference" in (recorded_counted(policy.provenance).noun, log.counted.noun):
+    nouns = recorded_counted(policy.provenance).noun, log.counted.noun
+    if nouns[0] != nouns[1] and "difference" in nouns:
         return log
-    return pooled(carried, log)
+    both = pooled(carried_log(policy), log)
+    return log if _contradicted(policy, both) else both
+
+
+def _contradicted(policy: AnyPolicy, both: Log) -> bool:
+    """Whether chance does not explain that the fresh queries of a log say other things than the carried ones do."""
+    lam, tuning = _comparable(policy, both)
+    if lam is None:
+        return False
+    both = _shuffled(as_tuned(policy, both.select(tuning.models)), seed=1)
+    fresh = ~carried_rows(both)
+    if fresh.sum() < max((~fresh).sum(), _FEWEST_QUERIES) or fresh.all():
+        return False
+    alone, right = both.take(fresh), alike(corrected_log(both))
+    without = _left_out(_losses_on_others(policy, alone, right.take(fresh), tuning.spec, lam))
+    gain = _gain(_left_out(_losses_on_others(policy, both, right, tuning.spec, lam))[fresh], without)
+    return gain.mean > 0 and _above_zero(*gain) < _CONTRADICTION
+
+
+def _comparable(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
+    """(the λ at which policies tuned again are held against a policy, None where they cannot be; how to tune them)."""
+    lam, tuning = policy.expected.get("lam"), recorded_tuning(policy).within(log.models)
+    if not tuning.searches or not {*policy.models} <= {*tuning.models}:
+        return None, tuning
+    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
+        return None, tuning
+    return lam, tuning
+
+
+def _shuffled(log: Log, seed: int) -> Log:
+    """The complete queries of a log, 5,000 at most, at random; all of it where there are fewer than two."""
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+    return log.take(order) if len(order) > 1 else log
 
 
 def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = None, prices: Any = None) -> Tuned:
@@ -236,19 +273,14 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
     None where the policy does not record its λ, minimises an objective of one's own or keeps to a limit on the
     seconds, with fewer than 50 complete queries, where the log lacks a model of the policy, or there is but one.
     """
-    lam = policy.expected.get("lam")
-    tuning = recorded_tuning(policy).within(log.models)
-    if lam is None or not tuning.searches or not {*policy.models} <= {*tuning.models}:
+    lam, tuning = _comparable(policy, log)
+    if lam is None:
         return None
-    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
+    log = _shuffled(as_tuned(policy, remembered(policy, log.select(tuning.models))), seed)
+    if log.complete.sum() < _FEWEST_QUERIES:
         return None
-    log = as_tuned(policy, remembered(policy, log.select(tuning.models)))
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
-    if len(order) < _FEWEST_QUERIES:
-        return None
-    log = log.take(order)
     right, price = alike(corrected_log(log)), tuning.spec.abstain_price
-    again = _losses_on_others(policy, log, right, tuning.spec, lam)[_dealt(log), np.arange(log.n_queries)]
+    again = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
     walked, old = walk_log(policy, right), carried_rows(log)
     served = np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
     if old.sum() >= _FEWEST_QUERIES:
@@ -276,13 +308,18 @@ def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: 
     return np.stack([losses(*tuned) for tuned in _tuned_on_others(policy, log, spec, lam)])
 
 
+def _left_out(losses: np.ndarray) -> np.ndarray:
+    """(n,) the loss on each query by the policy tuned without it, of losses (FOLDS, n)."""
+    n = losses.shape[1]
+    return losses[np.arange(n) % FOLDS, np.arange(n)]
+
+
 def _optimism(losses: np.ndarray) -> float:
     """By how much a policy looks better on the n queries that it was tuned on than on others.
 
     Of policies tuned on four fifths of them, with losses (FOLDS, n) by all; it falls with the number of queries.
     """
-    n = losses.shape[1]
-    out = losses[np.arange(n) % FOLDS, np.arange(n)]
+    out = _left_out(losses)
     within = (losses.sum(0) - out) / (FOLDS - 1)
     return max(float((out - within).mean()) * (1 - 1 / FOLDS), 0.0)
 

@@ -130,9 +130,21 @@ def test_a_ladder_is_tuned_again_to_one(ladder, logs):
 
 
 def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):
-    found, seen = held_out_gain(ladder, logs[1]), rcjax.replay(ladder, remembered(ladder, logs[1]))
+    found, seen = held_out_gain(with_provenance(ladder, reference=None), logs[1]), rcjax.replay(ladder, logs[1])
     assert found.lam == ladder.expected["lam"]
     assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
+
+
+def test_a_policy_looks_better_on_queries_that_it_was_tuned_on_than_it_is(ladder, logs):
+    """Its optimism counts on those that it carries; less, where these are a few of many that it was tuned on."""
+    seen = rcjax.replay(ladder, remembered(ladder, logs[1]))
+    lam = ladder.expected["lam"]
+    many = with_provenance(ladder, complete_queries=50 * N)
+    raised, hardly = (
+        held_out_gain(policy, logs[1]).loss - float(seen.error + lam * seen.cost) for policy in (ladder, many)
+    )
+    assert 0.001 < raised < 0.05
+    assert hardly == pytest.approx(raised / 50, rel=1e-6)
 
 
 def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
@@ -148,7 +160,8 @@ def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
 @pytest.mark.thorough
 def test_refusals_count_at_their_price_in_what_is_gained(logs):
     policy = rcjax.tuning.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
-    found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, remembered(policy, logs[1]))
+    bare = with_provenance(policy, reference=None)
+    found, seen = held_out_gain(bare, logs[1]), rcjax.replay(policy, logs[1])
     assert float(seen.abstention) > 0.05
     assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))
     assert abs(found.gain.mean) < 5 * found.gain.se
@@ -162,3 +175,11 @@ def test_too_little_to_test_on(policy, logs):
     assert held_out_gain(bare, logs[1].take(slice(49))) is None
     assert held_out_gain(policy, logs[1].take(slice(49))).n == N + 49  # with those that the policy carries
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
+
+
+def test_a_few_fresh_queries_never_outweigh_what_is_carried(policy, logs):
+    """They may be a bad week; as many that contradict it are told of in `test_policy_check`."""
+    turned = {name: getattr(logs[1], name)[:, ::-1] for name in ("logprob", "correct")}
+    changed = dataclasses.replace(logs[1], **turned)
+    assert remembered(policy, logs[1]).n_queries == 2 * N
+    assert remembered(policy, changed.take(slice(N - 1))).n_queries == 2 * N - 1
