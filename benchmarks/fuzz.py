@@ -30,7 +30,8 @@ from typing import Any
 
 from benchmarks import record
 from rcjax.serving.cascade import Result
-from rcjax.serving.completions import Assembly, CallError, read_chunks, read_completion, read_reply
+from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
+from rcjax.serving.failures import CallError
 from rcjax.serving.gateway.chat import chunks_of, encoded, sent_choice, sent_choices, whole_completion
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.response_assembly import ResponseAssembly

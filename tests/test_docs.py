@@ -11,6 +11,8 @@ import typer
 
 from benchmarks import make_reference
 from rcjax.cli.app import app, load
+from rcjax.collecting.document_graders import right_call
+from rcjax.collecting.grader import Attempt
 from rcjax.collecting.questions import read_questions
 from rcjax.diagnostics import KINDS
 from rcjax.logs import read_log
@@ -163,9 +165,14 @@ def test_the_example_models_can_be_read(tmp_path):
 
 
 def test_the_example_questions_can_be_read(tmp_path):
-    (rows,) = blocks(DOCS / "collecting.md", "json")
+    rows, with_tools = blocks(DOCS / "collecting.md", "json")
     (tmp_path / "questions.jsonl").write_text(rows)
     assert [question.reference for question in read_questions(tmp_path / "questions.jsonl")] == [("51",), ("B",)]
+    (tmp_path / "tools.json").write_text('[{"type": "function", "function": {"name": "weather"}}]')
+    (tmp_path / "questions.jsonl").write_text(with_tools)
+    (question,) = read_questions(tmp_path / "questions.jsonl")
+    said = '[{"name": "weather", "arguments": {"city": "Paris", "note": "now"}}]'
+    assert right_call(Attempt(question, said, said))
 
 
 def test_the_reference_is_up_to_date():

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.wording import check_figure, count
+from rcjax._base.wording import Money, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
-from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, LogFile, LogFiles, PolicyFile, Reading
-from rcjax.cli.parsers import cascade as read_cascade, models_to_read, today
+from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, InUse, LogFile, LogFiles, PolicyFile, Reading
+from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
-from rcjax.cli.verdict import judge_policy, next_of, show_verdict, tune_and_again
+from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict, tune_and_again
+from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def check(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFiles,
+    today: InUse = None,
     looks: Count = None,
-    against: Annotated[Any, typer.Option(parser=today, metavar="POLICY|MODEL")] = None,
+    against: InUse = None,
     retuning: bool = True,
     explain: bool = False,
     json_: AsJson = False,
@@ -52,6 +54,7 @@ def check(
     Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
+        today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
         looks: How often a year you check: in at most 5 % of years in which nothing changes an alarm is raised.
             [default: 52, weekly, where the log tells times; else 1]
         against: Ask instead whether this policy, or model, is better than POLICY: by the queries of LOG that the two
@@ -82,13 +85,17 @@ def check(
                 raise
             fresh, why = None, str(unreadable)
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)
+    money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
+        comparison, uncompared = compare_fresh(subject, fresh, today)
+        document |= comparison
+        followed += uncompared
         beside = beside_reference(subject, fresh)
         document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
     document["traffic"] = traffic and traffic.to_json()
-    show = partial(show_check, document, retune, explain=explain)
+    show = partial(show_check, document, retune, money, explain=explain)
     if fresh is None and traffic is not None:
         document |= {"drifted": traffic.changed, "without_labels": why}
         label = command("label", main_file(log), n=100, out="to_label.csv")
@@ -193,7 +200,7 @@ def diagnose(
 
 def _money_of_the_best(log: Log) -> float:
     """What a query costs by the model that errs least on a log, the cheaper of two alike."""
-    from rcjax.tuning.contest import errors_alone
+    from rcjax.replaying.comparing import errors_alone
 
     return float(log.cost[int(errors_alone(log).argmin())])
 
@@ -242,10 +249,16 @@ def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool 
 
 
 @shown
-def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = False) -> None:
-    """Print the check of a policy (its JSON form): the verdict, then every figure with its limit, and what to do.
+def show_check(
+    facts: Mapping[str, Any], retune: str = "", money: Money | None = None, *, explain: bool = False
+) -> None:
+    """Print the check of a policy: the verdict, the policy beside today's, every figure with its limit, what to do.
 
-    `retune` is the command that tunes the policy again; `explain` adds what each figure is.
+    Args:
+        facts: its JSON form.
+        retune: the command that tunes the policy again.
+        money: the unit of money.
+        explain: whether to add what each figure is.
     """
     screen = Screen()
     checks, looked = facts["checks"], facts["looked"]
@@ -256,6 +269,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
         screen.print(looked["described"])
     screen.print()
     show_verdict(screen, facts)
+    show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _WRONG:
             screen.hang("changed", check["advice"])

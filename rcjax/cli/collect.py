@@ -57,14 +57,15 @@ def collect(
     Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`
 
     Args:
-        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C).
+        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C),
+            tools, response_format.
         models: models.toml: where and at what price.
         out: The log, in JSON Lines; one that is there goes on.
         limit: A random sample of so many questions.
         seed: Of the sample.
         budget: Never spend more, over all runs of this log.
         signal: Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**,
-            **regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the
+            **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the
             questions, and what the models can do]
         samples: Answers of a model to each question: how many agree is its confidence.
         system: A system message before each question.

@@ -16,7 +16,7 @@ from rcjax._base.wording import count, visible
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen
 from rcjax.cli.inputs import read_log, require_distinct, require_outputs
-from rcjax.cli.options import AsJson, File, LogFile, Reading
+from rcjax.cli.options import AsJson, File, InUse, LogFile, Reading
 from rcjax.cli.parsers import today
 from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
 
@@ -39,8 +39,8 @@ def label(
     ask: bool = False,
     questions: File = None,
     seed: int = 0,
-    between: Annotated[Any, typer.Option(parser=today, metavar="POLICY|MODEL")] = None,
-    and_: Annotated[Any, typer.Option("--and", parser=today, metavar="POLICY|MODEL")] = None,
+    between: InUse = None,
+    and_: Annotated[Any, typer.Option("--and", parser=today, metavar="MODEL|FILE")] = None,
     json_: AsJson = False,
 ) -> None:
     """Draw answers at random, equally many of each model, and write a table in which to label them.
@@ -186,7 +186,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
 
 def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
     """What is asked about; who answered is not shown, so that nobody is judged by the name."""
-    for name in ("question", "right_answer", "answer"):
+    for name in ("question", "right_answer", "answer", "other_answers"):
         if row.get(name) or name == "answer":
             lines = [visible(line) for line in (row[name] or "(empty)").expandtabs(4).splitlines()]
             width = min(screen.width, _WIDEST) - 2

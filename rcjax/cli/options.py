@@ -69,11 +69,12 @@ class Grading:
     """Who grades answers, as the command line says it.
 
     Args:
-        graders: **exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, **command:…**
-            or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]
+        graders: **exact**, **choice**, **number**, **contains**, **call**, **json**, **regex:…**,
+            **python:module:function**, **command:…** or **judge:MODEL**; again for other kinds of question. [default:
+            what suits the answers]
         rubric: What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.
-        score_max: The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a
-            judge says right or wrong, the scores of others go from 0 to 1]
+        score_max: The full score that json, a judge, a function or a program gives: 10 if they go from 0 to 10.
+            [default: a judge says right or wrong, the scores of others go from 0 to 1]
     """
 
     graders: Annotated[list[str] | None, typer.Option("--grade", metavar="[KIND=]GRADER")] = None

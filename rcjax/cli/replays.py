@@ -14,11 +14,12 @@ from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
-from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
+from rcjax.cli.options import AsJson, InUse, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
-from rcjax.cli.verdict import judge_policy, next_of, show_verdict
+from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
+from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -35,9 +36,10 @@ def evaluate(
     reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
     policy_or_frontier: Annotated[Path, typer.Argument(metavar="POLICY_OR_FRONTIER")],
     log: LogFile,
+    today: InUse = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or a frontier: error and cost beside the predicted, and each model alone.
+    """Answer the queries of a log by a policy or a frontier: error and cost beside the predicted, and beside today's.
 
     For a policy that follows its bill also what following it does with these queries, in their order. Use
     queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
@@ -47,6 +49,7 @@ def evaluate(
 
     Args:
         policy_or_frontier: What `rcjax tune` wrote, with --out or --frontier.
+        today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
     """
     how = reading.options()
     start_jax()
@@ -73,6 +76,9 @@ def evaluate(
     if isinstance(tuned, AnyPolicy):
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: predicted is what it was to cost and err before"] * repriced
+        comparison, uncompared = compare_fresh(tuned, data, today)
+        document |= comparison
+        notes += uncompared
         with steps("checking"):
             facts, why = judge_policy(tuned, data)
         if facts is None and not shared.whole:
@@ -83,7 +89,9 @@ def evaluate(
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
         document["search"] = tuned.search
-    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
+    spec = recorded_tuning(tuned).spec if isinstance(tuned, AnyPolicy) else Spec()
+    money = spec.money([document["spent"]] if isinstance(tuned, AnyPolicy) else document["cost"])
+    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs, money)
     conclude(document, show, as_json=json_)
 
 
@@ -193,15 +201,34 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
 
 @shown
 def _show_replay(
-    heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, then: tuple[str, str], rungs: Any
+    heading: str,
+    document: Mapping[str, Any],
+    notes: Sequence[str],
+    noun: str,
+    then: tuple[str, str],
+    rungs: Any,
+    money: Money,
 ) -> None:
-    """Print what a policy, or those points of a frontier, did with the queries of a log, beside the promise."""
-    screen, money = Screen(), choose_unit(document["cost"] if rungs else [document["spent"]])
-    screen.print(heading, style="bold")
+    """Print the verdict on a policy and what it did with the queries of a log, beside today's and the promise.
+
+    Args:
+        heading: which log.
+        document: its JSON form.
+        notes: what else there is to say.
+        noun: what is counted.
+        then: what to do next, and the command.
+        rungs: the points of a frontier to print; empty for a policy.
+        money: the unit of money.
+    """
+    screen = Screen()
+    screen.print(heading)
+    if document.get("check"):
+        show_verdict(screen, document["check"])
+    show_comparison(screen, document, money, noun)
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
-        table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed", words=0)
+        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
         paid = "spent" if document["search"] == "selected" else "cost"  # as was promised: bills, or mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
@@ -216,8 +243,6 @@ def _show_replay(
         for name, one in document["single_models"].items()
     ]
     screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
-    if document.get("check"):
-        show_verdict(screen, document["check"])
     screen.hang("note", *notes)
     screen.next_step(*then)
 

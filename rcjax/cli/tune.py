@@ -184,7 +184,11 @@ def _words_of(tuned: Tuned) -> dict[str, Any]:
     period, today = tuned.policy.period, tuned.comparison.today
     aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
     keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
-    said = {"verdict": f"{tuned.verdict}.", "notes": list(tuned.notes_beside), "money": keeps}
+    said = {
+        "verdict": f"{str(tuned.verdict)[:1].upper()}{str(tuned.verdict)[1:]}.",
+        "notes": list(tuned.notes_beside),
+        "money": keeps,
+    }
     return said | {"aim": aim if period is None else f"at most {period}"}
 
 

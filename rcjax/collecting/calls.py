@@ -92,7 +92,7 @@ class Asked:
 
     def record(self, question: Question) -> str:
         """What the log keeps of it, as JSON."""
-        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price)
+        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price, question.form)
 
 
 def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
@@ -103,7 +103,8 @@ def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
 def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Money that the first request of a call may cost, and the second one of its signal."""
     endpoint = asked.endpoint(question)
-    first, second = asked.respondent.worst(question.messages, endpoint.options), second_options(endpoint.signal)
+    options = endpoint.options_for(question.options)
+    first, second = asked.respondent.worst(question.messages, options), second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second question repeats the first one and what was answered to it.
@@ -130,7 +131,7 @@ async def call(
     if respondent.stopped is not None:
         raise StoppedError(respondent.stopped)
     first, second = worst_of(asked, question)
-    prompt = Prompt(question.query, question.messages, shadow=True)
+    prompt = Prompt(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, asked.name), first + second) as expense:
         if respondent.stopped is not None:  # while it waited for money
@@ -238,7 +239,7 @@ def _observed(
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Money for a call, and its judge, by the length of the question."""
     endpoint = asked.endpoint(question)
-    read, written = usual_input_tokens(question.messages), _written(question, endpoint.options)
+    read, written = usual_input_tokens(question.messages, question.options), _written(question, endpoint.options)
     second = second_options(endpoint.signal)
     if second is not None:
         read += read + written + _SECOND

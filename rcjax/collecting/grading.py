@@ -19,7 +19,8 @@ from rcjax.collecting.text_graders import Ask
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed
-from rcjax.serving.completions import CallError, read_reply
+from rcjax.serving.completions import read_reply
+from rcjax.serving.failures import CallError
 from rcjax.serving.usage import Usage
 
 #: The expense of the row that is graded now, for judges, which cost money.

@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from rcjax.serving.asking import Endpoint
-from rcjax.serving.completions import CallError, Failure, choice_text, read_reply
+from rcjax.serving.completions import read_reply, said_text
 from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
+from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import Usage
-from rcjax.signals import Check
+from rcjax.signals.request_form import FORMING
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # tokens that endpoints put around messages, at most
 
@@ -92,18 +94,29 @@ class Expense:
             self.note(self.reserved)
 
 
-def most_input_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """At most so many tokens are in messages: one for each byte, and what endpoints put around them.
+def most_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
+    """At most so many tokens are in messages and tools: one for each byte, and what endpoints put around them.
 
     >>> most_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    return _PER_REQUEST + sum(_PER_MESSAGE + _bytes(message.get("content")) for message in messages)
+    said = sum(_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
+    return _PER_REQUEST + said + _in_json(options, FORMING)
 
 
-def usual_input_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """About so many tokens are in messages: one for four characters, and four around each."""
-    return 3 + sum(4 + _bytes(message.get("content")) // _CHARACTERS for message in messages)
+def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
+    """About so many tokens are in messages and tools: one for four characters, and four around each message."""
+    sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
+    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORMING) // _CHARACTERS
+
+
+_CALLS = ("tool_calls", "tool_call_id")
+
+
+def _in_json(values: Mapping[str, Any], names: Sequence[str]) -> int:
+    """Bytes of some values as JSON."""
+    told = {name: values[name] for name in names if values.get(name) is not None}
+    return len(json.dumps(told, default=str)) if told else 0
 
 
 def _bytes(content: Any) -> int:
@@ -185,7 +198,7 @@ class Respondent:
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Money that one request may cost."""
-        price, read, written = self.settings.price, most_input_tokens(messages), most_output_tokens(options)
+        price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
         return (read * price.dearest_input + written * price.output) / 1_000_000
 
     def counted_money(self, usage: Usage) -> Decimal:
@@ -256,10 +269,10 @@ class Respondent:
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.served, messages, options, once)
-            longest = max(len(choice_text(choice)) for choice in completion["choices"])
+            longest = max(len(said_text(choice)) for choice in completion["choices"])
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
-            read_reply(completion, calls_alone=isinstance(endpoint.signal, Check))  # without text it is a failure
+            read_reply(completion)  # without text it is a failure
             charged = self.counted_money(once) if once.counted else worst
             return completion
         except TimeoutError:

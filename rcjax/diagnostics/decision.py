@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from rcjax._base.wording import choose_unit, count, percent
+from rcjax._base.wording import Money, count, percent
 from rcjax.diagnostics.checks import Check
 from rcjax.diagnostics.figures import Figure
 from rcjax.diagnostics.replacement import Replacement
@@ -53,6 +53,7 @@ def decide(
     error: Figure,
     cost: Figure,
     replacement: Replacement | None,
+    money: Money,
     counted: Counted = ERRORS,
     unlabelled: int = 0,
     tuned_on: int = 0,
@@ -64,13 +65,14 @@ def decide(
         sample: whether the log is a fair sample.
         error, cost: the figures of the primary checks.
         replacement: what tuning again would gain, if that was asked.
+        money: the unit of money.
         counted: what is counted.
         unlabelled: queries of the log without a label.
         tuned_on: queries that the policy was tuned on.
     """
     biased = [check.advice for check in sample if check.verdict == "bad"]
     verdicts = [check.verdict for check in primary]
-    sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1])))
+    sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1], money)))
     again = replacement is not None and replacement.accepted and not biased
     reasons = (*biased, *(() if replacement is None else replacement.in_words(counted)))
     if biased:
@@ -104,8 +106,7 @@ def _error_in_words(error: Figure, check: Check, counted: Counted) -> str:
     return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{shown}"
 
 
-def _money_in_words(cost: Figure, check: Check) -> str:
-    money = choose_unit([cost.seen, cost.expected])
+def _money_in_words(cost: Figure, check: Check, money: Money) -> str:
     shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
     if check.name == "budget":
         if check.verdict == "fine":
@@ -124,15 +125,16 @@ def _too_few(error: Figure, unlabelled: int, tuned_on: int) -> str:
     return f"that may be chance: the {error.n:,} {what} of this log are too few to tell"
 
 
-def tell_followed(followed: Mapping[str, float], cost: Figure, counted: Counted = ERRORS) -> str:
+def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, counted: Counted = ERRORS) -> str:
     """What following its bill comes to, where a ladder does: a change of what queries cost is told in errors.
 
     Args:
         followed: as `PolicyCheck.followed`.
         cost: what was expected and what was seen at the position as tuned.
+        money: the unit of money.
         counted: what is counted.
     """
-    money, change = choose_unit([followed["budget"]]), cost.rise
+    change = cost.rise
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
     error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
     bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
@@ -143,9 +145,8 @@ def tell_followed(followed: Mapping[str, float], cost: Figure, counted: Counted 
     )
 
 
-def tell_cheaper(cost: Figure) -> Iterator[str]:
+def tell_cheaper(cost: Figure, money: Money) -> Iterator[str]:
     """A remark on money that is less than was promised, by more than chance explains: that is no drift."""
     if cost.rise < -0.05 and cost.p_value > 0.95:
-        money = choose_unit([cost.expected, cost.seen])
         less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"

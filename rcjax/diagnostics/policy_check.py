@@ -240,7 +240,9 @@ def check_policy(
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
     followed = outcomes.followed(seen.rows)
-    money = tell_cheaper(seen.bill) if followed is None else (tell_followed(followed, seen.bill, log.counted),)
+    money = recorded_tuning(policy).spec.money([seen.cost.expected, seen.cost.seen])
+    told = tell_cheaper(seen.bill, money)
+    told = told if followed is None else (tell_followed(followed, seen.bill, money, log.counted),)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -253,9 +255,9 @@ def check_policy(
         bill=seen.bill,
         replacement=replacement,
         checks=(*seen.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
-        decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, **about),
+        decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, money, **about),
         followed=followed,
-        remarks=(*_remarks(policy, window, shared, replacement), *money),
+        remarks=(*_remarks(policy, window, shared, replacement), *told),
         **about,
     )
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError
+from rcjax.serving.failures import ends_badly
 
 #: One answer.
 Line = dict[str, Any]
@@ -93,7 +94,8 @@ def unread(why: str) -> Line:
 def checked(line: Line) -> Line:
     """A line whose values are of their kinds; half of a pair of surrogates becomes a `?`.
 
-    Names are composed letters without blanks around them, so that two files call a query alike. Raises ValueError.
+    Names are composed letters without blanks around them, so that two files call a query alike. A reply whose reason
+    to end is a failure is an error. Raises ValueError.
 
     >>> checked({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
     True
@@ -104,6 +106,8 @@ def checked(line: Line) -> Line:
             raise ValueError(f"{name} is {value!r:.40}, no text")
         if value is not None:
             line[name] = value.encode(errors="replace").decode()
+    if ends_badly(line.get("finish")) and (line.get("error") is None or line.get("unread")):
+        line |= {"error": f"with a failure in place of an answer ({line['finish']:.40})", "unread": False}
     for name in ("query", "model"):
         line[name] = unicodedata.normalize("NFC", line[name]).strip()
     for name in _AMOUNTS:

@@ -170,6 +170,17 @@ class Policy(AnyPolicy):
         return self.models[0]
 
     @property
+    def together(self) -> str | None:
+        """The model that is asked at the same time as the first: it is asked whatever the first one answers.
+
+        Its answer is compared with that one's. None if there is no such model.
+        """
+        *before, last = self.rules[self.first]
+        asks = last.model is not None and all(rule.up_to <= 0 for rule in before)
+        agreement = self.agreements.get(last.model or "")
+        return last.model if asks and agreement is not None and agreement.earlier == self.first else None
+
+    @property
     def rungs(self) -> tuple[Policy, ...]:
         """The policy itself, its only rung."""
         return (self,)

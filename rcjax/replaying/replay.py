@@ -25,7 +25,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, walk
+from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, waited, walk
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -66,7 +66,8 @@ class Replay:
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
     seconds: Seconds | None = None
-    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path."""
+    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path, in
+    which two models that are asked at the same time take as long as the slower one."""
 
     @property
     def error_answered(self) -> np.ndarray:
@@ -229,7 +230,7 @@ def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
     charged, spent = where.paid(mean_cost), where.paid(query_cost)
-    waits = None if seconds is None else where.paid(seconds)
+    waits = None if seconds is None else waited(where, policy, seconds)
     wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
     return Walked(wrong, refused, charged, spent, where.answers, where.asked, waits)
 

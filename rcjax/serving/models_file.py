@@ -33,7 +33,8 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rcjax._base.checks import read_table, require
 from rcjax._base.codec import Between, Record, read
 from rcjax._base.tokens import PRICES, Price
-from rcjax.signals.records import record_signal, require_signal_name
+from rcjax.signals.records import Check, record_signal, require_signal_name
+from rcjax.signals.request_form import PLAIN
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -289,7 +290,7 @@ def _is_secret(name: str) -> bool:
     return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
 
 
-def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -> str:
+def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, form: str = PLAIN) -> str:
     """What a log keeps of how a model is asked, as JSON; what JSON cannot hold is left out.
 
     Of the options it keeps those of an allow-list (`rcjax.serving.models_file`), and a digest of the `others`.
@@ -298,6 +299,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
         signal: that reads its confidence.
         options: of each request, apart from those of the signal.
         price: money per million tokens, where that is known.
+        form: of the request (`rcjax.signals.request_form`), which is told where a check sees it.
 
     >>> from rcjax.signals import Choice
     >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
@@ -308,7 +310,8 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
     kept, others = recorded_options(_plain(options))
-    more = {"others": others, "prices": None if price is None else price.record()}
+    told = form if isinstance(signal, Check) and (form != PLAIN or signal.kind == "call") else None
+    more = {"others": others, "prices": None if price is None else price.record(), "requests": told}
     record = {**_plain(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 

@@ -53,7 +53,9 @@ def _certified(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -
 def _fit(log: Log, spec: Spec) -> Fitted:
     """The paper's model of a log."""
     from rcjax.model.fitting import fit
+    from rcjax.solving.paths import candidate_paths
 
+    candidate_paths(log.models, spec.search)  # a search that cannot be made is refused before the fit
     return fit(log, transform=spec.transform, **spec.fit)
 
 

@@ -91,7 +91,8 @@ class SecondsFilter:
         log = self.log.select(model.models)
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, np.asarray(log.seconds))
+            charge = np.asarray(log.seconds)
+            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
             waits = np.asarray(outcomes.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)

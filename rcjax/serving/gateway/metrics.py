@@ -35,6 +35,10 @@ _CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 
 _COUNTERS = {
     "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
+    "unjudged_requests": (
+        "Requests that the largest model answered unjudged, by the first reason",
+        ("policy", "reason"),
+    ),
     "request_cost": ("Money for requests, those of clients that left included", ("policy",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
@@ -121,6 +125,8 @@ class Ended(NamedTuple):
     cost: float
     tuned: float | None
     """What the rung that it went by was tuned to cost; None if it went by none."""
+    reason: str | None = None
+    """Why its answer was not judged; None where it was, or the request was for a model."""
 
 
 class Metrics:
@@ -170,7 +176,14 @@ class Metrics:
             self._of("reloads", name, one).inc(one == outcome)
 
     def ended(
-        self, name: str, result: Result, seconds: float, served: ServedPolicy | None = None, *, judged: bool = True
+        self,
+        name: str,
+        result: Result,
+        seconds: float,
+        served: ServedPolicy | None = None,
+        *,
+        judged: bool = True,
+        reason: str | None = None,
     ) -> None:
         """A request has ended.
 
@@ -180,12 +193,15 @@ class Metrics:
             seconds: how long the whole request took.
             served: the policy of this name.
             judged: it went through the policy.
+            reason: why it did not, in words of the gateway's.
         """
         model = result.model or ""
         rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
+        if reason is not None:
+            self._of("unjudged_requests", name, reason).inc()
         tuned = None if rung is None else rung.expected.get("cost")
         digest = None if served is None else served.digest
-        self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned))
+        self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned, reason))
         self._of("requests", name, model, result.status).inc()
         self._of("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():

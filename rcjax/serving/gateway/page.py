@@ -159,7 +159,9 @@ def _answering(caption: str, requests: Sequence[Ended]) -> str:
 
     failures = [one.status for one in requests if one.status in ("failed", "best so far")]
     drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
-    return table(caption, [one.model or "nobody" for one in requests]) + drawn
+    reasons = [one.reason for one in requests if one.reason is not None]
+    unjudged = table("Not judged: the largest model answers, by reason", reasons) if reasons else ""
+    return table(caption, [one.model or "nobody" for one in requests]) + unjudged + drawn
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool]) -> str:
