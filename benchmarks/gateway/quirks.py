@@ -64,6 +64,9 @@ _SAID = chunk("B", logprobs=TOKENS)
 _STOP, _COUNTED = chunk(finish="stop"), {**_HEAD, "choices": [], "usage": USAGE}
 _REST = (_STOP, _COUNTED, _DONE)
 
+#: A reply without any quirk.
+GOOD = Quirk("OpenAI, The chat completion", whole(), (_SAID, *_REST))
+
 
 def _ended(finish: Any, outcome: str, source: str, **more: Any) -> Quirk:
     """A reply with some text that ends so; fields besides are of its choice."""
@@ -185,6 +188,14 @@ PROVIDERS = {
     ),
     "DashScope: null as a text, and no end": Quirk(
         "DashScope, Qwen", None, (chunk("B", "null", logprobs=TOKENS), chunk("", "null"), _DONE), "failed", None
+    ),
+    "Ollama: an empty finish_reason": Quirk(
+        "Ollama, issue 4357, and SGLang, issue 3912", None, (chunk("B", "", logprobs=TOKENS), chunk("", ""), *_REST)
+    ),
+    "Gemini: finishReason": Quirk(
+        "Gemini, OpenAI compatibility in its beta: by its own name alone",
+        whole(finish=None, finishReason="stop"),
+        (_SAID, chunk(finishReason="stop"), _COUNTED, _DONE),
     ),
     "Azure: filter results first and last": Quirk(
         "Azure, Content streaming: prompt_filter_results, content_filter_offsets",

@@ -172,7 +172,7 @@ async def _work(
             assumed = assume_signals(setup, questions, answers)
             if out is not None:
                 require_same(assumed, questions, answers, out)
-            setup.budget.spent = answers.spent
+            setup.go_on(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),
                 "questions": len(questions),
@@ -191,7 +191,10 @@ async def _work(
 
 def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     """What is worth knowing before anything is asked."""
+    from rcjax.serving.models_file import describe_listed
+
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    notes += describe_listed(one.respondent.settings for one in assumed)
     ids = {question.query for question in questions}
     others = sum(query not in ids for query, *_ in answers.answered)
     if others:

@@ -104,7 +104,7 @@ def label(
         "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
         "written": str(out),
     }
-    show = partial(_show_draw, data.describe(), document, sheet.columns, "" if ask else back)
+    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else back)
     conclude(document, show, as_json=json_)
     if ask:
         _ask(out, sheet, back)

@@ -56,8 +56,9 @@ Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and lo
 Prices = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG.",
+        metavar="FILE|genai",
+        help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG. "
+        "genai: public prices, of the day of each call (`rcjax[prices]`). LiteLLM's and OpenRouter's lists do, too.",
     ),
 ]
 InUse = Annotated[Any, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.wording import Money, choose_unit, count, percent
+from rcjax._base.codec import written
+from rcjax._base.wording import Money, capitalised, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
-from rcjax.cli.options import AsJson, InUse, LogFile, Output, PolicyFile, Reading
+from rcjax.cli.options import AsJson, InUse, LogFile, Model, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
+from rcjax.policy.comparison import what_to_do
+from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec
@@ -25,9 +28,8 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
-#: Of the cost of always asking the largest model: what the demo may spend.
-SHARE = 0.4
-FRESH = 10_000  # queries to follow the budget over
+MARGIN = 0.01  # of errors, that the demo's policy may make more than today's
+FRESH = 10_000  # queries that the demo's policy is tried on
 _FRESH = "As of rcjax check: a log of fresh queries, parts of one, or a folder; without it, --prices alone has changed."
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
@@ -91,7 +93,9 @@ def evaluate(
         document["search"] = tuned.search
     spec = recorded_tuning(tuned).spec if isinstance(tuned, AnyPolicy) else Spec()
     money = spec.money([document["spent"]] if isinstance(tuned, AnyPolicy) else document["cost"])
-    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs, money)
+    show = partial(
+        _show_replay, data.describe(confidences=False), document, notes, data.counted.noun, then, rungs, money
+    )
     conclude(document, show, as_json=json_)
 
 
@@ -321,7 +325,7 @@ def retune(
     document |= {"written": str(out)} if out and not problem else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
-    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, then)
+    show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -364,63 +368,54 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
 def demo(
     queries: Annotated[int, typer.Option(min=50, max=1_000_000)] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2)] = 0,
+    today: Model = None,
     json_: AsJson = False,
 ) -> None:
-    """Tune a cascade of five models on a synthetic log, and follow its budget over fresh queries: no data, no network.
+    """Tune a cascade of five models on a synthetic log, to be as good as today's for less: no data, no network.
 
-    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The budget is
-    40 % of what asking the largest one for everything costs.
+    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The policy may
+    err on one point more than today's; it is then tried on fresh queries.
 
     Example: `rcjax demo --queries 300 --seed 7`
 
     Args:
         queries: Queries of the log to tune on.
         seed: Another seed samples other queries.
+        today: The model in use today. [default: the largest]
     """
     start_jax()
     import rcjax
+    from rcjax.replaying.comparing import compare_policy
 
     steps = staged(3)
     with steps("sampling queries"):
         sample = rcjax.sample_log(queries + FRESH, seed)
         log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
     with steps("tuning"):
-        tuned = rcjax.tune(log, budget=SHARE * float(log.cost[-1]))
+        tuned = rcjax.tune(log, match=MARGIN, today=today or log.models[-1], queries=Queries(_QUERIES_A_MONTH, "month"))
     assert tuned.policy is not None
-    with steps("following the budget over fresh queries"):
-        replayed = replay_on(tuned.policy, fresh)
+    with steps("answering fresh queries"):
+        seen = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-    document |= {"policy": tuned.policy.to_json(), "observed": replayed}
-    document |= {"single_models": _single_models(fresh), "queries_a_month": _QUERIES_A_MONTH}
-    alone = {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}
-    conclude(document, partial(_show_demo, document, alone), as_json=json_)
+    document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.alone]}
+    document |= {"promised": written(tuned.comparison), "comparison": written(seen)}
+    verdict = capitalised(what_to_do(tuned.policy, seen, tuned.money))
+    conclude(document, partial(_show_demo, document, verdict, tuned.money), as_json=json_)
 
 
 @shown
-def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, float]]) -> None:
+def _show_demo(document: Mapping[str, Any], verdict: str, money: Money) -> None:
     """Print the demo in 24 lines: its log, with the error and cost of each model alone, its policy, and what came."""
-    screen, policy, month = Screen(), document["policy"], document["queries_a_month"]
-    money = choose_unit([cost for _, cost in alone.values()])
+    screen, policy = Screen(), document["policy"]
+    today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
-    rows = [(name, percent(error), money.show(cost)) for name, (error, cost) in alone.items()]
-    screen.print(make_table("each model alone", "error", f"$ per {money.name}", rows=rows, lines=False))
-    largest = document["models"][-1]
-    budget = f"${money.show(policy['budget'])} per {money.name}"
-    screen.print(f"\nWith {percent(SHARE, 0)} of the money of {largest}, {budget}, rcjax tune finds:")
+    screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
+    rows = [(one["model"], percent(1 - one["accuracy"]), money.show(one["cost"])) for one in document["model_summary"]]
+    screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
+    screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):
         screen.print(line)
-    error, *_ = facts(policy["expected"], money)
-    screen.print("  (the first answers if it is surer than that, else the next)")
-    screen.print(f"  {error.show(money)} error expected, in brackets the 90 % interval\n")
-    models, followed, n = document["single_models"], document["observed"]["followed"], document["observed"]["n"]
-    served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
-    served["the policy, following its budget"] = followed["error"], followed["bill"]
-    rows = [(name, percent(error), f"{month * cost:,.0f}") for name, (error, cost) in served.items()]
-    heads = f"on {n:,} fresh queries", "error", f"$ a month, {month / 30:,.0f} queries a day"
-    screen.print(make_table(*heads, rows=rows, lines=False))
-    before, now = round(month * models[largest]["cost"]), round(month * followed["bill"])
-    more = followed["error"] - models[largest]["error"]
-    points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
-    screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
+    show_comparison(screen, document, money, "error")
+    screen.print(f"{verdict}.")
     screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")
-    screen.next_step("with a log of your own", "rcjax tune log.csv --prices prices.toml")
+    screen.next_step("with a log of your own", "rcjax tune log.csv --prices prices.toml --match 1% --out policy.json")

@@ -115,7 +115,7 @@ def tune(
 def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     """Print the tables, the policy last; `done` says that nothing is wrong, and the policy is written."""
     document = tuned.to_json()
-    heading = tuned.log.describe()
+    heading = tuned.log.describe(confidences=False)
     if tuned.log.second_cost:
         heading += f" Costs count ${tuned.log.second_cost:.4g} for each second of waiting, beside the money."
     if tuned.held_out is not None:

@@ -12,7 +12,7 @@ from rcjax._base.wording import Money, capitalised
 from rcjax.cli.console import Screen, comparison_table
 from rcjax.cli.options import Reading
 from rcjax.cli.printing import command
-from rcjax.policy.comparison import COMPARISON, Comparison
+from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
@@ -47,7 +47,7 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
     from rcjax.replaying.comparing import compare_policy
 
     beside = recorded_tuning(policy).spec.today if today is None else today
-    promised = policy.provenance.get(COMPARISON) if today is None else None
+    promised = written(recorded_comparison(policy.provenance)) if today is None else None
     try:
         return {
             "comparison": written(compare_policy(policy, log, beside, money=policy.budget)),

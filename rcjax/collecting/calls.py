@@ -110,7 +110,8 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     # The second question repeats the first one and what was answered to it.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
-    return first, (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
+    by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
+    return first, max(asked.respondent.most_billed, by_price)
 
 
 async def call(
@@ -127,9 +128,17 @@ async def call(
 
     Raises StoppedError or BudgetSpentError where nothing was asked.
     """
-    respondent, name = asked.respondent, uuid.uuid4().hex[:16]
+    respondent = asked.respondent
     if respondent.stopped is not None:
         raise StoppedError(respondent.stopped)
+    async with respondent.one_at_first(budget):
+        return await _call(asked, question, file, budget, sample)
+
+
+async def _call(
+    asked: Asked, question: Question, file: AnswerFile, budget: Budget, sample: int | None
+) -> dict[str, Any]:
+    respondent, name = asked.respondent, uuid.uuid4().hex[:16]
     first, second = worst_of(asked, question)
     prompt = Prompt(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))

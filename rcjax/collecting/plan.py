@@ -101,6 +101,8 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
         options: of its requests.
         usage: what the probe uses is added to it.
         expense: gets what it costs.
+
+    Raises BudgetSpentError where the budget does not cover it.
     """
     start, problem, reply = time.perf_counter(), "", None
     for wish in _WISHES:
@@ -112,8 +114,8 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
             problem = str(error)
             if error.failure.status not in (400, 422):
                 break
-        except (StoppedError, BudgetSpentError) as error:
-            problem = problem or str(error) or "the budget does not cover it"
+        except StoppedError as error:
+            problem = problem or str(error)
             break
     name, cost = respondent.settings.name, float(expense.spent)
     if reply is None:
@@ -186,6 +188,12 @@ class Setup:
             _require_options(name, settings[name].options)
             self._respondents[name] = Respondent(settings[name], self.plan.timeout)
         return self._respondents[name]
+
+    def go_on(self, answers: AnswerRows) -> None:
+        """Go on where earlier runs ended: with the money that they spent, and the bills that they saw."""
+        self.budget.spent = answers.spent
+        for name, respondent in self.respondents.items():
+            respondent.most_billed = answers.most_billed(name)
 
     def judge_of(self, question: Question) -> Respondent | None:
         """The model that judges answers to a question; None if none does."""
@@ -320,7 +328,12 @@ async def _suited(setup: Setup, model: str, questions: Sequence[Question], file:
     """(the signal that suits a model, why), by a probe, which is paid for and written down like a call."""
     respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], Usage()
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
-        abilities = await probe(respondent, setup.options(model, questions), usage, expense)
+        try:
+            abilities = await probe(respondent, setup.options(model, questions), usage, expense)
+        except BudgetSpentError:  # nothing is asked, as the run will find
+            file.end(name)
+            signal = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
+            return signal, f"signal {signal}: the budget does not cover a probe"
     cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
     more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE}
     file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **more})

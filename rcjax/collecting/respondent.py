@@ -54,7 +54,7 @@ class Budget:
         Raises BudgetSpentError where it will not be enough. However the call ends, what it has cost is spent.
         """
         async with self._changed:
-            while not self.covers(worst):
+            while worst and not self.covers(worst):
                 if not self.reserved:
                     raise BudgetSpentError
                 await self._changed.wait()
@@ -163,6 +163,8 @@ _MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
 
+_LESSONS = 2  # calls that a model is asked one at a time, where none of them is billed
+
 _ATTEMPTS = 5  # at one request that fails in passing, and twice as many waits for a rate limit
 
 _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
@@ -189,6 +191,9 @@ class Respondent:
         self.settings, self.timeout = settings, timeout
         self.stopped: str | None = None
         self.remarks: dict[str, None] = {}  # on how its money is reckoned
+        self.most_billed = Decimal(0)
+        """The most that a request was billed so far: its server may ask for more than the prices say."""
+        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls that are made to learn what one is billed
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
@@ -197,9 +202,30 @@ class Respondent:
         return Endpoint(self.client, self.settings.served, signal, options, self.settings.price, None)
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
-        """Money that one request may cost."""
+        """Money that one request may cost: by prices, and by the bills so far."""
         price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
-        return (read * price.dearest_input + written * price.output) / 1_000_000
+        return max(self.most_billed, (read * price.dearest_input + written * price.output) / 1_000_000)
+
+    @asynccontextmanager
+    async def one_at_first(self, budget: Budget) -> AsyncIterator[None]:
+        """A call of its own until a bill of the model is known, as far as a budget has a limit.
+
+        Two calls without a bill are enough: a model that fails costs nothing, and must not hold up the rest.
+        """
+        if self._is_taught(budget):
+            yield
+            return
+        async with self._lesson:
+            if not self._is_taught(budget):
+                try:
+                    yield
+                finally:
+                    self._lessons += 1
+                return
+        yield
+
+    def _is_taught(self, budget: Budget) -> bool:
+        return budget.limit is None or self.most_billed > 0 or self._lessons >= _LESSONS
 
     def counted_money(self, usage: Usage) -> Decimal:
         """Money for the tokens that replies told."""
@@ -284,6 +310,7 @@ class Respondent:
             raise
         finally:  # a call that is cancelled may be charged, too
             expense.spent += charged
+            self.most_billed = max(self.most_billed, charged if once.counted else Decimal(0))
             usage.join(once)
             self.remarks |= dict.fromkeys(once.remarks(self.settings.price))
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import count, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.checks import KINDS, PRIMARY, Check, Verdict, adjusted, worst
@@ -183,6 +184,7 @@ class PolicyCheck:
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
 
 
+@takes(policy=AnyPolicy, log=Log)
 def check_policy(
     policy: AnyPolicy,
     log: Log,

@@ -256,7 +256,7 @@ def label_of(score: Any, most: float, where: str) -> float | None:
     try:
         value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
     except (TypeError, ValueError):
-        what = "is no number, and no word such as yes or no: choose another"
+        what = "is no number, and no word such as yes or no: put one there"
         raise LogError(f"{where}: the score {score!r:.60} {what}") from None
     if math.isnan(value):
         return None

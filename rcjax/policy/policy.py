@@ -25,10 +25,12 @@ from typing import Any
 
 from rcjax._base.checks import instance, require
 from rcjax._base.codec import (
+    HUGE,
     Amount,
     Names,
     check_fields,
     keyed,
+    number,
     read,
     written,
 )
@@ -78,6 +80,10 @@ class Abstain:
 
 
 Decision = Answer | Defer | Abstain
+
+
+#: What the figures of a promise are at most; at least they are 0.
+_FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_cost": HUGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,9 @@ class Policy(AnyPolicy):
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
         require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
         put("cost", keyed(self.cost, "cost", self.models))
+        for name, high in _FIGURES.items():
+            if self.expected.get(name) is not None:
+                number(self.expected[name], f"expected.{name}", 0.0, high)
         check_agreements(self.agreements, "agreements", self.models)
         own = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
         put("segments", MappingProxyType(own))

@@ -10,14 +10,16 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._base.checks import takes
 from rcjax._core.compilation import compiled
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Seconds, seconds_of
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
@@ -26,10 +28,6 @@ from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, waited, walk
-
-if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
-
 
 _ROUND = 64
 
@@ -76,6 +74,7 @@ class Replay:
         return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
 
+@takes(policy_or_frontier=(AnyPolicy, Frontier), log=Log)
 def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """Answer the queries of a log by a policy, a ladder, or every policy of a frontier, in jitted calls.
 

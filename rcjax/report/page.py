@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from rcjax._base.checks import takes
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
@@ -322,6 +323,7 @@ class Report(Findings):
         write_atomically(path, self.to_html())
 
 
+@takes(log=Log, spec=(Spec, None), test=(Log, None))
 def make_report(
     log: Log, spec: Spec | None = None, *, test: Log | None = None, replicates: int = 200, **fields: Any
 ) -> Report:

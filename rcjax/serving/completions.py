@@ -19,8 +19,8 @@ from rcjax.serving.failures import (
     CallError,
     WithheldError,
     finish_of,
-    has_ended,
     is_withheld,
+    told_finish,
     told_in_choice,
     told_in_place,
     unusable,
@@ -217,8 +217,8 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
         choices = [one for one in choices if one is not None] if isinstance(choices, list) else None
         if choices is None or not all(isinstance(choice, Mapping) for choice in choices):
             raise unusable(data)
-        finished = finished or any(map(has_ended, choices))
-        choices = [one if has_ended(one) else {**one, "finish_reason": None} for one in numbered_choices(choices)]
+        choices = [{**one, "finish_reason": told_finish(one)} for one in numbered_choices(choices)]
+        finished = finished or any(one["finish_reason"] is not None for one in choices)
         yield {**data, "choices": [calls[one["index"]].of_choice(one) for one in choices]}
     if not finished:
         raise CallError("the answer breaks off")
@@ -391,7 +391,7 @@ class Assembly:
                 continue
             self.texts.append(choice_text({"message": choice.get("delta")}))
             self._add_calls(choice.get("delta"))
-            self.finish_reason = choice["finish_reason"] if has_ended(choice) else self.finish_reason
+            self.finish_reason = told_finish(choice) or self.finish_reason
             self.problem = self.problem or told_in_choice(choice)
             self.tokens += token_content(choice.get("logprobs")) or []
 

@@ -66,10 +66,11 @@ _NO_ANSWER = _HELD_BACK | frozenset[str](_BROKEN.split())
 _NOT_ENDED = ("", "null", "not_finished")  # in place of no finish reason: DashScope and watsonx
 
 
-def has_ended(choice: Any) -> bool:
-    """Whether a choice has a finish reason."""
-    reason = choice.get("finish_reason") if isinstance(choice, Mapping) else None
-    return bool(reason) and not (isinstance(reason, str) and reason.lower() in _NOT_ENDED)
+def told_finish(choice: Any) -> Any:
+    """The finish reason of a choice as the server has it, also by Gemini's own name; None where there is none yet."""
+    fields = choice if isinstance(choice, Mapping) else {}
+    reason = fields.get("finish_reason") or fields.get("finishReason")
+    return None if not reason or (isinstance(reason, str) and reason.lower() in _NOT_ENDED) else reason
 
 
 def finish_of(choice: Any) -> str | None:
@@ -78,7 +79,7 @@ def finish_of(choice: Any) -> str | None:
     >>> finish_of({"finish_reason": {"type": "abort"}}), finish_of({"finish_reason": "null"})
     ('abort', None)
     """
-    reason = choice["finish_reason"] if has_ended(choice) else None
+    reason = told_finish(choice)
     reason = reason.get("type") if isinstance(reason, Mapping) else reason  # as SGLang has it
     return reason if isinstance(reason, str) else None
 

@@ -89,11 +89,16 @@ def end_session(leader: int, mark: str = "") -> None:
         leader: of the session.
         mark: what its children have in their environment; by default the leader.
     """
+    marked = f"{_MARK}={mark or leader}".encode()
+    first = {
+        *_members(leader, marked),
+        *_descendants(leader),
+    }  # as long as parents live: an empty environment has no mark
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     ended: set[int] = set()
-    while more := {*_members(leader, f"{_MARK}={mark or leader}".encode())} - ended:  # `timeout` makes itself a group
+    while more := (first | {*_members(leader, marked)}) - ended:  # `timeout` makes itself a group
         for pid in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -107,6 +112,21 @@ def _members(leader: int, mark: bytes) -> Iterator[int]:
             marked = mark in Path("/proc", name, "environ").read_bytes().split(b"\0")
             if marked or os.getsid(int(name)) == leader:
                 yield int(name)
+
+
+def _descendants(leader: int) -> set[int]:
+    """The children of a process, and theirs, without itself."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+        with suppress(OSError, ValueError, IndexError):
+            status = Path("/proc", name, "stat").read_text()
+            children.setdefault(int(status.rpartition(")")[2].split()[1]), []).append(int(name))
+    found, waiting = set[int](), [leader]
+    while waiting:
+        new = [pid for pid in children.get(waiting.pop(), []) if pid not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 _START = 60.0  # seconds until a process is there: what it imports may take long

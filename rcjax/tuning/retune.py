@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import side_by_side
 from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
@@ -133,6 +134,7 @@ def _shuffled(log: Log, seed: int) -> Log:
     return log.take(order) if len(order) > 1 else log
 
 
+@takes(policy=AnyPolicy, log=(Log, None))
 def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = None, prices: Any = None) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 

@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import instance
+from rcjax._base.checks import takes
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, refusal_at
 from rcjax.frontier.policies import Policies
-from rcjax.logs.errors import OddLogWarning
+from rcjax.logs.errors import LogError, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import oddities
 from rcjax.model.calibrated import Fitted
@@ -87,6 +87,7 @@ def again_by_model(frontier: Any, log: Log, points: np.ndarray) -> Again:
     return again
 
 
+@takes(log=Log, spec=(Spec, None), held_out=(Log, None))
 def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Any) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
@@ -109,13 +110,16 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
-    instance(log, Log, "log")
     for what in oddities(log):
         warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
+    if spec.segment is not None and log.segment is None:
+        advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log tells no segments: {advice}")
     return tune_in_stages(log, held_out, spec, by=as_specified(spec))
 
 
+@takes(frontier=Frontier, log=Log)
 def bootstrap(
     frontier: Frontier,
     log: Log,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import percent
 from rcjax._core.batching import in_pieces, part
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -132,6 +133,7 @@ class SecondsFilter:
 _FINE = 400  # λ at which policies that go by agreement are taken
 
 
+@takes(log=Log)
 def select_frontier(
     log: Log,
     *,

@@ -169,6 +169,20 @@ def test_wide_as_one_calls_it(tmp_path):
         assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"
 
 
+def test_the_prompt_that_a_completion_repeats_is_no_answer(tmp_path):
+    """Its first token has no log-probability: the whole of it had none, "as the files have none"."""
+    tokens = ["Which", "?", " It", " is", " B"]
+    logprobs = {"tokens": tokens, "token_logprobs": [None, -5.0, -0.5, -0.25, -0.75], "top_logprobs": None}
+    choice = {"index": 0, "text": "".join(tokens), "logprobs": logprobs, "finish_reason": "stop"}
+    body = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 2, "completion_tokens": 3}}
+    path = tmp_path / "batch.jsonl"
+    rows = [{"custom_id": one, "response": {"status_code": 200, "body": body}, "error": None} for one in "ab"]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    frame = imported(path).frame
+    assert frame["answer"].to_list() == ["It is B"] * 2
+    assert frame["logprob"].to_list() == [-0.5] * 2
+
+
 def tool_call(name, arguments, number="1"):
     return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import Send
 
 from rcjax.serving.completions import REASONING, choice_text
-from rcjax.serving.failures import has_ended, is_withheld
+from rcjax.serving.failures import is_withheld, told_finish
 from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest
 from rcjax.serving.gateway.responses import read_response_request
@@ -132,7 +132,7 @@ class ResponseAssembly:
         for choice in chunk["choices"]:
             if choice.get("index", 0) == 0:
                 yield from self._add_delta(choice.get("delta"), choice.get("logprobs"))
-                self._finish_reason = choice["finish_reason"] if has_ended(choice) else self._finish_reason
+                self._finish_reason = told_finish(choice) or self._finish_reason
 
     def end(self) -> Iterator[Event]:
         """The events that say what each item is as a whole, and the response."""

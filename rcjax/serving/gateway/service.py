@@ -243,6 +243,9 @@ class Gateway:
         except ApiError as problem:
             self.metrics.refused(problem.code or "error", problem.status)
             await responder.error(problem, ids)
+        except asyncio.CancelledError:  # the service ends, and its patience with it
+            self.metrics.refused(_STOPPED.code or "error", _STOPPED.status)
+            await responder.error(_STOPPED, ids)
         except Exception as problem:  # whose message may quote what was asked
             self.metrics.refused("internal", 500)
             await responder.error(fault_within(problem), ids)
@@ -255,6 +258,9 @@ class Gateway:
         await self.clients.close()
         if self.log is not None:
             self.log.close()
+
+
+_STOPPED = ApiError(503, "the service is stopped before the answer is there: ask again", "service_stopped")
 
 
 class _Endpoint:
