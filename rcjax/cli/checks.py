@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_compari
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
+if TYPE_CHECKING:
+    from rcjax.replaying.comparing import Today
+
 #: Of a policy for which nobody gave a target, as `rcjax report` has it.
 _MARGIN = 0.01
 
@@ -36,6 +39,7 @@ def check(
     log: LogFiles,
     today: InUse = None,
     looks: Count = None,
+    against: InUse = None,
     retuning: bool = True,
     explain: bool = False,
     json_: AsJson = False,
@@ -55,6 +59,8 @@ def check(
         today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
         looks: How often a year you check: in at most 5 % of years in which nothing changes an alarm is raised.
             [default: 52, weekly, where the log tells times; else 1]
+        against: Ask instead whether this policy, or model, is better than POLICY: by the queries of LOG that the two
+            answer differently (`rcjax label --between`). Exit status 1 if it is worse.
         retuning: Test whether tuning again would gain, in some seconds.
         explain: Say what each figure is.
     """
@@ -66,6 +72,8 @@ def check(
     from rcjax.logs.reading import with_times
     from rcjax.replaying.figures import beside_reference
 
+    if against is not None:
+        raise typer.Exit(_check_against(policy, against, log, how, as_json=json_))
     steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
         tuned = load_tuned(policy)
@@ -96,6 +104,39 @@ def check(
         show = partial(show_traffic, document["traffic"], why, label, explain=explain)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
+
+
+def _check_against(policy: Path, other: Today, log: Sequence[Path], how: Mapping[str, Any], *, as_json: bool) -> int:
+    """Whether a policy, or model, is better than the policy of a file, by where they differ; the exit status."""
+    from rcjax.logs.parts import join_parts
+    from rcjax.replaying.differing import Differing
+
+    steps = staged(1)
+    with steps("comparing"):
+        subject = load_tuned(policy)
+        data = read_for(subject, join_parts(log), {**how, "unlabelled": True})
+        difference = Differing.of(subject, other, data).difference()
+    beside = difference.beside(subject.expected.get("lam") or 0.0)
+    document = difference.to_json() | {"verdict": beside, "counted": data.counted.noun}
+    conclude(document, partial(_show_against, difference.describe(data.counted), beside), as_json=as_json)
+    return int(beside == "worse")
+
+
+@shown
+def _show_against(described: str, beside: str) -> None:
+    """Print how another policy is beside the one in service."""
+    screen = Screen()
+    screen.print(f"The other one is {_BESIDE[beside]}.", style="bold")
+    screen.print(f"It {described} than the policy in service.")
+    advice = {
+        "better": "put it in the place of the policy in service",
+        "worse": "keep the policy in service",
+        "alike": "keep either, or label more where they differ (rcjax label --between)",
+    }
+    screen.next_step(advice[beside])
+
+
+_BESIDE = {"better": "better", "worse": "worse", "alike": "not shown to be better or worse"}
 
 
 def diagnose(

@@ -16,11 +16,15 @@ from rcjax._base.wording import count, visible
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen
 from rcjax.cli.inputs import read_log, require_distinct, require_outputs
-from rcjax.cli.options import AsJson, File, LogFile, Reading
+from rcjax.cli.options import AsJson, File, InUse, LogFile, Reading
+from rcjax.cli.parsers import today
 from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from rcjax.logs.log import Log
+    from rcjax.replaying.comparing import Today
 
 _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 
@@ -35,6 +39,8 @@ def label(
     ask: bool = False,
     questions: File = None,
     seed: int = 0,
+    between: InUse = None,
+    and_: Annotated[Any, typer.Option("--and", parser=today, metavar="MODEL|FILE")] = None,
     json_: AsJson = False,
 ) -> None:
     """Draw answers at random, equally many of each model, and write a table in which to label them.
@@ -52,7 +58,13 @@ def label(
         questions: What was asked, to show it, where LOG has no column question or prompt: the questions of rcjax
             collect.
         seed: Of the draw.
+        between: Draw both answers to N queries that this policy, or model, and that of `--and` answer differently:
+            these labels say which is better (`rcjax check --against`), and nothing else.
+        and_: The other one.
     """
+    if (between is None) != (and_ is None):
+        one, other = ("--between", "--and") if and_ is None else ("--and", "--between")
+        raise typer.BadParameter(f"goes with {other}: give two policies, or a model and a policy", param_hint=one)
     require_distinct([("--out", out)], [*reading.inputs(log).items(), ("--questions", questions)])
     if ask and json_:
         raise typer.BadParameter("does not go with --json", param_hint="--ask")
@@ -64,6 +76,8 @@ def label(
     from rcjax.logs.labels import draw_answers, label_sheet, read_sheet, write_sheet
 
     back = command("tune", log, **reading.as_options() | {"labels": out})
+    if between is not None:
+        back = command("check", "POLICY", log, **reading.as_options() | {"labels": out}, against="NEW")
     if out.exists() and ask:
         _ask(out, read_sheet(out), back)
         return
@@ -77,12 +91,16 @@ def label(
     if data.scores is not None:
         what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
         raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
-    drawn = draw_answers(data, n, seed)
+    if between is None:
+        drawn, how_drawn = draw_answers(data, n, seed), "drawn at random, equally many of each model"
+    else:
+        drawn, how_drawn = _draw_between(data, between, and_, n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)
     models_drawn = [data.models[model] for _, model in drawn]
     document = {
         "drawn": len(drawn),
+        "how": how_drawn,
         "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
         "written": str(out),
     }
@@ -90,6 +108,18 @@ def label(
     conclude(document, show, as_json=json_)
     if ask:
         _ask(out, sheet, back)
+
+
+def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
+    """(query and model of the answers drawn, by position; how they were, in words)."""
+    from rcjax.replaying.differing import Differing
+
+    found = Differing.of(first, second, data)
+    cells = found.draw(n, seed)
+    rows = {name: row for row, name in enumerate(data.queries)}
+    places = [(rows[found.log.queries[query]], data.models.index(found.log.models[model])) for query, model in cells]
+    differ, queries = count(int(found.where.sum()), "query"), len({query for query, _ in cells})
+    return sorted(places), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 
 def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
@@ -117,7 +147,7 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
     """How many answers are to be labelled, and how to go on where nobody is asked for them."""
     screen = Screen()
     screen.print(log)
-    screen.print(f"\n{count(document['drawn'], 'answer')} to label, drawn at random, equally many of each model")
+    screen.print(f"\n{count(document['drawn'], 'answer')} to label, {document['how']}")
     if "question" not in columns:
         screen.hang("note", "the table shows no questions: give --questions FILE, and another --out")
     if "answer" not in columns:

@@ -70,6 +70,18 @@ def fraction(text: str) -> float:
     return value
 
 
+def shadow(text: str) -> Any:
+    """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
+    if "/" not in text:
+        return fraction(text)
+    from rcjax.serving.shadowing import ShadowRate
+
+    try:
+        return ShadowRate.of(text)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
 def positive(text: str) -> float:
     """Parse a number above 0."""
     value = _number(text.strip().removeprefix("$"), text, "number above 0")

@@ -14,8 +14,8 @@ from rcjax._base.codec import written
 from rcjax._base.wording import Money, capitalised, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
-from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
-from rcjax.cli.options import AsJson, InUse, LogFile, LogFiles, Model, Output, PolicyFile, Reading
+from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
+from rcjax.cli.options import AsJson, InUse, LogFile, Model, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
 from rcjax.policy.comparison import what_to_do
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MARGIN = 0.01  # of errors, that the demo's policy may make more than today's
 FRESH = 10_000  # queries that the demo's policy is tried on
+_FRESH = "As of rcjax check: a log of fresh queries, parts of one, or a folder; without it, --prices alone has changed."
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
@@ -253,37 +254,49 @@ def _show_replay(
 def retune(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
-    log: LogFiles,
+    log: Annotated[list[Path] | None, typer.Argument(metavar="[LOG...]", help=_FRESH)] = None,
     out: Output = None,
     bands: bool | None = None,
     anyway: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes.
+    """Tune a policy again on a fresh log and the queries that it carries, and show what changes.
 
-    The new policy is written if it does better than POLICY on queries that it was not tuned on, and keeps its promise
-    on those that POLICY carries, too. Otherwise, and if LOG is no fair sample (answers are missing for over 5 % of the
-    queries, or labels are not drawn at random), the exit status is 1.
+    The target and the options are as before. Of a log that tells times the last eight weeks count. The new policy is
+    written unless it is shown to be worse than POLICY on queries left out, or does not keep its promise on those that
+    POLICY carries. If LOG is no fair sample (answers are missing for over 5 % of the queries, or labels are not drawn
+    at random), nothing is written. The exit status is then 1. Without LOG, `--prices` tunes it again for new prices.
 
-    Example: `rcjax retune policy.json last_month.csv --out policy.json`
+    Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
 
     Args:
         out: Write the new policy here; it may be POLICY.
         bands: Intervals by the bootstrap. [default: as before]
-        anyway: Write it even where it is not shown to be better, or the log is biased.
+        anyway: Write it even where it is shown to be worse, or the log is biased.
     """
     how = reading.options()
-    require_outputs({"--out": out}, reading.inputs(log[0]))  # it may be the file of POLICY
+    if not log and reading.prices is None:
+        what = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(what, param_hint="LOG")
+    require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
     from rcjax._core.json_values import plain
     from rcjax.diagnostics.replacement import judge_replacement
+    from rcjax.diagnostics.window import last_weeks
     from rcjax.logs.parts import join_parts
+    from rcjax.logs.reading import with_times
+    from rcjax.tuning.retune import carried_log
 
     steps = staged(3)
     with steps("reading"):
         old = load_tuned(policy)
-        fresh = read_for(old, join_parts(log), how)
+        if log:
+            source = join_parts(log)
+            fresh = last_weeks(with_times(read_for(old, source, how), source))
+        else:
+            require_plausible_prices(reading.prices, reading.really)
+            fresh = carried_log(old, reading.prices)
     with steps("tuning again"):
         retuned = rcjax.retune(old, fresh, bands=bands)
         new = retuned.policy
@@ -310,7 +323,7 @@ def retune(
         "remarks": [*retuned.remarks, *(reasons if facts is None and problem is None else ())],
     }
     document |= {"written": str(out)} if out and not problem else {}
-    again = command("retune", policy, *log, **reading.as_options(), out=policy)
+    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
     show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then)
     conclude(document, show, as_json=json_, problem=problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds, Share
-from rcjax.cli.parsers import pairs, size
+from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds
+from rcjax.cli.parsers import pairs, shadow as read_shadow, size
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
+    from rcjax.serving.shadowing import ShadowRate
 
 
 def serve(
@@ -30,7 +32,7 @@ def serve(
     log: File = None,
     log_prompts: bool = False,
     no_log_answers: bool = False,
-    shadow: Share = "0",
+    shadow: Annotated[Any, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = "0",
     shadow_models: Models = None,
     no_follow: bool = False,
     key_env: Name = None,
@@ -64,7 +66,8 @@ def serve(
         log: The call log, in JSON Lines.
         log_prompts: Log what was asked as well.
         no_log_answers: Do not log what was answered.
-        shadow: Share of the queries that all models are asked, to learn from.
+        shadow: Share of the queries that all models are asked, to learn from, or how many a day, week or month. Money
+            for a period pays for them; a budget per query does not.
         shadow_models: Ask these models, too.
         no_follow: Keep the position of each ladder, whatever its file says.
         key_env: Environment variable with the keys of clients.
@@ -93,6 +96,7 @@ def serve(
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     from rcjax.serving.gateway.catalog import RequestLimits, Settings
     from rcjax.serving.gateway.processes import serve as run
+    from rcjax.serving.shadowing import ShadowRate
 
     named = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
     require_outputs({"--log": log}, named | {"--models": models})
@@ -101,7 +105,7 @@ def serve(
         policies=files,
         models=models,
         passing=pass_,
-        shadow=shadow,
+        shadow=replace(shadow, workers=workers) if isinstance(shadow, ShadowRate) else shadow,
         shadow_models=tuple(shadow_models or ()),
         follow=not no_follow,
         key_env=key_env,
@@ -135,6 +139,7 @@ def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> 
                 "policy_hash": served.digest,
                 "passing": served.passing,
                 "shadow": list(served.shadowed),
+                **({} if served.shadow_cost is None else served.shadow_cost.to_json(settings.shadow)),
             }
             for name, served in catalog.policies.items()
         }
@@ -144,13 +149,15 @@ def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> 
 
 
 @shown
-def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float) -> None:
+def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float | ShadowRate) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, served in policies.items():
         which = "no policy yet" if served.passing else served.digest
         typer.echo(f"  {name} ({which}): {' → '.join(served.policy.models)}", err=True)
         if served.shadowed:
-            typer.echo(f"    shadow: {100 * shadow:g} % of its queries also to {', '.join(served.shadowed)}", err=True)
+            which = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
+            cost = "" if served.shadow_cost is None else f": {served.shadow_cost.describe(shadow)}"
+            typer.echo(f"    shadow: {which} also to {', '.join(served.shadowed)}{cost}", err=True)
     typer.echo(f"what they cost, and who answers: {url}/ in a browser", err=True)
 
 

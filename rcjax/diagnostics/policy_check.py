@@ -29,7 +29,6 @@ from rcjax.diagnostics.replacement import Replacement, judge_replacement, judge_
 from rcjax.diagnostics.window import WEEKLY, WINDOW, Weeks, separate_looks
 from rcjax.goodness_of_fit.changes import calibration_change, distribution_change
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.policy.counted import ERRORS, Counted
@@ -41,7 +40,7 @@ from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.replaying.stream import Rungs, Stream
 from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.retune import why_untested
+from rcjax.tuning.retune import carried_log, why_untested
 
 _MOST_COMPARED = (
     20_000  # answers of each model and sample whose confidences are compared: more show nothing that matters
@@ -242,7 +241,7 @@ def check_policy(
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(log.take(weeks.in_window), policy.models)
     replacement = retuning if isinstance(retuning, Replacement) else None
-    replacement = judge_replacement(policy, log, seed=seed) if retuning is True else replacement
+    replacement = judge_replacement(policy, log.take(weeks.in_window), seed=seed) if retuning is True else replacement
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
@@ -267,16 +266,6 @@ def check_policy(
         remarks=(*_remarks(policy, window, shared, replacement), *told),
         **about,
     )
-
-
-def carried_log(policy: AnyPolicy) -> Log:
-    """The queries that a policy carries; ValueError for one that carries none."""
-    reference = policy.provenance.get("reference")
-    if reference is None or not policy.calibrations:
-        what = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
-        raise ValueError(f"the policy {what}, as one made by hand: tune one")
-    task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
-    return read_reference(reference, task)
 
 
 @dataclasses.dataclass(frozen=True)

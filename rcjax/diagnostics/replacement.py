@@ -2,7 +2,7 @@
 
 A log from which hard queries are missing, or in which one question stands a thousand times, makes a bad policy look
 good. So few of its calls may have failed, its labels must be drawn at random, the new policy must keep its promise on
-the queries that the one in service carries, too, and what is not shown to be better is not taken up.
+the queries that the one in service carries, too, and what is shown to be worse is not taken up.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ import numpy as np
 from rcjax._base.wording import count, percent
 from rcjax.diagnostics.checks import KINDS, Check, Verdict, adjusted
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.policy.counted import Counted
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_tuning
-from rcjax.replaying.figures import error_interval
-from rcjax.replaying.replay import replay, walk_log
-from rcjax.tuning.retune import RetuningGain, held_out_gain, retune, why_untested
+from rcjax.replaying.replay import walk_log
+from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, retune, why_untested
 
 _Z = 1.645  # one-sided, 5 %
 _CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
@@ -138,18 +135,13 @@ def judge_replacement(policy: AnyPolicy, log: Log, after: AnyPolicy | None = Non
             return Replacement(None, (f"it cannot be tuned again: {problem}",))
     assert after is not None  # as there is a target
     try:
-        gain = held_out_gain(policy, log, _carried(policy, log), seed)
+        gain = held_out_gain(policy, log, seed)
     except LogError as problem:
         return Replacement(None, (f"whether it gains was not tested: {problem}",))
     known = [name for name in log.models if name in {*policy.models, *after.models}]
     biased = [one.advice for one in judge_sample(log, known) if one.verdict == "bad"]
-    against = (*biased, _broken(policy, after, log), _unshown(policy, log, gain))
+    against = (*biased, _broken(policy, after, log), _worse(policy, log, gain))
     return Replacement(gain, tuple(filter(None, against)))
-
-
-def _carried(policy: AnyPolicy, log: Log) -> Log | None:
-    reference = policy.provenance.get("reference")
-    return None if reference is None else read_reference(reference, log.task)
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
@@ -157,9 +149,9 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
 
     By more than two points of error, and than chance explains with 95 % confidence.
     """
-    kept = _carried(before, log)
-    if kept is None:
+    if before.provenance.get("reference") is None or not before.calibrations:
         return None
+    kept = carried_log(before)
     try:
         kept = kept.take(kept.select([*{*before.models, *after.models}]).complete)
         new, old = (walk_log(policy, kept).wrong for policy in (after, before))
@@ -176,28 +168,11 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     return f"{where} it has {percent(new.mean())} {noun}, where {promise}, and that one has {percent(old.mean())}"
 
 
-def _unshown(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | None:
-    """That it is not shown to be better, where the policy in service keeps to its limit, or that it is worse."""
+def _worse(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | None:
+    """That it is shown to be worse, or that nobody can tell."""
     if gain is None:
         why, mendable = why_untested(before, log)
         return f"whether it gains on queries left out was not tested: {why}" if mendable else None
-    if worth_it(before, log, gain):
+    if not gain.worse:
         return None
-    return f"it is not shown to be better: on queries left out policies tuned again {gain.describe(log.counted.noun)}"
-
-
-def worth_it(policy: AnyPolicy, log: Log, gain: RetuningGain) -> bool:
-    """Whether a policy tuned again on a log is to take the place of one in service, by what it gains."""
-    return gain.better or (not gain.worse and breaks_limit(policy, log))
-
-
-def breaks_limit(policy: AnyPolicy, log: Log) -> bool:
-    """Whether a policy is shown, with 95 % confidence, to break the limit on error or money that it was tuned for.
-
-    A ladder that follows its bill keeps to its budget.
-    """
-    spec = recorded_tuning(policy).spec
-    if spec.budget is not None and not policy.follows:
-        replayed = replay(policy, log)
-        return float(replayed.spent) - _Z * float(np.nan_to_num(replayed.spent_se)) > spec.budget
-    return spec.max_error is not None and float(error_interval(replay(policy, log), log)[0]) > spec.max_error
+    return f"it is shown to be worse: on queries left out policies tuned again {gain.describe(log.counted.noun)}"

@@ -107,3 +107,15 @@ class Weeks(NamedTuple):
             return float((later - before).sum() / math.sqrt(max(len(later), 1)))
 
         return max(range(min(int(self.ago.max(initial=0)), WINDOW - 1) + 1), key=surplus)
+
+
+def last_weeks(log: Log) -> Log:
+    """The queries of the last eight weeks of a log; all of one without times.
+
+    >>> import dataclasses, rcjax
+    >>> log = dataclasses.replace(rcjax.sample_log(100, seed=0), time=tuple(i * 86_400.0 for i in range(100)))
+    >>> last_weeks(log).n_queries
+    56
+    """
+    weeks = Weeks.of(log)
+    return log if weeks.in_window.all() else log.take(weeks.in_window)

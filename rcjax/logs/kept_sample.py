@@ -1,12 +1,15 @@
-"""A few hundred queries of the training log, as a policy carries them: what later logs are compared with.
+"""A few hundred queries of the training log, as a policy carries them: later logs are compared with these.
 
 Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
 replayed on them. Columns are numpy's arrays in one archive, in base64, as JSON knows neither infinities nor compact
 numbers: log-probabilities in single precision, in which a later log is compared too, so that what was tied stays tied;
 labels, and where not all answers have one, which do (queries with labels go first); costs in half precision, as
 multiples of their mean, without what waiting is worth; where the log tells them the seconds too, as parts of the
-longest. No text is kept: of the answers, where the log has them, which are equal; and of the queries' names a hash, by
-which queries of another log are known to have been tuned on (`rcjax.tuning.certify`).
+longest; and of the times the week. No text is kept: of the answers, where the log has them, which are equal; and of the
+queries' names a hash, by which queries of another log are known to have been tuned on (`rcjax.tuning.certify`).
+
+A policy that is tuned again carries queries of the fresh log and some of those that the one before it carried: so it
+remembers, and forgets. The fresh ones get half of the places at most, so that a bad log fades as fast as it came.
 """
 
 import base64
@@ -34,6 +37,13 @@ _MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each que
 
 _HASHED = 4  # bytes of a name: enough, as the answers must agree too
 
+#: How queries that were carried are named: their hash follows, in hexadecimal.
+_CARRIED = "carried:"
+
+_WEEK = 7 * 86_400  # seconds
+
+_UNKNOWN_WEEK = -1
+
 
 #: The columns: their kinds of numbers, whether there is one for each query and model ("nk"), query or model, and the
 #: least and the largest; the others may be left out. NaN is in place of what is not known.
@@ -47,12 +57,16 @@ _COLUMNS = {
     "seconds": ("f", "nk", 0.0, np.inf),
     "longest": ("f", "k", 0.0, np.inf),
     "labelled": ("b", "nk", 0, 1),
+    "week": ("i", "n", _UNKNOWN_WEEK, np.inf),
 }
 _NEEDED = ("logprob", "correct", "cost", "mean_cost", "names")
 
 
 def describe_reference(log: Log) -> dict[str, Any]:
-    """At most 400 queries of a log (1,800 answers), always the same ones, as JSON values; `read_reference` undoes it.
+    """Some queries of a log, always the same ones, as JSON values; `read_reference` undoes it.
+
+    At most 400 (1,800 answers). Of queries that were carried before, and fresh ones, these get half of the places, or
+    as many as are free.
 
     >>> import rcjax
     >>> kept = describe_reference(rcjax.sample_log(600, seed=0))
@@ -61,10 +75,9 @@ def describe_reference(log: Log) -> dict[str, Any]:
     """
     log = log.with_waiting(0.0)
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
-    order, labelled = np.random.default_rng(0).permutation(log.n_queries), log.labelled
-    if log.hand is not None:  # labels that are a fair sample stay one where they go first
-        order = order[np.argsort(~labelled[order].any(axis=1), kind="stable")]
-    rows = np.sort(order[:size])
+    names, labelled = hash_names(log.queries), log.labelled
+    first = None if log.hand is None else np.asarray(labelled.any(axis=1))
+    rows = _drawn(carried_rows(log), first, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
@@ -72,8 +85,11 @@ def describe_reference(log: Log) -> dict[str, Any]:
         "correct": correct if correct.dtype == bool else correct.astype("<f4"),
         "cost": _relative(np.asarray(log.query_cost)[rows], mean),
         "mean_cost": mean.astype("<f8"),
-        "names": hash_names([log.queries[row] for row in rows]),
+        "names": names[rows],
     }
+    if log.time is not None:
+        weeks = np.asarray(log.time, float)[rows] / _WEEK
+        columns["week"] = np.where(np.isnan(weeks), _UNKNOWN_WEEK, np.nan_to_num(weeks)).astype("<i2")
     if log.answer is not None:
         columns["answer"] = np.asarray(log.answer)[rows].astype("<i2")
     if log.seconds is not None:
@@ -89,15 +105,55 @@ def describe_reference(log: Log) -> dict[str, Any]:
     return {"queries": size, "models": list(log.models), "columns": packed, **segments}
 
 
+def carried_rows(log: Log) -> np.ndarray:
+    """(n,) bool: the queries of a log that a policy carried."""
+    return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
+
+
+def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
+    """Positions of `size` of n queries, drawn at random, in their order: of fresh ones half, or as many as are free.
+
+    Args:
+        carried: (n,) bool, which of them were carried before.
+        labelled: (n,) bool, which of them have labels and go first; None: that makes no difference.
+        names: (n,) the hashes of their names. By them carried queries are drawn: were those at the same places dropped
+            each time, others would stay for ever.
+        size: how many.
+    """
+    seed = int(names.sum(dtype=np.uint64)) if carried.any() else 0
+    order = np.random.default_rng(seed).permutation(len(names))
+    if labelled is not None:  # labels that are a fair sample stay one where they go first
+        order = order[np.argsort(~labelled[order], kind="stable")]
+    fresh, old = order[~carried[order]], order[carried[order]]
+    places = max(size // 2, size - len(old))
+    return np.sort(np.concatenate([fresh[:places], old[: size - min(places, len(fresh))]]))
+
+
 def _relative(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """Values as multiples of a unit, in half precision."""
     return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 
 
 def hash_names(queries: Sequence[int | str]) -> np.ndarray:
-    """(n,) the first 32 bits of the SHA-256 of each query's name: by it a query is known again, but not read."""
-    hashes = (sha256(str(name).encode("utf-8", "surrogatepass")).digest()[:_HASHED] for name in queries)
-    return np.frombuffer(b"".join(hashes), "<u4")
+    """(n,) the first 32 bits of the SHA-256 of each query's name: by it a query is known again, but not read.
+
+    A query that was carried is named by its hash, which stays.
+
+    >>> hash_names(["a", 1]).tolist() == hash_names([carried_name(hash) for hash in hash_names(["a", 1])]).tolist()
+    True
+    """
+    return np.array([_hash(name) for name in queries], "<u4")
+
+
+def _hash(name: int | str) -> int:
+    if isinstance(name, str) and name.startswith(_CARRIED):
+        return int(name.removeprefix(_CARRIED), 16)
+    return int.from_bytes(sha256(str(name).encode("utf-8", "surrogatepass")).digest()[:_HASHED], "little")
+
+
+def carried_name(hashed: int) -> str:
+    """The name of a query that a policy carries, of which it knows a hash alone."""
+    return f"{_CARRIED}{hashed:08x}"
 
 
 def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
@@ -133,8 +189,25 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
         fields["hand"] = HandLabels(*hand, judges=())
     if correct.dtype != bool:
         fields["scores"] = Scores()
+    if "week" in columns:
+        weeks = np.where(columns["week"] == _UNKNOWN_WEEK, np.nan, columns["week"] + 0.5)
+        fields["time"] = tuple((_WEEK * weeks).tolist())
     fields["segment"] = None if segment is None else tuple(map(str, segment))
-    return Log(models=models, queries=tuple(columns["names"].tolist()), task=task, source="the policy", **fields)
+    names = tuple(map(carried_name, columns["names"].tolist()))
+    return Log(models=models, queries=names, task=task, source="the policy", **fields)
+
+
+def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
+    """The log-probabilities of some models, as a policy carries them, by the hash of the query's name.
+
+    Queries that none of them has answered are left out. Names recur between logs, and so do rows where confidences are
+    stated: the same query has both alike.
+    """
+    columns = [log.models.index(name) for name in models]
+    answered = np.asarray(log.answered)[:, columns]
+    cells = np.where(answered, np.asarray(log.logprob)[:, columns], np.nan).astype("<f4") + np.float32(0)  # −0 is 0
+    names = hash_names(log.queries).tolist()
+    return {name: cells[row].tobytes() for row, name in enumerate(names) if answered[row].any()}
 
 
 def _unpacked(value: Any, where: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:

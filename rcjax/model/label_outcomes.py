@@ -31,7 +31,7 @@ from jax.scipy import special
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
-from rcjax.logs.log import Log
+from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Transform, transform_confidence
 
 #: Standard deviations of the prior of a coefficient for all models, and of a model's own part of it.
@@ -223,6 +223,20 @@ def corrected_log(log: Log) -> Log:
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
     guess = _drawn_in(np.choose(fold[:, None], by_others), right, np.asarray(log.answered), weight)
     return with_outcomes(log, guess + weight * (right - guess))
+
+
+def alike(log: Log) -> Log:
+    """A log in which equal answers to a query are equally right: each counts as the mean of those that are equal to it.
+
+    Two policies that give a query the same answer differ by nothing then, whatever labels each model's answer has.
+    """
+    if log.answer is None:
+        return log
+    codes, right = np.asarray(log.answer), np.asarray(log.correct, float)
+    known = np.asarray(log.answered) & (codes != NO_ANSWER)
+    equal = (codes[:, :, None] == codes[:, None, :]) & known[:, :, None] & known[:, None, :]
+    mean = (equal * right[:, None, :]).sum(2) / np.maximum(equal.sum(2), 1)
+    return with_outcomes(log, np.where(known, mean, right))
 
 
 def labelled_by_hand(log: Log) -> Log:

@@ -193,7 +193,7 @@ class Exchange:
             asked=asked,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,
-            billed=None if question.shadow and policy is None else question.billed,
+            billed=question.billed,
         )
         return self.call
 

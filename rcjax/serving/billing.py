@@ -26,6 +26,8 @@ from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 
 _LOOK = 1.0  # seconds between looks at what others have spent
 
+_BESIDE = 1_000_000  # the step of calls that shadow queries add: none of them begins a query
+
 
 class Billing:
     """Follows the bill of a policy.
@@ -72,6 +74,20 @@ class Billing:
         if self.bill is not None and calls:
             cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
             self.bill = self.bill.pay(cost, expected, time.time())
+
+    @property
+    def mark_beside(self) -> Billed | None:
+        """On whose bill calls are that shadow queries add: on that of money for a period, which is all that there is.
+
+        A budget per query is what an answer may cost, and is what the tuning promised; what is learnt comes on top.
+        """
+        return replace(self.mark, step=_BESIDE) if isinstance(self.bill, PeriodBill) else None
+
+    def pay_beside(self, calls: Sequence[Call]) -> None:
+        """Put calls that a shadow query adds into the bill, where they are on it."""
+        if isinstance(self.bill, PeriodBill) and calls:
+            cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
+            self.bill = self.bill.spend(cost, time.time(), queries=0)
 
     def catch_up(self) -> None:
         """Count what the log says that others have spent of a period's money, if the last look is a second ago.

@@ -102,7 +102,7 @@ class Call:
     segment: str | None = None
     """What kind of query it is; None if nobody told."""
     billed: Billed | None = None
-    """On whose bill it is; None if on no policy's, as what shadow queries add."""
+    """On whose bill it is; None if on no policy's, as what shadow queries add where a budget is for each query."""
 
 
 class CallLog:

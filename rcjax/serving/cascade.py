@@ -27,12 +27,13 @@ from rcjax.policy.any_policy import draw_lot
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import Billing, queries_per_day
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoint import openai
 from rcjax.serving.failures import Failure
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.shadowing import ShadowRate, ShadowShare
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
 from rcjax.signals.request_form import form_of
@@ -142,9 +143,10 @@ class Cascade:
         concurrency: how many requests may be in flight at once.
         timeout: seconds that one attempt may take.
         retries: how often a request is sent again after a timeout, a lost connection, 408, 409, 429 and 5xx.
-        shadow: share of queries that all models are asked about, so that the log
-            can be tuned on: only such queries are a fair sample. Their answers are not delayed, and the calls that
-            are added are in the log only.
+        shadow: share of queries that all models are asked about, or a number in a period
+            (`rcjax.serving.ShadowRate.of("200/week")`), so that the log can be tuned on: only such queries are a fair
+            sample. Their answers are not delayed. The calls that are added count in the money for a period, not in a
+            budget per query.
         salt: a secret for the draws of shadow queries and rungs, beside a query's id and text: for ids that clients
             choose, who could otherwise choose to be in the sample, or never, or on the most expensive rung.
         observe: is called with each `Call` as it ends, shadow calls too, and should return at once. What it raises
@@ -167,7 +169,7 @@ class Cascade:
         concurrency: int = 64,
         timeout: float = 30.0,
         retries: int = 2,
-        shadow: float = 0.0,
+        shadow: float | ShadowRate = 0.0,
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
@@ -180,7 +182,9 @@ class Cascade:
         self.models = policy.models
         self.billing = Billing(policy, name, log)
         self.everyone: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        if not number(shadow, "shadow", 0.0, 1.0) and len(self.everyone) > len(policy.models):
+        per_day = queries_per_day(log.path) if log is not None and isinstance(shadow, ShadowRate) else None
+        self._share = ShadowShare(shadow, per_day)
+        if not shadow and len(self.everyone) > len(policy.models):
             others = ", ".join(self.everyone[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         whole(concurrency, "concurrency", 1)
@@ -290,7 +294,8 @@ class Cascade:
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        shadow = self.shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self.shadow
+        share = self._share.of_next(time.time()) if self.shadow else 0.0
+        shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         form = form_of(conversation, more.get("options") or {})
         return Prompt(name, conversation, shadow=shadow, form=form, **more)
 
@@ -300,7 +305,9 @@ class Cascade:
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
     async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
-        await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
+        question = replace(question, billed=self.billing.mark_beside)
+        asked = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
+        self.billing.pay_beside([one.call for one in asked])
 
     async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
         """Ask model after model, until one is sure enough or the time is up; two at once where both are needed."""

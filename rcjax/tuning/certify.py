@@ -38,7 +38,7 @@ from rcjax.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.frontier.hull import InfeasibleError, position_weights
 from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import hash_names, read_reference
+from rcjax.logs.kept_sample import answers_by_name, read_reference
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
@@ -64,7 +64,7 @@ class Overlap(NamedTuple):
 
     queries: int  # of the log, that were tuned on
     n: int  # all queries of the log
-    whole: bool  # whether it is the very log that was tuned on
+    whole: bool  # whether that is every one of them
 
     def __bool__(self) -> bool:
         return self.queries > 0
@@ -86,25 +86,24 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     """
     n, of = log.n_queries, tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
     if isinstance(of, Log):
-        digest, models, old, old_names = of.digest, of.models, of, hash_names(of.queries)
+        digest, models, old = of.digest, of.models, of
     else:
         digest = of.provenance.get("digest")
         models = tuple(read(Object, of.provenance.get("answers") or {}, "provenance.answers"))
         kept = of.provenance.get("reference") if isinstance(tuned, AnyPolicy) else of.details.reference
         old = None if kept is None else read_reference(kept, log.task)
-        old_names = np.array([] if old is None else old.queries)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)
     if old is None:
         return Overlap(0, n, whole=False)
     both = [name for name in old.models if name in log.models]
-    rows, old_rows = _rows(log, both, hash_names(log.queries)), _rows(old, both, old_names)
+    rows, old_rows = answers_by_name(log, both), answers_by_name(old, both)
     often, common = Counter(old_rows.values()), rows.keys() & old_rows.keys()
     by_chance = sum(often[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
     queries = equal if equal > _FEWEST - 1 + most else 0
-    return Overlap(queries, n, whole=0 < queries == n == old.n_queries)
+    return Overlap(queries, n, whole=0 < queries == n)
 
 
 def require_unseen(log: Log, tuned: Any) -> None:
@@ -112,14 +111,6 @@ def require_unseen(log: Log, tuned: Any) -> None:
     if shared := overlap(log, tuned):
         what = "the model was fitted to this very log" if shared.whole else shared.describe()
         raise LogError(f"{log.source}: {what}: certify on queries that were held out")
-
-
-def _rows(log: Log, models: list[str], names: np.ndarray) -> dict[int, bytes]:
-    """The log-probabilities of some models by the hash of the query's name, where one of them has answered."""
-    columns = [log.models.index(name) for name in models]
-    answered = np.asarray(log.answered)[:, columns]
-    cells = np.where(answered, np.asarray(log.logprob)[:, columns], np.nan).astype("<f4") + np.float32(0)  # −0 is 0
-    return {name: cells[row].tobytes() for row, name in enumerate(names.tolist()) if answered[row].any()}
 
 
 def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:

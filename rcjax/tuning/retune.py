@@ -1,7 +1,12 @@
-"""Tuning a policy again, on a fresh log and for the same target: what that changes, and whether it gains."""
+"""Tuning a policy again, on a fresh log and what the policy remembers, for the same target; and whether that gains.
+
+A week of labels alone makes a policy that is as often worse as it is better; with the queries that the policy carries
+(`rcjax.logs.pooling`) it is seldom worse (`benchmarks.year`).
+"""
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,14 +17,19 @@ from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies, policies_of
 from rcjax.logs.errors import LogError, listed
+from rcjax.logs.kept_sample import carried_rows, read_reference
 from rcjax.logs.log import Log
+from rcjax.logs.pooling import pooled
+from rcjax.logs.prices import read_prices
 from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import corrected_log
+from rcjax.model.label_outcomes import alike, corrected_log
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
+from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.policy.spec import Spec
 from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.certify import hold_out
 from rcjax.tuning.contest import Gain
 from rcjax.tuning.judging import FOLDS
 from rcjax.tuning.searches import as_specified, searched_by
@@ -33,15 +43,110 @@ _ROUNDING = 1e-9  # of a loss
 
 _CHANCE = 0.05
 
+_CONTRADICTION = 0.01  # of logs in which nothing has changed, so many leave aside what the policy carries
 
-@takes(policy=AnyPolicy, log=Log)
-def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
-    """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
+
+def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
+    """The queries that a policy carries.
+
+    Args:
+        policy: the policy.
+        prices: what tokens cost today, as `rcjax.logs.read_prices` takes them; None: what they cost then.
+
+    Raises ValueError for a policy that carries none, and where prices of input and output have not changed by the same
+    factor: how many tokens there were of each is not known.
+    """
+    reference = policy.provenance.get("reference")
+    if reference is None or not policy.calibrations:
+        what = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
+        raise ValueError(f"the policy {what}, as one made by hand: tune one")
+    task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
+    log = read_reference(reference, task)
+    return log if prices is None else _repriced(log, recorded_tuning(policy).prices or {}, prices)
+
+
+def _repriced(log: Log, before: Mapping[str, Any], prices: Any) -> Log:
+    """The carried queries of a policy at today's prices; models that these do not name cost what they did."""
+    then, now = read_prices(before) if before else {}, read_prices(prices)
+    priced = [name for name in log.models if name in now]
+    if not priced:
+        raise LogError(f"the prices name none of {listed(log.models)}: give those of a model that the policy has")
+    if unknown := [name for name in priced if name not in then]:
+        what = f"what tokens of {listed(unknown)} cost when the policy was tuned is not known"
+        raise LogError(f"{what}: tune again on a log of fresh queries")
+    ratio = dict.fromkeys(log.models, 1.0)
+    for name in priced:
+        pairs = [(now[name].input, then[name].input), (now[name].output, then[name].output)]
+        ratios = [new / old for new, old in pairs if old > 0]
+        if not ratios or max(ratios) > min(ratios) * (1 + 1e-9) or any(new > 0 and not old for new, old in pairs):
+            what = f"prices of input and output of {name} have not changed by the same factor"
+            raise LogError(f"{what}, and the policy does not know its tokens: tune again on a log of fresh queries")
+        ratio[name] = ratios[0]
+    cost = np.asarray(log.query_cost, float) * [ratio[name] for name in log.models]
+    prices_now = {name: now.get(name, then.get(name)) for name in log.models}
+    known = {name: price for name, price in prices_now.items() if price is not None}
+    return dataclasses.replace(log, query_cost=cost, prices=known).take(slice(None))  # type: ignore[arg-type]
+
+
+def remembered(policy: AnyPolicy, log: Log) -> Log:
+    """A fresh log, with the queries that the policy carries before its own, as far as the same is counted on both.
+
+    Carried queries are left aside where as many fresh ones contradict them: policies tuned on the fresh ones alone do
+    better on the others of these than policies tuned on both. Fewer fresh ones may be a bad week.
+    """
+    if policy.provenance.get("reference") is None or not policy.calibrations:
+        return log
+    nouns = recorded_counted(policy.provenance).noun, log.counted.noun
+    if nouns[0] != nouns[1] and "difference" in nouns:
+        return log
+    both = pooled(carried_log(policy), log)
+    return log if _contradicted(policy, both) else both
+
+
+def _contradicted(policy: AnyPolicy, both: Log) -> bool:
+    """Whether chance does not explain that the fresh queries of a log say other things than the carried ones do."""
+    lam, tuning = _comparable(policy, both)
+    if lam is None:
+        return False
+    both = _shuffled(as_tuned(policy, both.select(tuning.models)), seed=1)
+    fresh = ~carried_rows(both)
+    if fresh.sum() < max((~fresh).sum(), _FEWEST_QUERIES) or fresh.all():
+        return False
+    alone, right = both.take(fresh), alike(corrected_log(both))
+    without = _left_out(_losses_on_others(policy, alone, right.take(fresh), tuning.spec, lam))
+    gain = _gain(_left_out(_losses_on_others(policy, both, right, tuning.spec, lam))[fresh], without)
+    return gain.mean > 0 and _above_zero(*gain) < _CONTRADICTION
+
+
+def _comparable(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
+    """(the λ at which policies tuned again are held against a policy, None where they cannot be; how to tune them)."""
+    lam, tuning = policy.expected.get("lam"), recorded_tuning(policy).within(log.models)
+    if not tuning.searches or not {*policy.models} <= {*tuning.models}:
+        return None, tuning
+    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
+        return None, tuning
+    return lam, tuning
+
+
+def _shuffled(log: Log, seed: int) -> Log:
+    """The complete queries of a log, 5,000 at most, at random; all of it where there are fewer than two."""
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+    return log.take(order) if len(order) > 1 else log
+
+
+@takes(policy=AnyPolicy, log=(Log, None))
+def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = None, prices: Any = None) -> Tuned:
+    """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
     The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
-    are those that there were, as far as the log holds them. A policy with a guarantee gets one again: half of the
-    queries are held out for it; a mixture becomes one again, where one is needed to meet the target. `bands` says
-    whether to draw intervals; None does so if it was done before.
+    are those that there were, as far as the log holds them. Carried queries cost what their models cost in the log. A
+    policy with a guarantee gets one again, tested on half of the fresh queries.
+
+    Args:
+        policy: the policy in service.
+        log: the fresh log; None: the queries that it carries alone, for new prices.
+        bands: whether to draw intervals; None: if it was done before.
+        prices: what tokens cost today, without a log, which tells that itself.
 
     Raises ValueError for a policy that tells neither target nor λ, or one of `minimise`, whose objective it does not
     hold; InfeasibleError, a ValueError, where the target is out of reach on this log; LogError where the log holds
@@ -51,8 +156,9 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> old, fresh = log.split(0.5, seed=0)
     >>> policy = rcjax.solve_frontier(rcjax.fit(old)).policy(error_cost=0.001)
-    >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["error_cost"]
-    0.001
+    >>> tuned = rcjax.retune(policy, fresh)
+    >>> tuned.policy.provenance["tuning"]["error_cost"], tuned.log.n_queries
+    (0.001, 600)
     """
     before = recorded_tuning(policy)
     if not before.spec.target:
@@ -61,13 +167,21 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
         raise ValueError(
             "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
         )
+    if log is not None and prices is not None:
+        raise ValueError("prices go with no log: read the log at these prices")
+    log = carried_log(policy, prices) if log is None else log
     tuning, remarks = _on(log, before, bands)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
-    chosen = _with_asked(log.select(tuning.models), policy)
-    tuned = tune_in_stages(chosen, None, spec, by=as_specified(spec))
-    return dataclasses.replace(tuned, notes=tuple(remarks))
+    chosen, held_out = _with_asked(log.select(tuning.models), policy), None
+    if spec.confidence is not None:  # what is carried was chosen by before, and promises nothing
+        chosen, held_out = hold_out(chosen, None, spec)
+    everything = remembered(policy, chosen)
+    if added := everything.n_queries - chosen.n_queries:
+        remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
+    tuned = tune_in_stages(everything, held_out, spec, by=as_specified(spec))
+    return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
 def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
@@ -92,17 +206,15 @@ def _with_asked(log: Log, policy: AnyPolicy) -> Log:
 
 @dataclasses.dataclass(frozen=True)
 class RetuningGain:
-    """What policies tuned on a fresh log gain on the one in service, on queries that they were not tuned on."""
+    """What tuning again gains on the policy in service, on queries left out of it."""
 
     loss: float
     """error + λ·cost of the policy in service."""
     gain: Gain
     """By how much that of the policies tuned again is lower."""
-    before: Gain
-    """The same on queries of the log that the policy was tuned on; NaN where there are none."""
     lam: float
     n: int
-    """Fresh queries."""
+    """Queries: fresh ones, and those that the policy carries."""
 
     @property
     def share(self) -> float:
@@ -112,7 +224,7 @@ class RetuningGain:
     @property
     def better(self) -> bool:
         """Whether chance does not explain the gain: the lower end of its 90 % interval is above 0."""
-        return self.gain.mean > _ROUNDING * self.loss and _above_zero(*self.gain) < _CHANCE
+        return self.gain.mean > _ROUNDING * self.loss and self.p_value < _CHANCE
 
     @property
     def worse(self) -> bool:
@@ -121,83 +233,97 @@ class RetuningGain:
 
     @property
     def p_value(self) -> float:
-        """One-sided, that nothing is to be gained by tuning again that was not to be gained before; by the normal law.
-
-        The larger one of two: of the gain, and of its rise since the policy was tuned. Where the new policies beat the
-        policy on the old queries too, it was unlucky when it was tuned, and nothing has changed.
-        """
+        """One-sided, that nothing is to be gained by tuning again; by the normal law."""
         if abs(self.gain.mean) <= _ROUNDING * self.loss:
             return 1.0  # policies that do the same, but for rounding
-        rise = self.gain.mean - self.before.mean
-        return max(_above_zero(*self.gain), _above_zero(rise, math.hypot(self.gain.se, self.before.se)))
+        return _above_zero(*self.gain)
 
     def describe(self, noun: str) -> str:
         """The gain in words, at the price of an error that the policy was tuned for.
 
-        >>> RetuningGain(0.2, Gain(-0.009, 0.01), Gain(math.nan, 0.0), lam=1000.0, n=300).describe("error")
+        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
         'lose what 0.9 ± 1.0 points of error are worth'
         """
         points, se = 100 * self.gain.mean, 100 * self.gain.se
         return f"{'gain' if points >= 0 else 'lose'} what {abs(points):.1f} ± {se:.1f} points of {noun} are worth"
 
     def to_json(self) -> dict[str, float]:
-        """The figures: `retuned` is the loss of the policies tuned again, `old` the gain before."""
-        gain, before = self.gain, self.before
-        figures = {"loss": self.loss, "retuned": self.loss - gain.mean, "se": gain.se, "old": before.mean}
-        return figures | {"old_se": before.se, "lam": self.lam, "n": self.n, "share": self.share}
+        """The figures: `retuned` is the loss of the policies tuned again."""
+        figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
+        return figures | {"lam": self.lam, "n": self.n, "share": self.share}
 
 
 def _above_zero(mean: float, se: float) -> float:
     """The probability, by chance alone, of a mean so far above 0."""
-    if math.isnan(mean):
-        return 0.0
     return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
 
 
-def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int = 0) -> RetuningGain | None:
-    """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
+def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | None:
+    """What tuning again on a fresh log, and what the policy carries, gains: by five-fold cross-validation at its λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
-    fold, and all of them those of the old log; answers are charged their model's mean cost on each log, refusals at
-    their price. Of more than 5,000 complete queries, 5,000 are taken at random.
+    fold; answers are charged their model's mean cost, refusals at their price. Carried queries count, so that a bad
+    week of labels convinces by its share alone; the policy in service was tuned on them, so its loss there is raised by
+    what tuning on as many makes it look better (`_optimism`). Equal answers to a query count as equally right. Of more
+    than 5,000 complete queries, 5,000 are taken at random.
 
     Args:
         policy: the policy in service.
         log: the fresh log.
-        old: the log that the policy was tuned on.
         seed: of the folds.
 
     None where the policy does not record its λ, minimises an objective of one's own or keeps to a limit on the
-    seconds, with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
+    seconds, with fewer than 50 complete queries, where the log lacks a model of the policy, or there is but one.
     """
-    lam = policy.expected.get("lam")
-    tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
-    if lam is None or not tuning.searches or not {*policy.models} <= {*tuning.models}:
+    lam, tuning = _comparable(policy, log)
+    if lam is None:
         return None
-    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
+    log = _shuffled(as_tuned(policy, remembered(policy, log.select(tuning.models))), seed)
+    if log.complete.sum() < _FEWEST_QUERIES:
         return None
-    log, old = as_tuned(policy, log.select(tuning.models)), None if old is None else as_tuned(policy, old)
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
-    if len(order) < _FEWEST_QUERIES:
-        return None
-    log = log.take(order)
-    tuned, fold, price = _tuned_on_others(policy, log, tuning.spec, lam), _dealt(log), tuning.spec.abstain_price
+    right, price = alike(corrected_log(log)), tuning.spec.abstain_price
+    again = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
+    walked, old = walk_log(policy, right), carried_rows(log)
+    served = np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
+    if old.sum() >= _FEWEST_QUERIES:
+        tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
+        losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
+        served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
+    return RetuningGain(float(served.mean()), _gain(served, again), float(lam), log.n_queries)
 
-    def losses(log: Log, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) of the policy in service, and of those tuned again, of which each answers so much (FOLDS, n)."""
-        log = corrected_log(log)
-        walked, answered = walk_log(policy, log), np.zeros(log.n_queries)
-        for (calibrators, policies), share in zip(tuned, shares, strict=True):
-            outcomes = outcomes_on_log(calibrators, policies, log, log.correct, log.cost)
-            answered += share * np.asarray(outcomes.loss(lam, price), float)[0]
-        return np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float), answered
 
-    served, again = losses(log, fold == np.arange(FOLDS)[:, None])
-    before = Gain(math.nan, 0.0)
-    if old is not None and old.select(tuning.models).complete.sum() > 1:
-        old = old.select(tuning.models)
-        before = _gain(*losses(old.take(old.complete), np.full((FOLDS, 1), 1 / FOLDS)))
-    return RetuningGain(float(served.mean()), _gain(served, again), before, float(lam), log.n_queries)
+def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: float) -> np.ndarray:
+    """(FOLDS, n) the loss on each query of a log by the policies tuned without each fold of it.
+
+    Args:
+        policy: of which kind they are.
+        log: tuned on.
+        right: the same with outcomes that losses are counted by.
+        spec: how it is tuned.
+        lam: the price.
+    """
+
+    def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
+        outcomes = outcomes_on_log(calibrators, policies, right, right.correct, right.cost)
+        return np.asarray(outcomes.loss(lam, spec.abstain_price), float)[0]
+
+    return np.stack([losses(*tuned) for tuned in _tuned_on_others(policy, log, spec, lam)])
+
+
+def _left_out(losses: np.ndarray) -> np.ndarray:
+    """(n,) the loss on each query by the policy tuned without it, of losses (FOLDS, n)."""
+    n = losses.shape[1]
+    return losses[np.arange(n) % FOLDS, np.arange(n)]
+
+
+def _optimism(losses: np.ndarray) -> float:
+    """By how much a policy looks better on the n queries that it was tuned on than on others.
+
+    Of policies tuned on four fifths of them, with losses (FOLDS, n) by all; it falls with the number of queries.
+    """
+    out = _left_out(losses)
+    within = (losses.sum(0) - out) / (FOLDS - 1)
+    return max(float((out - within).mean()) * (1 - 1 / FOLDS), 0.0)
 
 
 def _gain(served: np.ndarray, again: np.ndarray) -> Gain:

@@ -147,12 +147,13 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
     settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
     catalog = CatalogMaker(settings, Clients(1.0).of).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
+    cost = catalog.policies["supp\x1bort"].shadow_cost.describe(0.05)
     _announce(settings, False, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
         f"  supp\\x1bort ({digest}): small → middle → large",
-        "    shadow: 5 % of its queries also to small, middle, large",
+        f"    shadow: 5 % of its queries also to small, middle, large: {cost}",
         "  later (no policy yet): large",
         "    shadow: 5 % of its queries also to large, small, middle",
         "what they cost, and who answers: http://127.0.0.1:8080/ in a browser",
@@ -163,7 +164,8 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",
         "policies": {
-            "supp\x1bort": {"models": names, "policy_hash": digest, "passing": False, "shadow": names},
+            "supp\x1bort": {"models": names, "policy_hash": digest, "passing": False, "shadow": names}
+            | catalog.policies["supp\x1bort"].shadow_cost.to_json(0.05),
             "later": {
                 "models": ["large"],
                 "policy_hash": catalog.policies["later"].digest,

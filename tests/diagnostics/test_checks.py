@@ -89,9 +89,9 @@ def figure(seen, expected, p_value=0.5, n=1000, before=300):
 
 
 SAME = figure(0.2, 0.2)
-BETTER, WORSE = (RetuningGain(0.2, Gain(mean, 0.005), Gain(0.0, 0.01), 1000.0, 500) for mean in (0.02, -0.02))
+BETTER, WORSE = (RetuningGain(0.2, Gain(mean, 0.005), 1000.0, 500) for mean in (0.02, -0.02))
 MONEY = choose_unit([0.2])
-TAKEN, LEFT = Replacement(BETTER, ()), Replacement(WORSE, ("it is not shown to be better",))
+TAKEN, LEFT = Replacement(BETTER, ()), Replacement(WORSE, ("it is shown to be worse",))
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):

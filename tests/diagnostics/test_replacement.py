@@ -59,7 +59,7 @@ def reasons(monkeypatch):
     """Why the policy tuned again on a log, or another one, does not replace one that it gains on by so much."""
 
     def against(policy, log, after=None, mean=0.1):
-        gain = RetuningGain(0.2, Gain(mean, 0.01), Gain(float("nan"), 0.0), 1000.0, N)
+        gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
         return list(judge_replacement(policy, log, after).against)
 
@@ -73,11 +73,10 @@ def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, reason
     hard = [index for index, (small, large) in enumerate(fresh) if small[1] != large[1]]
     assert reasons(policy, read(tmp_path / "fair", fresh)) == []
     lost = read(tmp_path / "lost", fresh, failed=hard)
-    lacking, broken = reasons(policy, lost)
+    (lacking,) = reasons(policy, lost)
     assert lacking.startswith(
         f"an answer is missing for {len(hard)} of {N} queries, most often one of large, the reference:"
     )
-    assert "queries that the policy in service carries it has " in broken
     few = read(tmp_path / "few", fresh, failed=hard[:9])
     assert judge_answers(few, few.models).verdict == "fine"  # 4.7 %
     (flooded,) = reasons(policy, read(tmp_path / "flooded", fresh[:40], probes=400, digests=False))
@@ -145,11 +144,10 @@ def test_equal_prompts_count_once(asked, tmp_path):
     assert flooded.digest == once.digest
 
 
-def test_what_is_not_shown_to_be_better_waits_unless_the_limit_is_broken(policy, asked, reasons, tmp_path):
+def test_a_policy_is_replaced_unless_the_new_one_is_shown_to_be_worse(policy, asked, reasons, tmp_path):
     log = read(tmp_path / "log", asked[: 2 * N])
-    (why,) = reasons(policy, log, policy, 0.009)
-    assert why.endswith("on queries left out policies tuned again gain what 0.9 ± 1.0 points of difference are worth")
-    broken = [((small[0], "C"), large) if index % 5 else (small, large) for index, (small, large) in enumerate(asked)]
-    log = read(tmp_path / "broken", broken[2 * N :])
-    assert reasons(policy, log, policy, 0.009) == []
-    assert len(reasons(policy, log, policy, -0.02)) == 1
+    assert reasons(policy, log, policy, 0.009) == reasons(policy, log, policy, -0.009) == []
+    (why,) = reasons(policy, log, policy, -0.02)
+    assert why.startswith(
+        "it is shown to be worse: on queries left out policies tuned again lose what 2.0 ± 1.0 points"
+    )

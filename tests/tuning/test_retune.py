@@ -7,9 +7,10 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
+from rcjax.policy.ladder import with_provenance
 from rcjax.policy.record import recorded_tuning
 from rcjax.tuning.contest import Gain
-from rcjax.tuning.retune import RetuningGain, held_out_gain
+from rcjax.tuning.retune import RetuningGain, held_out_gain, remembered
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -42,16 +43,25 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
         rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
 
 
-def test_tuned_again_is_tuned_as_before(policy, logs):
-    found = rcjax.retune(policy, logs[1])
-    selection = rcjax.tuning.select_frontier(logs[1])
+def test_tuned_again_is_tuned_as_before_on_the_log_and_what_the_policy_carries(policy, logs):
+    found, both = rcjax.retune(policy, logs[1]), remembered(policy, logs[1])
+    selection = rcjax.tuning.select_frontier(both)
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
     assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
-    assert found.policy.provenance["digest"] == logs[1].digest
+    assert found.policy.provenance["digest"] == both.digest
     assert found.remarks[0] == found.verdict
+    assert f"tuned on {N} queries of the log and {N} that the policy carries" in found.remarks
     assert found.frontier.bands is None
-    again = rcjax.retune(found.policy, logs[0]).policy
-    assert again.rules == policy.rules
+    again = rcjax.retune(found.policy, logs[0])  # which the policy carries, too
+    assert again.log.n_queries == 2 * N
+    assert again.policy.rules == found.policy.rules
+
+
+def test_a_log_alone_is_tuned_on_where_nothing_is_carried(policy, logs):
+    bare = with_provenance(policy, reference=None)
+    found = rcjax.retune(bare, logs[0])
+    assert found.policy.rules == policy.rules
+    assert found.policy.provenance["digest"] == logs[0].digest
 
 
 @pytest.mark.thorough
@@ -80,9 +90,9 @@ def test_a_model_that_is_gone_is_told(policy, logs):
 @pytest.mark.thorough
 def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, logs):
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
-    log = logs[1].take(np.random.default_rng(0).permutation(N))
+    log = remembered(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
     found = held_out_gain(policy, logs[1])
-    fold, losses = np.arange(N) % 5, []
+    fold, losses = np.arange(2 * N) % 5, []
     for number in range(5):
         tuned = rcjax.tuning.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
         rest = log.take(fold == number)
@@ -92,12 +102,10 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
     assert found.to_json()["retuned"] == pytest.approx(np.mean(losses), rel=1e-6)
 
 
-def test_what_was_to_be_gained_before_is_no_news():
-    gain = RetuningGain(loss=0.3, gain=Gain(0.1, 0.01), before=Gain(np.nan, 0.0), lam=1.0, n=100)
+def test_a_gain_is_a_share_of_the_loss():
+    gain = RetuningGain(loss=0.3, gain=Gain(0.1, 0.01), lam=1.0, n=100)
     assert gain.p_value < 1e-6
     assert gain.share == pytest.approx(1 / 3)
-    assert dataclasses.replace(gain, before=Gain(0.1, 0.01)).p_value == pytest.approx(0.5)
-    assert dataclasses.replace(gain, before=Gain(-0.1, 0.01)).p_value < 1e-6
     assert dataclasses.replace(gain, gain=Gain(0.0, 0.0)).p_value == 1
 
 
@@ -115,16 +123,28 @@ def test_a_ladder_is_tuned_again_to_one(ladder, logs):
     assert isinstance(retuned, rcjax.Ladder)
     assert retuned.expected["cost"] == pytest.approx(ladder.budget)
     assert retuned.budget == ladder.budget
-    same = rcjax.retune(ladder, logs[0]).policy
+    same = rcjax.retune(with_provenance(ladder, reference=None), logs[0]).policy
     assert [rung.rules for rung in same.rungs] == [rung.rules for rung in ladder.rungs]
     assert same.position == ladder.position
     assert recorded_tuning(ladder.rungs[0]) == recorded_tuning(ladder)
 
 
 def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):
-    found, seen = held_out_gain(ladder, logs[1]), rcjax.replay(ladder, logs[1])
+    found, seen = held_out_gain(with_provenance(ladder, reference=None), logs[1]), rcjax.replay(ladder, logs[1])
     assert found.lam == ladder.expected["lam"]
     assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
+
+
+def test_a_policy_looks_better_on_queries_that_it_was_tuned_on_than_it_is(ladder, logs):
+    """Its optimism counts on those that it carries; less, where these are a few of many that it was tuned on."""
+    seen = rcjax.replay(ladder, remembered(ladder, logs[1]))
+    lam = ladder.expected["lam"]
+    many = with_provenance(ladder, complete_queries=50 * N)
+    raised, hardly = (
+        held_out_gain(policy, logs[1]).loss - float(seen.error + lam * seen.cost) for policy in (ladder, many)
+    )
+    assert 0.001 < raised < 0.05
+    assert hardly == pytest.approx(raised / 50, rel=1e-6)
 
 
 def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
@@ -140,15 +160,26 @@ def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
 @pytest.mark.thorough
 def test_refusals_count_at_their_price_in_what_is_gained(logs):
     policy = rcjax.tuning.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
-    found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
+    bare = with_provenance(policy, reference=None)
+    found, seen = held_out_gain(bare, logs[1]), rcjax.replay(policy, logs[1])
     assert float(seen.abstention) > 0.05
     assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))
     assert abs(found.gain.mean) < 5 * found.gain.se
-    again = rcjax.retune(policy, logs[0]).policy
+    again = rcjax.retune(with_provenance(policy, reference=None), logs[0]).policy
     assert again.rules == policy.rules
     assert rcjax.check_policy(policy, logs[1]).replacement.gain == found
 
 
 def test_too_little_to_test_on(policy, logs):
-    assert held_out_gain(policy, logs[1].take(slice(49))) is None
+    bare = with_provenance(policy, reference=None)
+    assert held_out_gain(bare, logs[1].take(slice(49))) is None
+    assert held_out_gain(policy, logs[1].take(slice(49))).n == N + 49  # with those that the policy carries
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
+
+
+def test_a_few_fresh_queries_never_outweigh_what_is_carried(policy, logs):
+    """They may be a bad week; as many that contradict it are told of in `test_policy_check`."""
+    turned = {name: getattr(logs[1], name)[:, ::-1] for name in ("logprob", "correct")}
+    changed = dataclasses.replace(logs[1], **turned)
+    assert remembered(policy, logs[1]).n_queries == 2 * N
+    assert remembered(policy, changed.take(slice(N - 1))).n_queries == 2 * N - 1

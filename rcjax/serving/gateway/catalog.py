@@ -30,6 +30,7 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoint import DirectClient, direct_client
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
+from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.signals import Check, Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
 
@@ -64,8 +65,8 @@ class Settings:
     """The file of the models."""
     passing: str | None = None
     """The model that answers as long as the file of a policy is not there; None if there must be one."""
-    shadow: float = 0.0
-    """Share of queries that all models are asked about."""
+    shadow: float | ShadowRate = 0.0
+    """Share of queries that all models are asked about, or how many in a period."""
     shadow_models: tuple[str, ...] = ()
     """Models that these are asked of besides."""
     follow: bool = True
@@ -169,6 +170,11 @@ class ServedPolicy:
     def shadowed(self) -> tuple[str, ...]:
         """The models that shadow queries go to; none without a share of them."""
         return self.cascade.everyone if self.cascade.shadow else ()
+
+    @property
+    def shadow_cost(self) -> ShadowCost | None:
+        """What shadow queries cost; None without any, and as long as there is no policy."""
+        return None if self.passing or not self.shadowed else ShadowCost.of(self.policy, self.shadowed)
 
 
 @dataclass(frozen=True, slots=True)

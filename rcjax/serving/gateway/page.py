@@ -84,6 +84,10 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         what = "overspent" if bill.balance < 0 else "in hand"
         money.append(f"{what} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
     money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
+    if (beside := served.shadow_cost) is not None:
+        shadow = served.cascade.shadow
+        which = f"{shadow}" if not isinstance(shadow, float) else percent(shadow)
+        money.append(f"shadow queries ({which}) {escape(beside.describe(shadow))}")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
     parts.append(_promised(policy))
     if len(requests) > 1:

@@ -1,0 +1,133 @@
+"""Shadow queries: which go to all models, and what that costs. Standard library only.
+
+A share of the queries is a fair sample of them, and costs more the more come. A check needs a number a week, whatever
+the traffic: then the share is that number by how many queries come a week, a running mean over four weeks. A mean over
+hours would take more of the nights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rcjax._base.codec import number
+from rcjax._base.wording import choose_unit, percent
+from rcjax.policy.ladder import PERIODS, figure_at
+from rcjax.policy.policy import AnyPolicy
+
+_DAY = 86_400.0  # seconds
+_MEMORY = 28 * _DAY
+_FIRST = 3_600.0  # seconds in which what has come is taken for the traffic of an hour
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRate:
+    """So many shadow queries in a period.
+
+    Args:
+        queries: how many.
+        every: the period: day, week or month.
+        workers: processes that serve them together, each of which takes its part.
+
+    >>> ShadowRate.of("200/week"), str(ShadowRate.of("200/week"))
+    (ShadowRate(queries=200.0, every='week', workers=1), '200 queries a week')
+    """
+
+    queries: float
+    every: str
+    workers: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> ShadowRate:
+        """From a text such as 200/week. Raises ValueError for what is none."""
+        amount, _, every = text.strip().lower().partition("/")
+        try:
+            queries = float(amount)
+        except ValueError:
+            queries = math.nan
+        if every.strip() not in PERIODS or not 0 < queries < math.inf:
+            raise ValueError(f"{text!r}: give a share such as 5%, or queries and a period, such as 200/week")
+        return cls(queries, every.strip())
+
+    @property
+    def per_second(self) -> float:
+        """Shadow queries a second, of one worker."""
+        return self.queries / (PERIODS[self.every] * _DAY * self.workers)
+
+    def __str__(self) -> str:
+        return f"{self.queries:g} queries a {self.every}"
+
+
+class ShadowShare:
+    """The share of the queries that go to all models, from one query to the next.
+
+    Args:
+        shadow: a share, or a number in a period.
+        per_day: queries a day that came to all workers before, where that is known.
+    """
+
+    def __init__(self, shadow: float | ShadowRate, per_day: float | None = None) -> None:
+        if not isinstance(shadow, ShadowRate):
+            number(shadow, "shadow", 0.0, 1.0)
+        self.shadow = shadow
+        self._seconds = 7 * _DAY if per_day is not None else 0.0
+        self._count = 7 * per_day / shadow.workers if per_day is not None and isinstance(shadow, ShadowRate) else 0.0
+        self._time: float | None = None
+
+    def of_next(self, time: float) -> float:
+        """The share for the query that comes at a time, which is counted.
+
+        >>> share = ShadowShare(ShadowRate(200, "week"), per_day=4_000.0)
+        >>> round(share.of_next(1e9), 5)
+        0.00714
+        """
+        if not isinstance(self.shadow, ShadowRate):
+            return self.shadow
+        gap = 0.0 if self._time is None else max(time - self._time, 0.0)
+        fade, self._time = math.exp(-gap / _MEMORY), time
+        self._count, self._seconds = self._count * fade + 1.0, (self._seconds + gap) * fade
+        return min(1.0, self.shadow.per_second * max(self._seconds, _FIRST) / self._count)
+
+
+class ShadowCost(NamedTuple):
+    """What shadow queries are expected to cost."""
+
+    query: float
+    """Money that a shadow query costs beside its answer: calls of the models that the policy would not have asked."""
+    served: float
+    """Money that a query costs by the policy; 0 where that is not known."""
+    unknown: tuple[str, ...]
+    """Models that are asked, too, and whose costs are not known yet."""
+
+    @classmethod
+    def of(cls, policy: AnyPolicy, models: Sequence[str]) -> ShadowCost:
+        """Of queries that go to some models, as a policy was tuned."""
+        known = {name: money for rung in policy.rungs for name, money in rung.cost.items()}
+        told = policy.expected.get("cost") is not None  # one made by hand may not
+        served = figure_at(policy.costs, policy.position) if told else 0.0
+        every = math.fsum(known[name] for name in models if name in known)
+        return cls(max(every - served, 0.0), served, tuple(name for name in models if name not in known))
+
+    def describe(self, shadow: float | ShadowRate) -> str:
+        """What it comes to, in words.
+
+        >>> ShadowCost(2e-4, 1e-4, ("huge",)).describe(0.05)
+        '$10.0 per million queries, 10.0 % on top of what the policy costs, and what huge costs'
+        >>> ShadowCost(2e-4, 1e-4, ()).describe(ShadowRate(200, "week"))
+        '$0.04 a week'
+        """
+        more = f", and what {', '.join(self.unknown)} costs" if self.unknown else ""
+        if isinstance(shadow, ShadowRate):
+            return f"${shadow.queries * self.query:.3g} a {shadow.every}{more}"
+        money = choose_unit([shadow * self.query])
+        part = f", {percent(shadow * self.query / self.served)} on top of what the policy costs" if self.served else ""
+        return f"{money.full(shadow * self.query)}{part}{more}"
+
+    def to_json(self, shadow: float | ShadowRate) -> dict[str, Any]:
+        """The figures, as JSON values; `share_of_bill` of a share of the queries."""
+        told: dict[str, Any] = {"cost_per_shadow_query": self.query, "cost_unknown": list(self.unknown)}
+        if isinstance(shadow, ShadowRate):
+            return told | {f"cost_per_{shadow.every}": shadow.queries * self.query}
+        return told | ({"share_of_bill": shadow * self.query / self.served} if self.served else {})

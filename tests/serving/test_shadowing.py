@@ -1,0 +1,72 @@
+"""Shadow queries: a share or a number a week, what they cost, and on whose bill that is."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from rcjax.policy import Calibration, Ladder, Policy, Rule
+from rcjax.policy.ladder import Period
+from rcjax.serving.billing import Billing
+from rcjax.serving.shadowing import ShadowCost, ShadowRate, ShadowShare
+
+_DAY = 86_400.0
+PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
+LADDER = Ladder(
+    tuple(
+        Policy((name,), {name: PLAIN}, {name: [Rule(1, "answer")]}, {name: cost}, expected={"error": 0.1, "cost": cost})
+        for name, cost in {"small": 0.02, "middle": 0.05, "large": 0.3}.items()
+    ),
+    1.2,
+    budget=0.1,
+)
+
+
+@pytest.mark.parametrize("a_day", [40, 4_000, 10_000])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
+    """By day five times as many queries come as by night, and more from the second week on."""
+    rng, drawn, nights = random.Random(0), 0, 0
+    shares = [ShadowShare(ShadowRate(200, "week", workers)) for _ in range(workers)]
+    time, total, asleep = 0.0, 0, 0
+    while time < 21 * _DAY:
+        night = time % _DAY < _DAY / 2
+        time += rng.expovariate(a_day / _DAY * (1 / 3 if night else 5 / 3) * (1.0 if time < 7 * _DAY else 1.5))
+        shadow = rng.random() < shares[rng.randrange(workers)].of_next(time)
+        total, asleep = total + 1, asleep + night
+        drawn, nights = drawn + shadow, nights + (shadow and night)
+    wanted = min(600, total)
+    assert 0.85 * wanted - 60 < drawn < 1.25 * wanted + 60
+    if total > 5_000:  # a fair sample of day and night
+        assert nights / drawn == pytest.approx(asleep / total, abs=0.06)
+
+
+def test_what_came_before_is_known_from_the_log():
+    share = ShadowShare(ShadowRate(200, "week", 2), per_day=4_000.0)
+    assert share.of_next(1e9) == pytest.approx(200 / 28_000, rel=0.01)
+    assert ShadowShare(0.05).of_next(1e9) == 0.05
+
+
+@pytest.mark.parametrize("text", ["200/year", "/week", "0/week", "-3/day", "nan/day", "many"])
+def test_what_is_no_number_a_week(text):
+    with pytest.raises(ValueError, match="give a share such as 5%, or queries and a period, such as 200/week"):
+        ShadowRate.of(text)
+
+
+def test_what_it_costs_is_what_the_policy_would_not_have_asked():
+    cost = ShadowCost.of(LADDER, ("small", "middle", "large", "huge"))
+    assert cost == (pytest.approx(0.02 + 0.05 + 0.3 - 0.1), pytest.approx(0.1), ("huge",))  # of 0.8 · 0.05 + 0.2 · 0.3
+    assert cost.to_json(0.05)["share_of_bill"] == pytest.approx(0.05 * 2.7)
+    assert cost.describe(0.05).endswith("13.5 % on top of what the policy costs, and what huge costs")
+
+
+def test_money_for_a_period_pays_for_them_and_a_budget_per_query_does_not():
+    call = type("Call", (), {"cost": 3.0, "seconds": 0.1})()
+    per_query, monthly = LADDER, replace(LADDER, period=Period(500.0, "month"))
+    for policy, on_it in ((per_query, False), (monthly, True)):
+        billing = Billing(policy, "policy", None)
+        before = billing.bill
+        billing.pay_beside([call])
+        assert (billing.mark_beside is not None, billing.bill != before) == (on_it, on_it)
+    assert billing.left == pytest.approx(497.0)
+    assert billing.bill.queries == pytest.approx(before.queries)  # it is no query that came
