@@ -61,7 +61,8 @@ def test_a_table_to_fill_in_that_comes_back(log, rows, tmp_path):
     # A second table holds the labels of the first.
     more = tmp_path / "more.csv"
     document = json.loads(succeed("label", log, "--n", 20, "--labels", out, "--out", more, "--json"))
-    assert document == {"drawn": 20, "models": document["models"], "written": str(more)}
+    drawn = {"drawn": 20, "models": document["models"], "written": str(more)}
+    assert document == drawn | {"how": "drawn at random, equally many of each model"}
     again = pl.read_csv(more)
     assert again["correct"][:20].null_count() == 20 == again["correct"].null_count()
     assert {*again[20:].select("query", "model").rows()} == {*table.select("query", "model").rows()}
