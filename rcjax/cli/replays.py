@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.codec import written
-from rcjax._base.wording import Money, capitalised, choose_unit, count, percent
+from rcjax._base.wording import Money, capitalised, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
@@ -320,12 +320,14 @@ def retune(
         "replayed": replays,
         "check": facts,
         "replacement": plain(replacement.to_json()),
-        "remarks": [*retuned.remarks, *(reasons if facts is None and problem is None else ())],
+        "comparison": written(retuned.comparison),
+        "remarks": [*retuned.notes_beside, *(reasons if facts is None and problem is None else ())],
     }
     document |= {"written": str(out)} if out and not problem else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
-    show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then)
+    heading, noun = fresh.describe(confidences=False), fresh.counted.noun
+    show = partial(_show_retuning, heading, document, noun, then, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -335,15 +337,24 @@ def _next_unchecked(again: str, *, accepted: bool) -> tuple[str, str]:
 
 
 @shown
-def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str]) -> None:
-    """Print a policy tuned again beside the one before, and what to do `then`; nothing where something is wrong."""
+def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], money: Money) -> None:
+    """Print the verdict on a policy, that tuned again beside it and beside today's, and what to do.
+
+    Args:
+        heading: which log.
+        document: its JSON form.
+        noun: what is counted.
+        then: what to do next, and the command; empty where something is wrong.
+        money: the unit of money.
+    """
     screen = Screen()
-    screen.print(heading, style="bold")
+    screen.print(heading)
+    if document["check"]:  # what speaks against it stands in the error, where it was to be written
+        show_verdict(screen, document["check"], reasons=any(then) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
             screen.print(line)
-    money = choose_unit([replay["spent"] for replay in replays.values() if replay])
     columns: dict[str, list[Fact]] = {}
     for name, policy in policies.items():
         columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
@@ -355,8 +366,8 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
     }
     screen.print(facts_table(brief, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    if document["check"]:  # what speaks against it stands in the error, where it was to be written
-        show_verdict(screen, document["check"], reasons=any(then) or "written" in document)
+    screen.print("The new policy beside today's:")
+    show_comparison(screen, document, money, noun)
     screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
