@@ -301,7 +301,7 @@ def _show_collected(document: Mapping[str, Any]) -> None:
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
-        screen.hang("budget", "what is left of it does not cover another call")
+        screen.hang("budget", "what is left of it does not cover another question to all models")
     screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
     screen.hang("next", _next(document))

@@ -158,6 +158,7 @@ def test_the_budget_is_never_exceeded(thousandths, failures, usage, lengths, con
         done = len(answers(Path(folder)))
         failed = sum(row["error"] is not None for row in lines(Path(folder)))
         assert document["budget_spent"] or done + failed == 160
+        assert failed or done == 4 * document["answered_by_all"]  # question by question
         # A second run has what is left, and no more.
         collect(Path(folder), behave, *options, rows=rows)
         assert behave.charged <= Decimal(str(budget))
