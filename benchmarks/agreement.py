@@ -31,7 +31,7 @@ from benchmarks import record
 from benchmarks.methods import compare_frontiers
 from benchmarks.paper.inputs import resplit
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.tuning.comparison import Comparison
+from rcjax.tuning.contest import Contest
 
 MODELS = ("small", "medium", "large")
 COST = (1e-5, 3e-5, 3e-4)
@@ -69,7 +69,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
         rcjax.tuning.select_frontier(train),
         rcjax.tuning.select_frontier(without_answers(train)).frontier,
     )
-    frontier, comparison = selection.frontier, selection.comparison
+    frontier, comparison = selection.frontier, selection.contest
     used = frontier.policies.agreements is not None
     figures = compare_frontiers(frontier, without, test)
     forced = figures["change"] if used else compare_frontiers(_in_any_case(train), without, test)["change"]
@@ -80,7 +80,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
 
 def _in_any_case(train: rcjax.Log) -> rcjax.Frontier:
     """The frontier with policies by agreement wherever they look better on the log, whatever is cross-validated."""
-    with mock.patch.object(Comparison, "agreeing", property(lambda self: np.full(len(self.targets.lam), True))):
+    with mock.patch.object(Contest, "agreeing", property(lambda self: np.full(len(self.targets.lam), True))):
         return rcjax.tuning.select_frontier(train).frontier
 
 

@@ -1,44 +1,47 @@
-"""Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has?
+"""Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has? At one look, and over a year.
 
-    python -m benchmarks.drift --data DIR [--splits 500] [--trials 50] [--bands] [--only NAMES] [--search selected]
-        [--replicates 200] [--first 0] [--partial FILE]
+    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--only NAMES] [--promises]
 
 False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
-policy is tuned on one half, at a price of an error drawn anew, as `rcjax tune` does by default, as far as pairs
-(`selected`), and among all cascades by the model (`all`); and checked on the other half. Shown is the share of splits
-with any alarm at all, with its standard error, and how often each check alarms. With `--bands` policies carry
-intervals, as `rcjax tune` makes them. Logs take turns, and the table so far is kept in the file of `--partial`; with
-`--first` a run goes on after so many splits of an earlier one.
+policy is tuned on one half, at a price of an error or for a budget drawn anew, as `rcjax tune` does by default, and
+checked on the other half. Shown is the share of splits with an alarm, with its standard error, and how often each
+check says that something has changed.
 
-Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300 or 1,000 others in which something has
-been changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
+Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300, 1,000 or 3,000 others in which
+something has been changed; 3,000 are drawn with replacement where a log has fewer.
+
+Years: `--histories` of each log. A policy is tuned on 300 queries; 52 weeks of 100 labelled ones, drawn with
+replacement from the others, are looked at each week over the window. Shown are years with a false alarm, and years in
+which a rise of the error from week 13 on is noticed by week 52.
+
+With `--promises`: how far promises of the error are off, of three kinds, and how often each alarms at a one-sided level
+of 2.5 % where nothing has changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
 """
 
 import dataclasses
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
+from scipy.stats import norm
 
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 
-TUNED_ON = 300
-SIZES = (300, 1000)
-_TURN = 20  # splits of a log before it is the next one's turn
-CHECKS = ("Brier score", "calibration error", "confidences", "error", "cost", "re-tuning")
+TUNED_ON, WEEK = 300, 100
+SIZES = (300, 1000, 3000)
+POINTS = (0.01, 0.02, 0.03, 0.05)
 
 
 def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
     """Names and logs: the demo's, then those of the folder, both splits together."""
-    yield "sampled", rcjax.sample_log(1000, seed=0)
+    yield "sampled", rcjax.sample_log(4000, seed=0)
     if folder is None:
         return
     for train in sorted(folder.glob("*_train.csv")):
@@ -46,66 +49,17 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
         yield name, pooled(folder, name)[0]
 
 
-def tuned(log: rcjax.Log, search: str, lam: float, replicates: int) -> rcjax.Policy:
-    """The policy of a search at a price, with intervals from so many replicates; 0 for none."""
-    if search == "selected":
-        frontier = rcjax.tuning.select_frontier(log, lam=[lam]).frontier
-    else:
-        frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[lam], cascades=search)
-    if replicates:
-        frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=replicates))
-    return frontier.policy(lam=lam)
+def tuned(log: rcjax.Log, rng: np.random.Generator) -> rcjax.Policy | rcjax.Ladder:
+    """The policy of the default search at a price of an error, or for a budget, as chance has it."""
+    cost = np.sort(np.asarray(log.cost, float))
+    if rng.random() < 0.5:
+        lam = float(np.exp(rng.uniform(np.log(0.01), np.log(0.5))) / cost.max())
+        return rcjax.tune(log, lam=lam, intervals=False).policy
+    budget = float(np.exp(rng.uniform(np.log(1.1 * cost[0]), np.log(cost[-1]))))
+    return rcjax.tune(log, budget=budget, intervals=False).policy
 
 
-def price(log: rcjax.Log, rng: np.random.Generator) -> float:
-    """A λ between where the dearest model is worth its cost and where the cheapest is best."""
-    return float(np.exp(rng.uniform(np.log(0.01), np.log(0.5))) / np.asarray(log.cost).max())
-
-
-def alarms(policy: rcjax.Policy, log: rcjax.Log) -> set[str]:
-    return {check.name for check in rcjax.check_policy(policy, log).checks if check.verdict == "bad"}
-
-
-class Halvings:
-    """How often anything alarms between two random halves of a log, so far."""
-
-    def __init__(self, name: str, log: rcjax.Log, search: str, replicates: int, first: int):
-        self.name, self.log, self.search, self.replicates = name, log, search, replicates
-        self.first, self.splits = first, 0
-        self.counts: Counter[str] = Counter()
-
-    def go_on(self, splits: int) -> None:
-        """Until there are so many splits."""
-        half = self.log.n_queries // 2
-        for seed in range(self.splits, splits):
-            progress(f"{self.name}, {self.search}: split {seed + 1} of {splits}")
-            rng = np.random.default_rng([self.first + seed, 1])
-            order = rng.permutation(self.log.n_queries)
-            one, other = self.log.take(order[:half]), self.log.take(order[half : 2 * half])
-            found = alarms(tuned(one, self.search, price(self.log, rng), self.replicates), other)
-            self.counts.update(found)
-            self.counts["any"] += bool(found)
-        self.splits = max(self.splits, splits)
-
-    def row(self) -> dict[str, object]:
-        """Of the table: the share of splits with each alarm."""
-        share = self.counts["any"] / self.splits
-        error = np.sqrt(share * (1 - share) / self.splits)
-        row: dict[str, object] = {"log": self.name, "search": self.search, "n": self.log.n_queries // 2}
-        row |= {"splits": self.splits, "any alarm": f"{100 * share:.1f} ± {100 * error:.1f} %"}
-        return row | {check: f"{100 * self.counts[check] / self.splits:.1f} %" for check in CHECKS}
-
-
-def false_alarms(halvings: list[Halvings], splits: int, partial: Path | None) -> str:
-    """The table of false alarms. Logs take turns, so that what is there when time runs out is of all of them."""
-    table = ""
-    for done in [*range(_TURN, splits, _TURN), splits]:
-        for each in halvings:
-            each.go_on(done)
-            table = markdown(pl.DataFrame([one.row() for one in halvings if one.splits]))
-            if partial:
-                partial.write_text(table + "\n", "utf-8")
-    return table
+# What may change.
 
 
 def surer(log: rcjax.Log, by: float) -> rcjax.Log:
@@ -118,7 +72,7 @@ def surer(log: rcjax.Log, by: float) -> rcjax.Log:
 
 def swapped(log: rcjax.Log, policy: rcjax.Policy) -> rcjax.Log:
     """The policy's first model is silently replaced by the next one in the log, at its own price."""
-    j = log.models.index(policy.first)
+    j = log.models.index(policy.rungs[0].first)
     other = j + 1 if j + 1 < len(log.models) else j - 1
     columns = {name: np.array(getattr(log, name)) for name in ("logprob", "correct")}
     for values in columns.values():
@@ -126,13 +80,12 @@ def swapped(log: rcjax.Log, policy: rcjax.Policy) -> rcjax.Log:
     return dataclasses.replace(log, **{name: jnp.asarray(values) for name, values in columns.items()})
 
 
-def less_right(log: rcjax.Log, points: float, rng: np.random.Generator) -> rcjax.Log:
-    """So many points of the answers of every model, right ones, made wrong."""
+def less_right(log: rcjax.Log, points: float, rng: np.random.Generator, rows: np.ndarray | None = None) -> rcjax.Log:
+    """So many points of the answers of every model, right ones, made wrong, of all queries or some rows (bool)."""
     right = np.array(log.correct)
-    for column in right.T:
-        places = np.flatnonzero(column)
-        column[rng.permutation(places)[: round(points * len(column))]] = False
-    return dataclasses.replace(log, correct=jnp.asarray(right))
+    among = np.ones(len(right), bool) if rows is None else rows
+    wronged = rng.random(right.shape) < points / np.maximum(right[among].mean(0), points)
+    return dataclasses.replace(log, correct=jnp.asarray(right & ~(wronged & among[:, None])))
 
 
 def dearer(log: rcjax.Log, factor: float) -> rcjax.Log:
@@ -143,84 +96,176 @@ def dearer(log: rcjax.Log, factor: float) -> rcjax.Log:
 Change = Callable[[rcjax.Log, rcjax.Policy, np.random.Generator], rcjax.Log]
 CHANGES: dict[str, Change] = {
     "nothing": lambda log, policy, rng: log,
-    "odds of the confidences × 1.65": lambda log, policy, rng: surer(log, 0.5),
+    **{
+        f"accuracy −{100 * points:g} points": lambda log, policy, rng, points=points: less_right(log, points, rng)
+        for points in (*POINTS, 0.1)
+    },
     "odds of the confidences × 2.7": lambda log, policy, rng: surer(log, 1.0),
     "first model replaced": lambda log, policy, rng: swapped(log, policy),
-    "accuracy −5 points": lambda log, policy, rng: less_right(log, 0.05, rng),
-    "accuracy −10 points": lambda log, policy, rng: less_right(log, 0.10, rng),
     "tokens × 1.2": lambda log, policy, rng: dearer(log, 1.2),
     "tokens × 2": lambda log, policy, rng: dearer(log, 2.0),
 }
 
 
-def power(name: str, log: rcjax.Log, trials: int, replicates: int) -> list[dict[str, object]]:
-    """Rows: how often the check alarms on each change, at each number of fresh queries."""
-    sizes = [size for size in SIZES if TUNED_ON + size <= log.n_queries]
-    counts: Counter[tuple[str, int]] = Counter()
+# What is shown.
+
+
+def share(part: int, whole: int) -> str:
+    """A share in per cent, with its standard error."""
+    p = part / whole
+    return f"{100 * p:.1f} ± {100 * np.sqrt(p * (1 - p) / whole):.1f} %"
+
+
+def false_alarms(name: str, log: rcjax.Log, splits: int) -> dict[str, object]:
+    """A row: alarms on random halves, and how often each check says that something has changed."""
+    half, counts = min(log.n_queries // 2, 1000), Counter[str]()
+    for seed in range(splits):
+        progress(f"{name}: split {seed + 1} of {splits}")
+        rng = np.random.default_rng([seed, 1])
+        order = rng.permutation(log.n_queries)
+        found = rcjax.check_policy(tuned(log.take(order[:half]), rng), log.take(order[half : 2 * half]), retuning=False)
+        bad = {check.name for check in found.checks if check.verdict == "bad"}
+        counts.update(bad)
+        counts["alarm"] += found.drifted
+        counts["explains"] += bool(bad - {"error", "cost", "budget"})
+    kinds = [kind for kind in counts if kind not in ("alarm", "explains")]
+    each = ", ".join(f"{kind} {100 * counts[kind] / splits:.1f} %" for kind in sorted(kinds))
+    told = {"alarm": share(counts["alarm"], splits), "any other check": share(counts["explains"], splits)}
+    return {"log": name, "n": half, "splits": splits} | told | {"each check": each}
+
+
+def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
+    """Rows: how often an alarm is raised on each change, at each number of fresh queries; and how often anything."""
+    alarms, any_bad = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for seed in range(trials):
         progress(f"{name}: trial {seed + 1} of {trials}")
         rng = np.random.default_rng([seed, 2])
         order = rng.permutation(log.n_queries)
-        policy = tuned(log.take(order[:TUNED_ON]), "selected", price(log, rng), replicates)
-        for size in sizes:
-            fresh = log.take(order[TUNED_ON : TUNED_ON + size])
+        policy, rest = tuned(log.take(order[:TUNED_ON]), rng), order[TUNED_ON:]
+        for size in SIZES:
+            fresh = log.take(rest[:size] if size <= len(rest) else rng.choice(rest, size))
             for change, apply in CHANGES.items():
-                counts[change, size] += bool(alarms(policy, apply(fresh, policy, rng)))
+                found = rcjax.check_policy(policy, apply(fresh, policy, rng), retuning=False)
+                alarms[change, size] += found.drifted
+                any_bad[change, size] += any(check.verdict == "bad" for check in found.checks)
+
+    def cell(change: str, size: int) -> str:
+        alarm, anything = (100 * counts[change, size] / trials for counts in (alarms, any_bad))
+        return f"{alarm:.0f} %" + (f" ({anything:.0f})" if anything > alarm + 0.5 else "")
+
     return [
-        {"log": name, "change": change}
-        | {f"n = {size}": f"{100 * counts[change, size] / trials:.0f} %" if size in sizes else "–" for size in SIZES}
-        for change in CHANGES
+        {"log": name, "change": change} | {f"n = {size}": cell(change, size) for size in SIZES} for change in CHANGES
     ]
 
 
-def speed() -> str:
-    """How long a check takes, without re-tuning, once compiled: five models and 1,000 queries."""
-    log = rcjax.sample_log(1300, seed=1)
-    policy = rcjax.solve_frontier(rcjax.fit(log.take(slice(300))), lam=[100.0], cascades="full").policy(lam=100.0)
-    fresh = log.take(slice(300, None))
-    times = []
-    for _ in range(6):
-        start = time.perf_counter()
-        rcjax.check_policy(policy, fresh, retuning=False)
-        times.append(time.perf_counter() - start)
-    return f"{len(policy.models)} models, 1,000 queries, without re-tuning: {min(times[1:]):.2f} s."
+def year(log: rcjax.Log, rest: np.ndarray, rng: np.random.Generator, points: float = 0.0) -> rcjax.Log:
+    """52 weeks of labelled queries with their times; from week 13 on so many points less right."""
+    rows = rng.choice(rest, 52 * WEEK)
+    week = np.arange(52 * WEEK) // WEEK
+    chosen = dataclasses.replace(log.take(rows), time=tuple((1.7e9 + 7 * 86_400 * (week + 0.01)).tolist()))
+    return less_right(chosen, points, rng, week >= 12) if points else chosen
+
+
+def years(name: str, log: rcjax.Log, histories: int) -> dict[str, object]:
+    """A row: years with a false alarm, and years in which a rise from week 13 on is noticed."""
+    counts = Counter[float]()
+    for seed in range(histories):
+        progress(f"{name}: history {seed + 1} of {histories}")
+        rng = np.random.default_rng([seed, 3])
+        order = rng.permutation(log.n_queries)
+        policy = tuned(log.take(order[:TUNED_ON]), rng)
+        for points in (0.0, *POINTS[1:], 0.1):
+            found = rcjax.check_policy(policy, year(log, order[TUNED_ON:], rng, points), retuning=False)
+            counts[points] += bool(found.looked.alarms)
+    noticed = {
+        f"+{100 * points:g} points": f"{100 * counts[points] / histories:.0f} %" for points in (*POINTS[1:], 0.1)
+    }
+    return {"log": name, "histories": histories, "years with a false alarm": share(counts[0.0], histories)} | noticed
+
+
+def separate_looks(draws: int = 40_000) -> str:
+    """A row of figures: how many separate looks a year of looks at a window of eight weeks comes to (normal law)."""
+    rng, figures = np.random.default_rng(0), []
+    weeks, before = rng.standard_normal((draws, 52)), rng.standard_normal((draws, 1)) * np.sqrt(3)
+    sums = np.concatenate([np.zeros((draws, 1)), weeks.cumsum(1)], 1)
+    for looks in (4, 12, 26, 52):
+        end = np.round(np.arange(1, looks + 1) * 52 / looks).astype(int)
+        start = np.maximum(end - 8, 0)
+        now, then = (sums[:, end] - sums[:, start]) / (end - start), (before + sums[:, start]) / (3 + start)
+        highest = ((now - then) / np.sqrt(1 / (end - start) + 1 / (3 + start))).max(1)
+        figures.append(f"{looks}: {0.025 / norm.sf(np.quantile(highest, 0.975)):.1f}")
+    return ", ".join(figures)
+
+
+def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
+    """Three promises of the error of policies with intervals: by how much they are off, and how often they alarm."""
+    from rcjax.goodness_of_fit.changes import Mean, mean_rise
+    from rcjax.replaying.replay import walk_log
+
+    rows: dict[str, list[tuple[float, float]]] = {"expected": [], "on the queries tuned on": [], "middle": []}
+    for name, log in chosen:
+        for seed in range(splits):
+            progress(f"{name}: promise {seed + 1} of {splits}")
+            rng = np.random.default_rng([seed, 4])
+            order, n = rng.permutation(log.n_queries), min(TUNED_ON, log.n_queries // 2)
+            policy = rcjax.tune(log.take(order[:n]), lam=0.1 / float(log.cost.max())).policy
+            before, after = (walk_log(policy, log.take(part)).wrong for part in (order[:n], order[n:]))
+            middle = (policy.expected["error_low"] + policy.expected["error_high"]) / 2
+            for kind, promise in zip(rows, (policy.expected["error"], before.mean(), middle), strict=True):
+                rise = mean_rise(Mean.of(before, promise), Mean.of(after[:TUNED_ON]))
+                rows[kind].append((100 * (after.mean() - promise), rise[1]))
+    table = [
+        {
+            "promise": kind,
+            "off, mean": f"{np.mean(off):.2f}",
+            "root mean square": f"{np.sqrt(np.mean(np.square(off))):.2f}",
+        }
+        | {"alarms at 2.5 %": share(int(np.sum(np.array(p) < 0.025)), len(p))}
+        for kind, pairs in rows.items()
+        for off, p in [zip(*pairs, strict=True)]
+    ]
+    return markdown(pl.DataFrame(table))
 
 
 def main() -> None:
     parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with real logs")
-    parser.add_argument("--splits", type=int, default=500)
-    parser.add_argument("--trials", type=int, default=50)
-    parser.add_argument("--bands", action="store_true", help="tune with intervals, which takes longer")
-    parser.add_argument("--replicates", type=int, default=200, help="of the bootstrap, with --bands")
+    parser.add_argument("--splits", type=int, default=60)
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--histories", type=int, default=20)
+    parser.add_argument("--promises", action="store_true", help="compare promises, which draws intervals")
     parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
-    parser.add_argument("--first", type=int, default=0, help="splits that an earlier run has done")
-    parser.add_argument("--partial", type=Path, help="file for the table of false alarms so far")
-    parser.add_argument("--search", choices=("selected", "all", "both"), default="both")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    print(f"{machine()} {speed()}\n")
-    replicates = arguments.replicates if arguments.bands else 0
+    print(f"{machine()}\n")
     known = dict(logs(arguments.data))
     chosen = [(name, known[name]) for name in (arguments.only.split(",") if arguments.only else known)]
-    searches = ("selected", "all") if arguments.search == "both" else (arguments.search,)
+    long = [(name, log) for name, log in chosen if log.n_queries >= 2 * TUNED_ON]
+    if arguments.promises:
+        print(promises(chosen, arguments.splits))
+        return
     if arguments.splits:
-        halvings = [Halvings(*each, search, replicates, arguments.first) for each in chosen for search in searches]
-        print(false_alarms(halvings, arguments.splits, arguments.partial), flush=True)
-        shares = [100 * log.counts["any"] / log.splits for log in halvings]
-        told = f"alarms of `rcjax check` where nothing has changed, {arguments.splits} halvings of each log"
-        record.headline(told, f"{min(shares):.1f} to {max(shares):.1f} %")
+        rows = [false_alarms(*each, arguments.splits) for each in chosen]
+        print(f"{markdown(pl.DataFrame(rows))}\n", flush=True)
+        for row in rows:
+            told = f"alarms of `rcjax check` where nothing has changed, {row['log']}, {row['splits']} halvings"
+            record.headline(told, str(row["alarm"]))
     if arguments.trials:
-        rows = [
-            row
-            for name, log in chosen
-            if log.n_queries >= 2 * TUNED_ON
-            for row in power(name, log, arguments.trials, replicates)
-        ]
-        print(f"\n{markdown(pl.DataFrame(rows))}")
+        rows = [row for each in long for row in power(*each, arguments.trials)]
+        print(
+            f"Alarms after a change (in brackets: any check that says so).\n\n{markdown(pl.DataFrame(rows))}\n",
+            flush=True,
+        )
         for row in rows:
             figures = ", ".join(f"{row[size]} ({size})" for size in row if str(size).startswith("n = "))
             record.headline(f"alarms on {row['log']}, {arguments.trials} trials: {row['change']}", figures)
+    if arguments.histories:
+        rows = [years(*each, arguments.histories) for each in long]
+        print(f"{markdown(pl.DataFrame(rows))}\n\nSeparate looks, by looks a year: {separate_looks()}.")
+        for row in rows:
+            record.headline(
+                f"years of weekly checks with a false alarm, {row['log']}", str(row["years with a false alarm"])
+            )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 
 import rcjax
 from benchmarks import record
-from rcjax.diagnostics import verdicts
+from rcjax.diagnostics import model_checks
 from rcjax.diagnostics.promise import HeldOut, held_out, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
@@ -69,7 +69,7 @@ def alarms(log: rcjax.Log, halvings: int) -> str:
         size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
         one, other = (half.take(slice(size)) for half in halves)
         tried = try_on(one, other)
-        checks = {name: list(verdicts.judge_promise(tried[name], size)) for name in ("fresh", "folds", "model")}
+        checks = {name: list(model_checks.judge_promise(tried[name], size)) for name in ("fresh", "folds", "model")}
         for name in checks:
             for check, kind in zip(checks[name], ("error", "cost"), strict=True):
                 counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1

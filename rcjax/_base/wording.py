@@ -12,10 +12,26 @@ _ARROW = " → "
 
 @dataclass(frozen=True)
 class Money:
-    """How sums of money per query are shown: per million queries, or per thousand where they are large."""
+    """How sums of money per query are shown: per million queries, per thousand where they are large, or for a period.
+
+    `name` is "million", "thousand", "day", "week" or "month"; `scale` is its number of queries.
+
+    >>> Money(1e6, "million").full(8.4e-5), Money(2e8, "month").full(4.2e-5), Money(2e8, "month").label
+    ('$84.0 per million queries', '$8,400 a month', '$ a month')
+    """
 
     scale: float
     name: str
+
+    @property
+    def per(self) -> str:
+        """What an amount is for, in words."""
+        return f"per {self.name} queries" if self.name in ("million", "thousand") else f"a {self.name}"
+
+    @property
+    def label(self) -> str:
+        """The head of a column of amounts."""
+        return f"$ {self.per.removesuffix(' queries')}"
 
     def show(self, amount: float) -> str:
         """Return an amount per query as a number in this unit, without the unit."""
@@ -33,7 +49,7 @@ class Money:
 
     def full(self, amount: float) -> str:
         """Return an amount per query with its unit."""
-        return f"${self.show(amount)} per {self.name} queries"
+        return f"${self.show(amount)} {self.per}"
 
 
 def visible(text: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,57 +16,84 @@ from rcjax._base.wording import check_figure, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
-from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, Reading
+from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, LogFile, LogFiles, PolicyFile, Reading
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
+from rcjax.cli.verdict import judge_policy, next_of, show_verdict, tune_and_again
+from rcjax.policy.spec import Spec, Target
 
-#: What is wrong where a check is bad, if it is not that a figure has drifted.
-_WRONG = {"lacking answers": "biased", "labels": "biased", "re-tuning": "would gain"}
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
 
-_FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
+#: What is wrong where a check is bad, if it is not that a primary figure has drifted.
+_WRONG = {"lacking answers": "biased", "labels": "biased"}
 
 
 def check(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
-    log: LogFile,
+    log: LogFiles,
+    looks: Count = None,
     retuning: bool = True,
     explain: bool = False,
     json_: AsJson = False,
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
 
-    Holds the calibration and the confidences of each model, and the error and the cost of the policy, to what they were
-    when it was tuned, and tests whether tuning again would gain. A figure raises an alarm if it is large
-    enough to matter and chance does not explain it. The queries of LOG must be answered by all models of the policy,
-    and labelled.
+    Holds the error and the cost of the policy to what was promised when it was tuned, and says whether `rcjax retune`
+    would write a better one. These two raise an alarm, if they are large enough to matter and chance does not explain
+    them; what confidences of each model mean, and how they are distributed, explains. The queries of LOG must be
+    answered by all models of the policy, and labelled. Of a log that tells times the last eight weeks count, and
+    earlier ones that were fine join what was tuned on. A call log without labels is checked by what can be seen
+    without: confidences, bills, tokens and failed calls of all traffic.
 
-    Example: `rcjax check policy.json last_week.csv`
+    Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
+        looks: How often a year you check: in at most 5 % of years in which nothing changes an alarm is raised.
+            [default: 52, weekly, where the log tells times; else 1]
         retuning: Test whether tuning again would gain, in some seconds.
         explain: Say what each figure is.
     """
     how = reading.options()
     start_jax()
     import rcjax
+    from rcjax.diagnostics.traffic import check_traffic, is_call_log
+    from rcjax.logs.parts import join_parts, main_file
+    from rcjax.logs.reading import with_times
     from rcjax.replaying.figures import beside_reference
 
-    steps = staged(2)
+    steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
-        subject, followed = at_traffic_of(log, load_tuned(policy))
-        fresh = read_for(subject, log, how)
-    with steps("checking"):
-        outcome = rcjax.check_policy(subject, fresh, retuning=retuning)
-    document = outcome.to_json()
-    beside = beside_reference(subject, fresh)
-    document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
-    retune = command("retune", policy, log, **reading.as_options(), out=policy)
-    conclude(document, partial(show_check, document, retune, explain=explain), as_json=json_)
-    raise typer.Exit({False: 0, True: 1, None: 2}[outcome.drifted])
+        source = join_parts(log)
+        subject, followed = at_traffic_of(main_file(log), load_tuned(policy))
+        traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
+        try:
+            fresh = with_times(read_for(subject, source, how), source)
+        except ValueError as unreadable:
+            if traffic is None or reading.labels is not None:
+                raise
+            fresh, why = None, str(unreadable)
+    retune = command("retune", policy, *log, **reading.as_options(), out=policy)
+    if fresh is not None:
+        with steps("checking"):
+            document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
+        beside = beside_reference(subject, fresh)
+        document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
+    document["traffic"] = traffic and traffic.to_json()
+    show = partial(show_check, document, retune, explain=explain)
+    if fresh is None and traffic is not None:
+        document |= {"drifted": traffic.changed, "without_labels": why}
+        label = command("label", main_file(log), n=100, out="to_label.csv")
+        show = partial(show_traffic, document["traffic"], why, label, explain=explain)
+    conclude(document, show, as_json=json_)
+    raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
 
 def diagnose(
+    *,
+    within: Budget,
+    spec: Annotated[Spec, "max_error", "error_cost"],
     reading: Reading,
     log: LogFile,
     test: File = None,
@@ -77,11 +105,12 @@ def diagnose(
 ) -> None:
     """Does the promise of a tuning hold on a log, and do confidences mean what they say? And what to do if not.
 
-    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen. With `--cascade`
-    it also checks the fitted model: marginals, copulas and the Markov property. Each check is fine, doubtful or bad,
-    and says what to do.
+    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen. With `--test` it
+    gives the verdict of `rcjax check` on the policy for your target, without one on that for the money of the best
+    single model. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each
+    check is fine, doubtful or bad, and says what to do.
 
-    Example: `rcjax diagnose log.csv --test fresh_log.csv`
+    Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
     Args:
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
@@ -95,11 +124,12 @@ def diagnose(
     if copula is not None and cascade is None:
         what = "goes with --cascade: policies that are found without it rest on no copula"
         raise typer.BadParameter(what, param_hint="--copula")
+    spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
     how = reading.options()
     start_jax()
     import rcjax
 
-    steps = staged(3)
+    steps = staged(3 + (test is not None))
     with steps("reading"):
         how |= {"models": models_to_read(reading.models, cascade)}
         training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **how)
@@ -110,28 +140,50 @@ def diagnose(
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
         about = {"replicates": replicates, "frontier": frontier, "model_fit": cascade is not None}
         diagnosis = rcjax.diagnose(model, judged, training=training, **about)
-    document = diagnosis.to_json()
-    conclude(document, partial(show_diagnosis, document, every=all_), as_json=json_)
+    document, again = diagnosis.to_json(), ""
+    if test is not None and fresh is not None:
+        with steps("checking the policy"):
+            spec = spec if spec.target else replace(spec, budget=_money_of_the_best(training))
+            policy = rcjax.tune(training, spec).policy
+            assert policy is not None  # as there is a target
+            document["check"], _ = judge_policy(policy, fresh)
+        again = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
+    conclude(document, partial(show_diagnosis, document, again, every=all_), as_json=json_)
+
+
+def _money_of_the_best(log: Log) -> float:
+    """What a query costs by the model that errs least on a log, the cheaper of two alike."""
+    from rcjax.tuning.contest import errors_alone
+
+    return float(log.cost[int(errors_alone(log).argmin())])
 
 
 @shown
-def show_diagnosis(document: Mapping[str, Any], *, every: bool = False) -> None:
-    """Print a diagnosis (its JSON form): whether the promise holds, what to do, then the checks.
+def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool = False) -> None:
+    """Print a diagnosis (its JSON form): the verdict, whether the promise holds, what to do, then the checks.
 
-    Of several checks of a kind all but the worst are left out, unless `every` check is wanted.
+    Of several checks of a kind all but the worst are left out, unless `every` check is wanted. `again` is the command
+    that tunes again.
     """
-    from rcjax.diagnostics.verdicts import describe_gaps  # which imports JAX
+    from rcjax.diagnostics.model_checks import describe_gaps  # which imports JAX
 
     screen, noun, checks = Screen(), document["counted"], document["checks"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
+    check = document.get("check")
+    if check:
+        show_verdict(screen, check)
+        screen.print()
     if document.get("promise") is not None:
         where = "these queries" if document["held_out"] else "queries left out"
-        screen.print(f"On {where}, the {noun} was {describe_gaps(document['promise'])}, on average.", style="bold")
+        screen.print(
+            f"On {where}, the {noun} was {describe_gaps(document['promise'])}, on average.",
+            style="" if check else "bold",
+        )
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
-        screen.print("What to do", style="bold")
+        screen.print("What explains it" if check else "What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
@@ -142,71 +194,72 @@ def show_diagnosis(document: Mapping[str, Any], *, every: bool = False) -> None:
         screen.print("The worst of each kind of check:")
     _print_checks(screen, checks, explain=every)
     screen.hang("note", *document["remarks"])
+    if check:
+        screen.next_step(*next_of(check, again))
+        return
     more = "" if every else f"--all shows all {len(document['checks'])} checks, and says what their figures are; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
 @shown
 def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = False) -> None:
-    """Print the check of a policy (its JSON form): what has drifted and what to do, then every figure with its limit.
+    """Print the check of a policy (its JSON form): the verdict, then every figure with its limit, and what to do.
 
     `retune` is the command that tunes the policy again; `explain` adds what each figure is.
     """
     screen = Screen()
-    models, checks = facts["policy_models"], facts["checks"]
+    checks, looked = facts["checks"], facts["looked"]
     of = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
-    compared = f"{count(facts['n'], 'query')} against {of}{facts['tuned_on']:,} tuned on, answers"
-    screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
-    screen.print(_summary(checks, facts.get("unlabelled", 0)), style="bold")
-    for verdict in ("bad", "doubtful"):
-        for check in checks:
-            if check["verdict"] == verdict:
-                screen.hang(_word(check), check["advice"])
-    chance = ", all checks considered: where nothing has changed, any drifts in at most 5 % of logs"
+    compared = f"{count(facts['n'], 'query')} against {of}{facts['tuned_on']:,} tuned on"
+    screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
+    if looked["described"]:
+        screen.print(looked["described"])
+    screen.print()
+    show_verdict(screen, facts)
+    for check in checks:
+        if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _WRONG:
+            screen.hang("changed", check["advice"])
+    chance = f", for the two primary figures together, and for the others: {_ALARMS[looked['looks'] == 1]}"
     _print_checks(screen, checks, _word, explain=explain, chance=chance)
+    if facts.get("traffic"):
+        _print_traffic(screen, facts["traffic"], explain=explain)
     if not explain:
         screen.print("(--explain says what the figures are)")
     screen.hang("note", *facts["remarks"])
-    verdicts = {check["verdict"] for check in checks}
-    if "biased" in {_word(check) for check in checks}:
-        screen.next_step("mend the log, as said above, then check again")
-    elif "bad" in verdicts and not (facts.get("retuning") or {}).get("worth_it", True):
-        why = "tuned again on these queries, it is not shown to be better"
-        screen.next_step(f"see what has changed, and keep the policy: {why}; check again with more")
-    elif "bad" in verdicts:
-        screen.next_step("see what has changed; if it is to stay so, tune again", retune)
-    elif "doubtful" in verdicts:
-        unlabelled = facts.get("unlabelled", 0)
-        without = f"label the {count(unlabelled, 'logged query')} without a label"
-        more = without if unlabelled else "log and label more queries that all models answer"
-        screen.next_step(f"{more}, then check all together")
-    else:
-        screen.next_step("keep the policy; check again with fresh queries, such as next week's")
+    screen.next_step(*next_of(facts, retune))
+
+
+@shown
+def show_traffic(traffic: Mapping[str, Any], why: str, label: str, *, explain: bool = False) -> None:
+    """Print what all traffic of a call log shows where there are no labels, `why`, and the command that draws some."""
+    screen = Screen()
+    changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
+    told = (
+        f"{count(len(changed), 'figure')} of all traffic changed" if changed else "nothing has changed in all traffic"
+    )
+    screen.print(f"Without labels: {told}; how often it errs only labels can tell.", style="bold")
+    screen.hang("changed", *changed)
+    _print_traffic(screen, traffic, explain=explain)
+    screen.hang("note", why)
+    screen.next_step("label a hundred of these queries, then check again with --labels to_label.csv", label)
+
+
+def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool) -> None:
+    """What can be seen without labels: the last week of all traffic beside the weeks before."""
+    screen.print(f"All traffic, which needs no labels: {traffic['described']}")
+    _print_checks(screen, traffic["checks"], _word, explain=explain)
+
+
+_ALARMS = {
+    True: "where nothing has changed, the first alarm in at most 5 % of logs",
+    False: "where nothing changes, the first alarm in at most 5 % of years",
+}
 
 
 def _word(check: Mapping[str, Any]) -> str:
     """The verdict on a check of a policy in a word."""
-    words = {"fine": "fine", "doubtful": "too few", "bad": _WRONG.get(check["name"], "drifted")}
-    return words[check["verdict"]]
-
-
-def _summary(checks: Sequence[Mapping[str, Any]], unlabelled: int) -> str:
-    """What is known of a policy, in a line: what is wrong, else what is unclear."""
-    wrong = [_word(check) for check in checks if check["verdict"] == "bad"]
-    unclear = [check["label"] for check in checks if check["verdict"] == "doubtful"]
-    every, few = count(len(checks), "check"), "labels" if unlabelled else "queries"
-    if "biased" in wrong:
-        return f"no fair sample: nothing of it is certain, whatever the other {len(checks) - 1} checks say"
-    if "drifted" in wrong:
-        more = f"; for {len(unclear)} the {few} are too few" if unclear else ""
-        return f"{wrong.count('drifted')} of {every}: DRIFTED{more}"
-    gain = ", but tuning again would gain" if wrong else ""
-    if not unclear:
-        return f"{'' if gain else 'fine: '}none of {every} has drifted{gain}"
-    which = f"({', '.join(dict.fromkeys(unclear))})"
-    if _FEW * len(unclear) < len(checks):
-        return f"none of {every} has drifted{gain}; for {len(unclear)} the {few} are too few {which}"
-    return f"too few {few} to tell, for {len(unclear)} of {every} {which}{gain}"
+    changed = "DRIFTED" if check["primary"] else "changed"
+    return {"fine": "fine", "doubtful": "unclear", "bad": _WRONG.get(check["name"], changed)}[check["verdict"]]
 
 
 def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
@@ -254,7 +307,7 @@ def _print_checks(
     if any(_by_chance(check) for check in checks):
         meanings["by chance"] = "beyond its limit, and fine all the same, as chance explains it"
     if chance and any(check["verdict"] == "doubtful" for check in checks):
-        meanings["too few"] = "so far beyond its limit that more queries must tell whether chance explains it"
+        meanings["unclear"] = "beyond its limit, where chance may explain it or may not: more queries must tell"
     for name, meaning in meanings.items():
         screen.hang(name, meaning, width=20)
     screen.print()

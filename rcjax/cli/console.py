@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import count
+from itertools import count as counting
 from typing import Any, Literal, NamedTuple
 
 import typer
@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rcjax._base.wording import Money, describe_cascade, figure, percent
+from rcjax._base.wording import Money, count, describe_cascade, figure, percent
+from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS
 
 LEVEL = 0.9  # of the intervals that are shown
@@ -133,7 +134,7 @@ class HowFar:
 
 def staged(whole: int) -> Callable[[str], AbstractContextManager[None]]:
     """A function that tells of the stages of a command: its first call is `busy("reading, step 1 of 3")`, and so on."""
-    numbers = count(1)
+    numbers = counting(1)
 
     def steps(what: str) -> AbstractContextManager[None]:
         number = next(numbers)
@@ -189,7 +190,7 @@ _FACTS: Mapping[str, tuple[str, Unit]] = {
     "error": ("{noun}", "share"),
     "abstention": ("without answer", "share"),
     "error_answered": ("{noun} among the answered", "share"),
-    "cost": ("$ per {money}", "money"),
+    "cost": ("{money}", "money"),
     "position": ("rung, on average", "rung"),
     "calibration_error": ("calibration error", "share"),
     "seconds": ("seconds, mean", "seconds"),
@@ -238,7 +239,7 @@ def facts(figures: Mapping[str, Any], money: Money, noun: str = ERRORS.noun) -> 
         why = ""
         if name == "abstention" and figures.get("abstain_price") is not None:
             why = f"each counts as {100 * figures['abstain_price']:.3g} % {noun}"
-        label = label.format(noun=noun, money=money.name)
+        label = label.format(noun=noun, money=money.label)
         yield Fact(label, figures[name], unit, interval, why)
 
 
@@ -268,6 +269,23 @@ def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str 
     """A row for each fact, a column for each subject."""
     labels, cells = facts_grid(subjects, money)
     return make_table(head, *subjects, rows=zip(labels, *cells, strict=True))
+
+
+def comparison_table(comparison: Comparison, money: Money, noun: str, promised: Comparison | None = None) -> Table:
+    """The policy and its rivals, a row each: money, and the error of each rival beside the policy's.
+
+    Args:
+        comparison: on the queries at hand.
+        money: the unit of money.
+        noun: what is counted.
+        promised: the same when the policy was tuned; None to leave its column out.
+    """
+    heads = [f"on the same {count(comparison.queries, 'query')}", money.label, f"{noun}, points\n± standard error"]
+    rows = comparison.rows(money)
+    if promised is None:
+        return make_table(*heads, rows=rows)
+    before = {rival.title: rival.beside for rival in promised.rivals}
+    return make_table(*heads, "when tuned", rows=[(*row, before.get(row[0], "")) for row in rows])
 
 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:

@@ -30,6 +30,7 @@ from rcjax.policy.record import recorded_tuning
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
+    from rcjax.logs.sources import Parts
     from rcjax.policy.spec import Target
 
 _IF_RIGHT = "; if it is right, add --yes"
@@ -173,7 +174,7 @@ def _meant(budget: float, costs: Sequence[float]) -> str:
 # Logs.
 
 
-def read_log(path: Path, others: str = "the others are used where they can be", **options: Any) -> Log:
+def read_log(path: Path | Parts, others: str = "the others are used where they can be", **options: Any) -> Log:
     """Read a log as `Reading.options` says; of one that is incomplete a line says what becomes of the `others`."""
     import rcjax
     from rcjax.logs.errors import MissingPricesError
@@ -256,7 +257,7 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     return {**before, **given}
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from, or where the log lacks one, its own models.
 
     Args:

@@ -43,6 +43,13 @@ LogFile = Annotated[
         "cost or input_tokens and output_tokens, answer if there is one.",
     ),
 ]
+LogFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="LOG...",
+        help="A log, several parts of one, or a folder of rotated parts; a column time tells when queries came.",
+    ),
+]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
 AsJson = Annotated[bool, typer.Option(help='Print one JSON document; where something is wrong, with "error".')]
 Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and logs that look odd.")]
@@ -53,6 +60,7 @@ Prices = Annotated[
         help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG.",
     ),
 ]
+InUse = Annotated[Any, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
 CopulaFamily = Annotated[Any, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
 
 
@@ -92,13 +100,12 @@ class Budget:
     Args:
         budget: Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month:
             500/month.
-        queries: How many queries come, for money for a period. [default: as in LOG, if that is of a service]
+        queries: How many queries come: money is then told for that time, and may be given for a period. [default: as
+            in LOG, if that is of a service]
     """
 
     budget: Annotated[Any, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)] = None
-    queries: Annotated[Any, typer.Option(parser=parsers.queries_a_day, metavar="N/month", rich_help_panel=TARGET)] = (
-        None
-    )
+    queries: Annotated[Any, typer.Option(parser=parsers.queries, metavar="N/month", rich_help_panel=TARGET)] = None
 
     def spread(self, spec: Spec, log: Path) -> Spec:
         """How to tune for it; a usage error where that cannot be.
@@ -107,14 +114,11 @@ class Budget:
             spec: how else.
             log: perhaps that of a service, whose queries are counted where nobody says how many come.
         """
-        from rcjax.policy.ladder import PERIODS, Period
+        from rcjax.policy.ladder import PERIODS, Period, Queries
 
         if not isinstance(self.budget, Period):
-            if self.queries is not None:
-                what = "goes with money for a period, such as --budget 500/month"
-                raise typer.BadParameter(what, param_hint="--queries")
-            return replace(spec, budget=self.budget)
-        per_day = self.queries
+            return replace(spec, budget=self.budget, queries=self.queries)
+        per_day = None if self.queries is None else self.queries.a_day
         if per_day is None:
             from rcjax.serving.billing import queries_per_day
 
@@ -122,7 +126,8 @@ class Budget:
         if per_day is None:
             what = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
             raise typer.BadParameter(f"{what} (only the log of a service tells it)", param_hint="--queries")
-        return replace(spec, budget=self.budget.money / (per_day * PERIODS[self.budget.every]), period=self.budget)
+        come = Queries(per_day * PERIODS[self.budget.every], self.budget.every)
+        return replace(spec, budget=self.budget.money / come.number, period=self.budget, queries=come)
 
 
 @dataclass(frozen=True)

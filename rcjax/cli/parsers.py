@@ -1,6 +1,7 @@
 """What people type, as values: money, shares, numbers, names; each a usage error where it is none."""
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -50,14 +51,14 @@ def budget(text: str) -> Any:
     return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
 
 
-def queries_a_day(text: str) -> float:
-    """Parse how many queries come in a period, `200000/month`, as those of a day."""
-    from rcjax.policy.ladder import PERIODS
+def queries(text: str) -> Any:
+    """Parse how many queries come in a period, `200000/month`, as `Queries`."""
+    from rcjax.policy.ladder import PERIODS, Queries
 
     amount, _, unit = text.strip().lower().partition("/")
     if unit.strip() not in PERIODS:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
-    return positive(amount) / PERIODS[unit.strip()]
+    return Queries(positive(amount), unit.strip())
 
 
 def fraction(text: str) -> float:
@@ -93,6 +94,18 @@ def seconds_limit(text: str) -> Any:
         return SecondsLimit.of(text)
     except ValueError as problem:
         raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
+
+
+def today(text: str) -> Any:
+    """Parse what is in use today: the file of a policy, which is read, or the name of a model."""
+    if not (text.endswith(".json") or os.path.isfile(text)):
+        return text
+    from rcjax.policy.ladder import load_policy
+
+    try:
+        return load_policy(text)
+    except (OSError, ValueError) as problem:
+        raise typer.BadParameter(str(problem)) from None
 
 
 def names(text: str) -> Any:

@@ -14,8 +14,9 @@ from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
-from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
+from rcjax.cli.options import AsJson, LogFile, LogFiles, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
+from rcjax.cli.verdict import judge_policy, next_of, show_verdict
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 
@@ -51,7 +52,7 @@ def evaluate(
     from rcjax.replaying.figures import beside_reference
     from rcjax.tuning.certify import overlap
 
-    steps = staged(2)
+    steps = staged(3)
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AnyPolicy):
@@ -71,7 +72,12 @@ def evaluate(
     if isinstance(tuned, AnyPolicy):
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: predicted is what it was to cost and err before"] * repriced
-        then = _next(tuned, policy_or_frontier, log, reading, whole=shared.whole, repriced=repriced)
+        with steps("checking"):
+            facts, why = judge_policy(tuned, data)
+        if facts is None and not shared.whole:
+            notes.append(f"whether it is still right cannot be told: {why}")
+        document["check"] = facts
+        then = _next(tuned, policy_or_frontier, log, reading, facts, whole=shared.whole, repriced=repriced)
     else:
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
@@ -89,9 +95,24 @@ def _repriced(policy: AnyPolicy, path: Path) -> bool:
 
 
 def _next(
-    policy: AnyPolicy, file: Path, log: Path, reading: Reading, *, whole: bool, repriced: bool
+    policy: AnyPolicy,
+    file: Path,
+    log: Path,
+    reading: Reading,
+    facts: Mapping[str, Any] | None,
+    *,
+    whole: bool,
+    repriced: bool,
 ) -> tuple[str, str]:
-    """What to do after a replay, and the command: a policy is not checked on the `whole` log that it was tuned on."""
+    """What to do after a replay, and the command.
+
+    Args:
+        policy: the policy.
+        file, log, reading: what it was read from, and how.
+        facts: its check, where it can be checked.
+        whole: the log is the very one that it was tuned on.
+        repriced: prices are others than it was tuned at.
+    """
     spec, options = recorded_tuning(policy).spec, reading.as_options()
     if repriced and "lam" not in spec.target:
         target = {name.replace("_", "-"): f"{value:.6g}" for name, value in spec.target.items()}
@@ -100,13 +121,16 @@ def _next(
         return "which policy is best at these prices?", command("tune", log, **options | target)
     if whole:
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
-    check = command("check", file, log, **options | {"reference": None, "same": None})  # which are the policy's own
-    return "is a difference more than chance? If not, serve it (rcjax serve --help)", check
+    if facts is None:
+        return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
+    again = command("retune", file, log, **options | {"reference": None, "same": None}, out=file)
+    advice, again = next_of(facts, again)  # the reference is the policy's own
+    return f"{advice}{'' if again else ' (rcjax serve --help)' * (not facts['drifted'])}", again
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     """The error and cost of each model alone, on the queries that it answered."""
-    from rcjax.tuning.contest import errors_alone
+    from rcjax.replaying.comparing import errors_alone
 
     figures = zip(log.models, errors_alone(log).tolist(), log.cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
@@ -191,6 +215,8 @@ def _show_replay(
         for name, one in document["single_models"].items()
     ]
     screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
+    if document.get("check"):
+        show_verdict(screen, document["check"])
     screen.hang("note", *notes)
     screen.next_step(*then)
 
@@ -198,7 +224,7 @@ def _show_replay(
 def retune(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
-    log: LogFile,
+    log: LogFiles,
     out: Output = None,
     bands: bool | None = None,
     anyway: bool = False,
@@ -218,52 +244,57 @@ def retune(
         anyway: Write it even where it is not shown to be better, or the log is biased.
     """
     how = reading.options()
-    require_outputs({"--out": out}, reading.inputs(log))  # it may be the file of POLICY
+    require_outputs({"--out": out}, reading.inputs(log[0]))  # it may be the file of POLICY
     start_jax()
     import rcjax
     from rcjax._core.json_values import plain
-    from rcjax.diagnostics.policy_verdicts import why_not
-    from rcjax.tuning.retune import held_out_gain, why_untested
+    from rcjax.diagnostics.replacement import judge_replacement
+    from rcjax.logs.parts import join_parts
 
     steps = staged(3)
     with steps("reading"):
         old = load_tuned(policy)
-        fresh = read_for(old, log, how)
+        fresh = read_for(old, join_parts(log), how)
     with steps("tuning again"):
         retuned = rcjax.retune(old, fresh, bands=bands)
         new = retuned.policy
         assert new is not None  # as there is a target
-    with steps("replaying both"):
-        gain = held_out_gain(old, fresh)
+    with steps("replaying both, and checking"):
+        replacement = judge_replacement(old, fresh, new)
+        facts, _ = judge_policy(old, fresh, replacement)
         comparable = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}
-    reasons = why_not(old, new, fresh, gain)
-    if gain is None:
-        tested = f"whether it gains was not tested: {why_untested(old, fresh)[0]}"
-    else:
-        tested = f"on queries left out, policies tuned again {gain.describe(fresh.counted.noun)}"
-    refused = bool(out and reasons and not anyway)
-    if refused:
+    accepted = replacement.accepted if facts is None else facts["decision"]["tune_again"]
+    reasons = replacement.in_words(fresh.counted) if facts is None else facts["decision"]["reasons"]
+    problem: Exception | None = None
+    if out and not (accepted or anyway):
         advice = "keep the policy in service, or write it all the same with --anyway"
-        problem: Exception | None = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
-    else:
-        problem = attempt(partial(new.save, out)) if out else None
+        problem = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
+    elif out:
+        problem = attempt(partial(new.save, out))
     document = {
         "before": old.to_json(),
         "policy": new.to_json(),
         "replayed": replays,
-        "gain": None if gain is None else plain(gain.to_json()),
-        "reasons_against": reasons,
-        "remarks": [*retuned.remarks, *([] if refused else reasons or [tested])],
+        "check": facts,
+        "replacement": plain(replacement.to_json()),
+        "remarks": [*retuned.remarks, *(reasons if facts is None and problem is None else ())],
     }
     document |= {"written": str(out)} if out and not problem else {}
-    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, done=problem is None)
+    again = command("retune", policy, *log, **reading.as_options(), out=policy)
+    then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
+    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, then)
     conclude(document, show, as_json=json_, problem=problem)
 
 
+def _next_unchecked(again: str, *, accepted: bool) -> tuple[str, str]:
+    """What to do about a policy that carries no queries, by which it could be checked."""
+    return ("tune again", again) if accepted else ("keep the policy in service", "")
+
+
 @shown
-def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, *, done: bool) -> None:
-    """Print a policy tuned again beside the one before; `done` says that nothing is wrong."""
+def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str]) -> None:
+    """Print a policy tuned again beside the one before, and what to do `then`; nothing where something is wrong."""
     screen = Screen()
     screen.print(heading, style="bold")
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
@@ -282,15 +313,14 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, *, done
     }
     screen.print(facts_table(brief, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
+    if document["check"]:  # what speaks against it stands in the error, where it was to be written
+        show_verdict(screen, document["check"], reasons=any(then) or "written" in document)
     screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
         screen.next_step("deploy it; rcjax serve takes up the new file by itself")
-    elif done:
-        against = "keep the policy in service; --out with --anyway writes the new one all the same"
-        screen.next_step(
-            against if document["reasons_against"] else "the same command with --out writes the new policy"
-        )
+    elif any(then):
+        screen.next_step(*then)
 
 
 def demo(

@@ -14,13 +14,15 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from rcjax._base.wording import Money, budget_between, choose_unit, describe_cascade, figure, is_chain, percent
+from rcjax._base.codec import read
+from rcjax._base.wording import Money, budget_between, describe_cascade, is_chain, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
     TERMINAL,
     Screen,
     cascade_lines,
+    comparison_table,
     facts,
     facts_grid,
     facts_rows,
@@ -36,11 +38,12 @@ from rcjax.cli.inputs import (
     require_plausible_budget,
     require_plausible_log,
 )
-from rcjax.cli.options import AsJson, Budget, File, LogFile, Model, Reading
+from rcjax.cli.options import AsJson, Budget, File, LogFile, Reading
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
+from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
+from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.ladder import Period
 from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:
@@ -118,10 +121,11 @@ def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
-    show_tuning(heading, rows, document["frontier"], chosen=chosen, noun=tuned.log.counted.noun)
+    units = {"money": tuned.money, "noun": tuned.log.counted.noun}
+    show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
-        notes = tuned.remarks[1:] if tuned.verdict else tuned.remarks
-        _show_policy(document["policy"], Target.of(**tuned.target), rows, tuned.verdict, notes, tuned.log.counted)
+        counted = tuned.log.counted
+        _show_policy(document["policy"], document["comparison"], _words_of(tuned), tuned.money, counted)
     if done:  # else what is wrong comes last
         _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
@@ -132,18 +136,23 @@ def show_tuning(
     rows: Sequence[Mapping[str, Any]],
     points: Sequence[Mapping[str, Any]],
     *,
+    money: Money,
     chosen: Mapping[str, Any] | None = None,
     noun: str = ERRORS.noun,
 ) -> None:
     """Print what was read, the models, and some points of the frontier.
 
-    `points` are the entries of its JSON form. `chosen` is the error and cost of the policy for a target, whose row is
-    marked with an asterisk; one between two points has none. Without one, more points are shown. `noun` is what is
-    counted.
+    Args:
+        heading: what was read.
+        rows: the models alone.
+        points: the entries of the JSON form of the frontier.
+        money: the unit of money.
+        chosen: the error and cost of the policy for a target, whose row is marked with an asterisk, if it is a point;
+            None to show more points.
+        noun: what is counted.
     """
     screen = Screen()
     screen.print(heading, style="bold")
-    money = choose_unit([row["cost"] for row in rows])
     alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", alone, money))
     for row in rows[:-1]:  # no threshold decides about the last
@@ -168,24 +177,35 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in some], money, screen.width, [i == marked for i in some], noun))
 
 
+def _words_of(tuned: Tuned) -> dict[str, Any]:
+    """What the screen says of a policy, in words."""
+    assert tuned.policy is not None
+    assert tuned.comparison is not None
+    period, today = tuned.policy.period, tuned.comparison.today
+    aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
+    keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
+    said = {"verdict": f"{tuned.verdict}.", "notes": list(tuned.notes_beside), "money": keeps}
+    return said | {"aim": aim if period is None else f"at most {period}"}
+
+
 @shown
 def _show_policy(
-    policy: Mapping[str, Any],
-    target: Target,
-    rows: Sequence[Mapping[str, Any]],
-    verdict: str | None,
-    notes: Sequence[str] = (),
-    counted: Counted = ERRORS,
+    policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print what to do for a target, what else there is to say, then the policy, given as its JSON form."""
-    screen, money = Screen(), choose_unit([row["cost"] for row in rows])
-    if verdict:
-        screen.print("What to do", style="bold")
-        screen.print(Padding(verdict, (0, 2)))
-    screen.hang("note", *notes)
-    period = None if policy.get("period") is None else Period(**policy["period"])
-    aim = target.describe(counted) if period is None else f"at most {period}"
-    screen.print(f"\nPolicy for your target ({aim}):", style="bold")
+    """Print what to do for the target and why, beside today's, then the policy and what is expected of it.
+
+    Args:
+        policy, comparison: their JSON forms.
+        words: what is said of it, as of `_words_of`.
+        money: the unit of money.
+        counted: what is counted.
+    """
+    screen = Screen()
+    screen.print("What to do", style="bold")
+    screen.print(Padding(words["verdict"], (0, 2)))
+    screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.hang("note", *words["notes"])
+    screen.print(f"\nPolicy for your target ({words['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
@@ -198,16 +218,8 @@ def _show_policy(
     for fact in figures:
         if fact.why:
             screen.hang("note", f"{fact.label}: {fact.why}")
-    if period is not None:
-        dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
-        before, bill = queries * dearest["cost"], queries * expected["cost"]
-        does = f"costs ${figure(bill)} a {period.every}"
-        if bill < 0.999 * before:
-            more = expected["error"] - (1 - dearest["accuracy"])
-            points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {counted.noun}"
-            than = f"at {points} than {dearest['model']} alone"
-            does = f"saves ${figure(before - bill)} of ${figure(before)} a {period.every}, {than}"
-        screen.hang("money", f"a service keeps to {period} (UTC) and {does}, for {figure(queries)} queries")
+    if words["money"]:
+        screen.hang("money", words["money"])
 
 
 @shown
@@ -249,26 +261,24 @@ def _frontier_table(
 def report(
     *,
     within: Budget,
-    spec: Annotated[Spec, "max_error", "error_cost", "second_cost"],
+    spec: Annotated[Spec, "max_error", "match", "today", "error_cost", "second_cost"],
     reading: Reading,
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
     test: File = None,
-    baseline: Model = None,
     json_: AsJson = False,
 ) -> None:
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
 
-    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
-    one of `--budget`, `--max-error` and `--error-cost`, the page opens at the policy for it. The page
-    needs no network and no other file.
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page opens at the
+    policy for a target, one of `--match`, `--budget`, `--max-error` and `--error-cost`; without one, at the least money
+    for at most a point more error than today's. It needs no network and no other file.
 
     Example: `rcjax report log.csv --test fresh_log.csv --out report.html`
 
     Args:
         out: Write the page here.
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        baseline: The model in use today. [default: the one that errs least]
     """
     spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None
@@ -284,21 +294,30 @@ def report(
         training, fresh = read_pair(log, test, **how)
     require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
     with steps("tuning, drawing the log again, and checking"):
-        findings = rcjax.make_report(training, spec, test=fresh, baseline=baseline)
+        findings = rcjax.make_report(training, spec, test=fresh)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
     findings = dataclasses.replace(findings, command=command("tune", log, **again))
+    check, once_more = None if findings.check is None else findings.check.to_json(), ""
+    if test is not None:
+        once_more = tune_and_again(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=once_more)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
-    show = partial(_show_report, findings.headline(), None if problem else out)
+    show = partial(_show_report, findings.headline(), None if problem else out, check, once_more)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 @shown
-def _show_report(headline: str, written: Path | None) -> None:
-    """Print what a report comes to, and where it is."""
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, again: str) -> None:
+    """Print what a report comes to, and where it is; of one with fresh queries also the verdict by these."""
     screen = Screen()
     screen.print(headline)
+    if check:
+        show_verdict(screen, check)
     if written:
         screen.print_path(f"Report written to {written}")
-        screen.next_step("open it in a browser; it needs no network, and can be sent as it is")
+        if check and check["decision"]["tune_again"]:
+            screen.next_step(*next_of(check, again))
+        else:
+            screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

@@ -12,9 +12,9 @@ import numpy as np
 from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
-from rcjax.diagnostics import verdicts
+from rcjax.diagnostics import model_checks
+from rcjax.diagnostics.checks import Check, Verdict, worst
 from rcjax.diagnostics.promise import held_out, is_training_log, try_promise
-from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
 from rcjax.goodness_of_fit.dependence import copula_rows, markov_rows, table_rows
@@ -76,12 +76,12 @@ class Diagnosis:
     def checks(self) -> tuple[Check, ...]:
         """Every check, judged."""
         return (
-            *verdicts.judge_size(self.n),
-            *verdicts.judge_calibration(self.calibration, self.counted),
-            *verdicts.judge_marginals(self.marginals),
-            *verdicts.judge_copulas(self.copulas),
-            *verdicts.judge_markov(self.markov),
-            *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, self.counted)),
+            *model_checks.judge_size(self.n),
+            *model_checks.judge_calibration(self.calibration, self.counted),
+            *model_checks.judge_marginals(self.marginals),
+            *model_checks.judge_copulas(self.copulas),
+            *model_checks.judge_markov(self.markov),
+            *(() if self.promise is None else model_checks.judge_promise(self.promise, self.n, self.counted)),
         )
 
     @property
@@ -93,9 +93,9 @@ class Diagnosis:
         return (f"{what}: that queries to come are harder, only fresh ones can show (--test)",)
 
     @property
-    def verdict(self) -> verdicts.Verdict:
+    def verdict(self) -> Verdict:
         """The worst verdict of all checks."""
-        return verdicts.worst(self.checks)
+        return worst(self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values; what is not a number (NaN) becomes None."""

@@ -1,36 +1,32 @@
-"""Is a policy still right? A fresh log of labelled answers against what the policy was tuned on.
+"""Is a policy still right? A fresh log of labelled answers against what the policy was tuned on: the one verdict.
 
-Four things can go wrong after the tuning: a model's calibration, the distribution of its raw confidences, the error and
-the cost of the policy; and re-tuning may have come to pay. Each has a figure, a limit from which on it matters, and a
-p-value for the change since the tuning. It has drifted where the figure is beyond its limit *and* the p-value,
-adjusted for all tests together, is below the level of the alarm: what is too small to matter does not alarm in a log of
-any size, and of logs in which nothing has changed at most that share does.
+Two figures are primary: the error of the policy and its money. They share the level of the alarm, and decide. All else
+(calibration and confidences of each model, labels, what tuning again would gain) explains. A figure has drifted where
+it is beyond its limit *and* chance does not explain it: what is too small to matter does not alarm in a log of any
+size, and of logs, or of years of looks, in which nothing has changed at most that share does.
+
+A log that tells times is taken by its weeks (`window`): its last eight, against the queries tuned on and the weeks
+before these that were found fine.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterator
 from pathlib import PurePath
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._base.wording import count, percent
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.policy_verdicts import (
-    ALARM,
-    judge_all,
-    judge_answers,
-    judge_labels,
-    judge_models,
-    judge_policy,
-    tell_cheaper,
-    tell_followed,
-    worth_it,
-)
-from rcjax.diagnostics.verdicts import Check, Verdict, worst
-from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels
+from rcjax.diagnostics.checks import KINDS, PRIMARY, Check, Verdict, adjusted, worst
+from rcjax.diagnostics.decision import Decision, decide, tell_cheaper, tell_followed
+from rcjax.diagnostics.figures import Baseline, Figure
+from rcjax.diagnostics.replacement import Replacement, judge_replacement, judge_sample
+from rcjax.diagnostics.window import WEEKLY, WINDOW, Weeks, separate_looks
+from rcjax.goodness_of_fit.changes import calibration_change, distribution_change
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
@@ -40,14 +36,87 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.replaying.replay import Walked, as_tuned, walk_log
-from rcjax.replaying.stream import Rungs
+from rcjax.replaying.stream import Rungs, Stream
 from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
+from rcjax.tuning.retune import why_untested
 
-_ROUNDING = 1e-9  # of a mean: where all queries cost the same, its interval is as wide as rounding
+_MOST_COMPARED = (
+    20_000  # answers of each model and sample whose confidences are compared: more show nothing that matters
+)
 
-_MOST_COMPARED = 2_000  # queries of the fresh log in permutations: more tell little beside 400 of the old one
+_FEWEST = 20  # queries, below which nothing has drifted for certain
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelChange:
+    """What a fresh log says of one model, beside what the log tuned on said."""
+
+    model: str
+    answers: int
+    """Labelled answers of the fresh log."""
+    accuracy: float
+    accuracy_tuned: float
+    confidence: float
+    """Mean calibrated confidence."""
+    calibration_error: float
+    calibration_error_tuned: float
+    calibration_p: float
+    """Of the change of what confidences mean."""
+    distance: float
+    """√CvM of the raw confidences."""
+    distance_p: float
+    median: float
+    """Of the raw confidences, as a probability."""
+    median_tuned: float
+
+    def checks(self, counted: Counted) -> Iterator[Check]:
+        """Do its confidences mean what they did, and are they distributed as they were?"""
+        name = self.model
+        accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
+        means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
+        off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
+        worse = self.calibration_error > self.calibration_error_tuned  # confidences that mean more are no alarm
+        yield KINDS["calibration error"].judged(
+            name,
+            self.calibration_error,
+            f"the calibration error of {name} is {off}: {means}",
+            p_value=self.calibration_p if worse else 1.0,
+        )
+        yield KINDS["confidences"].judged(
+            name,
+            self.distance,
+            f"the raw confidences of {name} have moved by {self.distance:.3f} (their median is {self.median:.2g}, "
+            f"{self.median_tuned:.2g} when tuned): has the model, its prompt or the kind of question changed?",
+            p_value=self.distance_p,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """Which queries a check looked at, and how often it is taken to look."""
+
+    looks: int
+    """A year; the alarms of all are 5 % together."""
+    weeks: int
+    """That the queries checked came in; 0 of a log without times."""
+    begin: str | None
+    """The day on which these weeks began."""
+    earlier: int
+    """Queries of earlier weeks that were found fine, and joined those tuned on."""
+    alarms: tuple[str, ...] = ()
+    """The first day of each week at whose end a look raised an alarm."""
+    since: str | None = None
+    """The day of the week from which on what has drifted is highest; None where nothing has drifted."""
+
+    def describe(self) -> str:
+        """The window in words; empty for a log that is looked at once."""
+        how = "weekly" if self.looks == WEEKLY else f"{self.looks} times a year"
+        if not self.weeks:
+            return "" if self.looks == 1 else f"Checked {how} (--looks)."
+        joined = f" and {self.earlier:,} queries of earlier weeks, which were fine" if self.earlier else ""
+        weeks = f"The last {count(self.weeks, 'week')}, since {self.begin}"
+        return f"{weeks}, beside what was tuned on{joined}; checked {how} (--looks)."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,30 +128,26 @@ class PolicyCheck:
     policy_models: tuple[str, ...]
     """The models that the policy may ask."""
     n: int
-    """Queries of the fresh log that they all answered."""
+    """Queries checked: those that all models of the policy answered."""
     reference: int
-    """Queries of the log tuned on that it was compared with."""
+    """Queries of the log tuned on that the policy carries."""
     tuned_on: int
     """All queries of that log."""
-    models: list[dict[str, Any]]
-    """By model: `answers`, `accuracy` and mean `confidence`, with `accuracy_tuned` and `confidence_tuned` on the log
-    tuned on; `brier_excess` and, for the change since, `excess_p`; `calibration_error`, that `calibration_error_tuned`,
-    and for the change `curve_p`; `distance`, √CvM of the raw confidences, with `distance_p`, and their medians
-    `median`, `median_tuned` as probabilities."""
-    error: dict[str, Any]
-    """`seen` with `se`, `expected` with `expected_se`, and where it has one `interval` with its `level`; `tuned`, what
-    it is on the log tuned on; `p_value`. Of a ladder that follows its bill, what following it comes to."""
-    cost: dict[str, Any]
-    """The same of the bill, at the position of a ladder; for policies found by the model alone, of the cost at the
-    models' mean costs. `p_value` is one-sided, of so much more than expected, and `p_below` of so much less, which is
-    no drift. Of a ladder that follows its bill also `least`, the bill of its cheapest rung, and `least_p`, of that
-    being above the budget: only then it cannot be kept."""
-    retuning: dict[str, Any] | None
-    """`loss` (error + λ·cost) of the policy and `retuned`, of those tuned again on queries that they had not seen, `se`
-    of the difference; `old`, the difference on the log tuned on, with `old_se`; `lam`, `share`, `p_value` and `n`; by
-    `worth_it`, whether `rcjax retune` takes that for enough. None where not tested."""
+    looked: Looked
+    models: tuple[ModelChange, ...]
+    error: Figure
+    """Of a ladder that follows its bill, of what following it comes to."""
+    cost: Figure
+    """The bill, at the position of a ladder; for policies found by the model alone, the cost at the models' mean costs.
+    Of a ladder that follows its bill that of its cheapest rung, beside the budget."""
+    bill: Figure
+    """What the position as tuned costs, beside what was promised; mostly `cost` itself."""
+    replacement: Replacement | None
+    """What tuning again would gain, and whether `rcjax retune` would write what comes of it. None where not tested."""
     checks: tuple[Check, ...]
-    """Every check, judged; `p_value` is adjusted for their number, and "bad" is what has drifted."""
+    """Every check: the two primary figures first. `p_value` is adjusted, and "bad" has changed."""
+    decision: Decision
+    """What all of it comes to, and what to do: the same on every screen."""
     remarks: tuple[str, ...]
     """What is worth knowing besides."""
     followed: dict[str, float] | None = None
@@ -95,111 +160,109 @@ class PolicyCheck:
 
     @property
     def drifted(self) -> bool:
-        """Whether anything has."""
-        return self.verdict == "bad"
+        """Whether a primary figure has, or the log is no fair sample, so that nothing is certain."""
+        return self.decision.alarm
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all checks."""
-        return worst(self.checks)
+        """That of the primary figures: "bad" has drifted, "doubtful" may be chance."""
+        return worst(self.checks[:2]) if not self.decision.alarm else "bad"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values, without what does not apply; what is not a number becomes None."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.followed is None:
             del fields["followed"]
-        judged = {"checks": [dataclasses.asdict(check) for check in self.checks]}
-        return {"drifted": self.drifted, "verdict": self.verdict} | plain(
-            fields | judged | {"counted": self.counted.noun}
-        )
+        records: dict[str, Any] = {
+            name: dataclasses.asdict(getattr(self, name)) for name in ("looked", "error", "cost", "bill")
+        }
+        records["looked"]["described"] = self.looked.describe()
+        records["models"] = [dataclasses.asdict(one) for one in self.models]
+        records["checks"] = [dataclasses.asdict(one) | {"primary": one.name in PRIMARY} for one in self.checks]
+        records |= {"replacement": self.replacement and self.replacement.to_json()}
+        records |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
+        return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
 
 
 def check_policy(
     policy: AnyPolicy,
     log: Log,
     *,
-    retuning: bool = True,
+    retuning: bool | Replacement = True,
+    looks: int | None = None,
     seed: int = 0,
 ) -> PolicyCheck:
-    """Is a policy still right on a fresh log, whose queries it was not tuned on?
+    """Is a policy still right on a fresh log, whose queries it was not tuned on? The verdict that every screen gives.
 
-    Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
-    promise and by the calibration error, and its raw confidences, by the Cramér–von Mises distance, all against the
-    queries of the training log that the policy carries, by permutations. For the policy: its error and its cost against
-    those expected, counting the sampling of both logs; and what re-tuning would gain on queries left out
-    (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark. A ladder is judged by its expected
-    error and cost on each query, without the noise of the lots. Where it follows its bill, what counts is the error
-    that it keeps to its budget with; its cost has drifted where even its cheapest rung costs more. p-values are
-    adjusted by Holm's method. A model's own tests take all its answers; the others the queries that all answered. Where
-    some queries of the fresh log were tuned on, a remark counts them.
+    Tested first are the error and the cost of the policy against those promised, one-sided, counting the sampling of
+    both logs; the two share the alarm. A ladder is judged by its expected error and cost on each query, without the
+    noise of the lots. Where it follows its bill, its error counts that it keeps to its budget with; its cost has
+    drifted where even its cheapest rung costs more. What explains is tested, and adjusted, by itself: for each model
+    what its confidences mean and how they are distributed. Improvements are no alarm.
+
+    Of a log with times (`Log.time`) the last eight weeks are checked, and earlier ones that were found fine join the
+    queries tuned on. Where some queries were tuned on, a remark counts them.
 
     Args:
         policy: the policy in service.
         log: the fresh log.
-        retuning: whether to ask what re-tuning would gain, which takes most of the time.
-        seed: of the permutations and folds.
+        retuning: whether to ask what re-tuning would gain, which takes most of the time; or what is known of that.
+        looks: how often a year the policy is checked: at most 5 % of years in which nothing changes raise an alarm. By
+            default 52 for a log with times, else 1.
+        seed: of the folds.
 
     Raises ValueError for a policy made by hand, which carries no queries that it was tuned on; LogError where the log
     lacks a model, is the one tuned on, or has too few answers.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> train, fresh = log.split(0.5, seed=0)
+    >>> train, fresh = log.split(0.5, seed=1)
     >>> policy = rcjax.solve_frontier(rcjax.fit(train), lam=[1000.0], cascades="full").policy(lam=1000.0)
     >>> check = rcjax.check_policy(policy, fresh)
     >>> check.drifted, len(check.checks), check.reference
-    (False, 9, 300)
+    (False, 6, 300)
     """
     shared = overlap(log, policy)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
-    everyone = _reference(policy)
-    old = as_tuned(policy, everyone.select(policy.models))
+    log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
+    old = as_tuned(policy, carried_log(policy).select(policy.models))
     new = as_tuned(policy, log.select(policy.models))
-    # The least p-value, times the number of tests, can be half the level.
-    permutations = max(999, math.ceil(2 * (3 * len(policy.models) + 3) / ALARM))
-    shuffled = lru_cache(1)(partial(shuffled_labels, permutations=permutations, seed=seed))  # most share the sizes
-    sides = _answers(policy, old), _answers(policy, new)
-    rows = [_compare_model(policy, name, *sides, shuffled) for name in policy.models]
-    before, now = walk_log(policy, old), walk_log(policy, new)
-    trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
-    by_model = recorded_tuning(policy).spec.search != "selected"
-    cost = _against_promise(policy, "cost", _costs(before, by_model), _costs(now, by_model), trained_on)
-    wrong, followed, money = now.wrong, None, tuple(tell_cheaper(cost))
-    if policy.budget is not None and policy.follows:
-        rungs = Rungs.of(policy, new)
-        stream = rungs.followed(Bill.of(policy.budget))
-        wrong, cost = stream.wrong, cost | _least(rungs.spent[0], policy.budget)
-        at_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
-        followed = stream.to_json() | at_tuned
-        money = (tell_followed(followed, cost, log.counted),)
-    error = _against_promise(policy, "error", before.wrong, wrong, trained_on)
-    gain = held_out_gain(policy, log, everyone, seed) if retuning else None
-    unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
-    raw = [*judge_models(rows, log.counted), *judge_policy(error, cost, gain, log.counted)]
-    raw += judge_labels(log, policy.models)
-    answers = judge_answers(log, policy.models)
-    lacking = [] if answers.verdict == "fine" else [answers]
+    weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new)
+    looks = looks or (1 if weeks.end is None else WEEKLY)
+    seen = _looked(outcomes, weeks.of_rows(new.complete), separate_looks(looks))
+    window, fine = new.take(weeks.in_window), weeks.ago_in(seen.joined)
+    models = _model_changes(policy, old, new, fine, weeks.in_window)
+    secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
+    sample = judge_sample(log.take(weeks.in_window), policy.models)
+    replacement = retuning if isinstance(retuning, Replacement) else None
+    replacement = judge_replacement(policy, log, seed=seed) if retuning is True else replacement
+    unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
+    tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
+    about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
+    followed = outcomes.followed(seen.rows)
+    money = tell_cheaper(seen.bill) if followed is None else (tell_followed(followed, seen.bill, log.counted),)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
-        n=len(now.wrong),
+        n=seen.error.n,
         reference=old.n_queries,
-        tuned_on=recorded_count(policy.provenance, "queries", old.n_queries),
-        models=rows,
-        error=error,
-        cost=cost,
-        retuning=gain and gain.to_json() | {"p_value": gain.p_value, "worth_it": worth_it(policy, log, gain)},
+        looked=seen.in_words(weeks, looks, int(fine.sum())),
+        models=models,
+        error=seen.error,
+        cost=seen.cost,
+        bill=seen.bill,
+        replacement=replacement,
+        checks=(*seen.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
+        decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, **about),
         followed=followed,
-        checks=(*lacking, *judge_all(raw, ALARM, unlabelled, len(now.wrong))),
-        unlabelled=unlabelled,
-        counted=log.counted,
-        remarks=(*_remarks(policy, new, shared, gain, retuning), *money),
+        remarks=(*_remarks(policy, window, shared, replacement), *money),
+        **about,
     )
 
 
-def _reference(policy: AnyPolicy) -> Log:
-    """The queries that a policy carries."""
+def carried_log(policy: AnyPolicy) -> Log:
+    """The queries that a policy carries; ValueError for one that carries none."""
     reference = policy.provenance.get("reference")
     if reference is None or not policy.calibrations:
         what = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
@@ -208,18 +271,118 @@ def _reference(policy: AnyPolicy) -> Log:
     return read_reference(reference, task)
 
 
-class _Answers(NamedTuple):
-    """The answers of the k models of a policy to the queries of a log."""
+@dataclasses.dataclass(frozen=True)
+class _Outcomes:
+    """What becomes of the N queries of a log that all models answered, and what that is compared with."""
 
-    source: str
+    wrong: np.ndarray  # (N,) of a ladder that follows its bill, as it follows it
+    money: np.ndarray  # (N,) of a ladder that follows its bill, by its cheapest rung
+    bill: np.ndarray  # (N,) at the position as tuned
+    error: Baseline
+    cost: Baseline  # of `money`
+    promised: Baseline  # of `bill`
+    stream: Stream | None = None
+    about: dict[str, float] = dataclasses.field(default_factory=dict)  # what else `PolicyCheck.followed` tells
+
+    def followed(self, rows: np.ndarray) -> dict[str, float] | None:
+        """What following the bill came to with some queries, (N,) bool; None where none is followed."""
+        if self.stream is None:
+            return None
+        return Stream(*(of[rows] for of in self.stream)).to_json() | self.about
+
+
+def _outcomes(policy: AnyPolicy, old: Log, new: Log) -> _Outcomes:
+    before, now = walk_log(policy, old), walk_log(policy, new)
+    trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
+    by_model = recorded_tuning(policy).spec.search != "selected"
+    bill = _costs(now, by_model)
+    error = Baseline.promised(policy, "error", before.wrong, trained_on)
+    promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
+    if policy.budget is None or not policy.follows:
+        return _Outcomes(now.wrong, bill, bill, error, promised, promised)
+    rungs = Rungs.of(policy, new)
+    stream = rungs.followed(Bill.of(policy.budget))
+    limit = Baseline(None, policy.budget)
+    about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
+    return _Outcomes(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
+
+
+class _Seen(NamedTuple):
+    """What the look at the last weeks saw."""
+
+    rows: np.ndarray  # (N,) bool: the queries looked at
+    error: Figure
+    cost: Figure
+    bill: Figure  # at the position as tuned
+    primary: list[Check]
+    joined: np.ndarray  # (J,) the weeks, counted back, that were found fine
+    alarms: list[int]  # the weeks, counted back, at whose end a look raised an alarm
+    since: int | None  # how many weeks ago what has drifted began to be highest; None where nothing has
+
+    def in_words(self, weeks: Weeks, looks: int, earlier: int) -> Looked:
+        span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
+        since = None if self.since is None else weeks.date(self.since)
+        alarms = tuple(filter(None, map(weeks.date, self.alarms)))
+        return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
+
+
+def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
+    """Every look from the first week on, and what the last one saw: weeks without an alarm join the baseline.
+
+    Args:
+        outcomes: what became of the queries.
+        weeks: theirs.
+        separate: how many separate looks the looks of a year come to.
+    """
+    spoilt, alarms, last = set[int](), list[int](), None
+    for ago, rows, earlier in weeks.windows():
+        if rows.sum() < 2 and ago:
+            continue
+        fine = earlier & ~np.isin(weeks.ago, [*spoilt])
+        error = outcomes.error.beside(outcomes.wrong[rows], outcomes.wrong[fine])
+        cost = outcomes.cost.beside(outcomes.money[rows], outcomes.money[fine])
+        primary = adjusted([error.error_check(), cost.money_check()], separate)
+        if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST:
+            spoilt |= {*weeks.ago[rows].tolist()}
+            alarms.append(ago)
+        last = rows, fine, error, cost, primary
+    assert last is not None  # the look at the last week
+    rows, fine, error, cost, primary = last
+    since = None
+    if weeks.end is not None and (bad := [check.verdict == "bad" for check in primary])[0] | bad[1]:
+        figure, values = (error, outcomes.wrong) if bad[0] else (cost, outcomes.money)
+        since = weeks.since(values, figure.expected)
+    if error.n < _FEWEST:
+        primary = [
+            dataclasses.replace(one, verdict="doubtful" if one.verdict == "bad" else one.verdict) for one in primary
+        ]
+    bill = outcomes.promised.beside(outcomes.bill[rows], outcomes.bill[fine])
+    return _Seen(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), alarms, since)
+
+
+def _model_changes(
+    policy: AnyPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
+) -> tuple[ModelChange, ...]:
+    """What the queries in the window say of each model, beside those carried and those of weeks that were fine."""
+    sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
+    if fine.any():
+        sides[0].append(_answers(policy, new.take(fine)))
+    before, now = (
+        {name: np.concatenate([getattr(one, name) for one in side], -1) for name in _Answers._fields} for side in sides
+    )
+    return tuple(
+        _compare_model(name, _Answers(**before), _Answers(**now), j, new.source) for j, name in enumerate(policy.models)
+    )
+
+
+class _Answers(NamedTuple):
+    """The answers of the k models of a policy to the n queries of a log."""
+
     logprob: np.ndarray  # (k, n) in the precision in which a policy carries them
     confidence: np.ndarray  # (k, n) calibrated
     correct: np.ndarray  # (k, n)
     labelled: np.ndarray  # (k, n) those with a label; where some have none, of a fair sample
-
-    def of(self, j: int) -> tuple[np.ndarray, ...]:
-        """(logprob, confidence, correct) of the answers of one model that have a label."""
-        return tuple(column[j, self.labelled[j]] for column in self[1:-1])
+    answered: np.ndarray  # (k, n)
 
 
 def _answers(policy: AnyPolicy, log: Log) -> _Answers:
@@ -228,46 +391,35 @@ def _answers(policy: AnyPolicy, log: Log) -> _Answers:
     carried = logprob.astype(np.float32)
     calibrations = [policy.calibrations[name] for name in log.models]
     confidence = calibrated_confidence(calibrations, carried.astype(logprob.dtype))
-    return _Answers(log.source, carried, confidence, np.asarray(log.correct).T, log.labelled.T)
+    return _Answers(carried, confidence, np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T)
 
 
-def _compare_model(
-    policy: AnyPolicy, name: str, old: _Answers, new: _Answers, shuffled: Callable[[int, int], np.ndarray]
-) -> dict[str, Any]:
-    """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
-    j = policy.models.index(name)
-    tuned, fresh = old.of(j), new.of(j)
-    (before, phi_before, right_before), (after, phi, y) = tuned, fresh
-    if min(len(before), len(after)) < 2:
-        source = new.source if len(after) < 2 else old.source
+def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str) -> ModelChange:
+    labelled = [(side.confidence[j, side.labelled[j]], side.correct[j, side.labelled[j]]) for side in (old, new)]
+    if min(len(right) for _, right in labelled) < 2:
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
-    values, confidence, right = (np.concatenate(both) for both in zip(tuned, fresh, strict=True))
-    m = len(before)
+    (phi_before, right_before), (phi, right) = labelled
     rng = np.random.default_rng(0)
-    sample = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(values)))])
-    labels = shuffled(int((sample < m).sum()), int((sample >= m).sum()))
-    comparison = compare(values[sample], confidence[sample], right[sample], labels)
-    return {
-        "model": name,
-        "answers": len(y),
-        "accuracy": float(y.mean()),
-        "accuracy_tuned": float(right_before.mean()),
-        "confidence": float(phi.mean()),
-        "confidence_tuned": float(phi_before.mean()),
-        "brier_excess": float(brier_excess(phi, y).mean()),
-        "excess_p": comparison.excess_p,
-        "calibration_error": expected_calibration_error(phi, y),
-        "calibration_error_tuned": expected_calibration_error(phi_before, right_before),
-        "curve_p": comparison.curve_p,
-        "distance": comparison.distance,
-        "distance_p": comparison.distance_p,
-        "median": math.exp(np.median(after)),
-        "median_tuned": math.exp(np.median(before)),
-    }
+    raw_before, raw = (_some(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
+    distance = distribution_change(raw_before, raw)
+    return ModelChange(
+        model=name,
+        answers=len(right),
+        accuracy=float(right.mean()),
+        accuracy_tuned=float(right_before.mean()),
+        confidence=float(phi.mean()),
+        calibration_error=expected_calibration_error(phi, right),
+        calibration_error_tuned=expected_calibration_error(phi_before, right_before),
+        calibration_p=calibration_change(*labelled).p_value,
+        distance=distance.figure,
+        distance_p=distance.p_value,
+        median=math.exp(np.median(raw)),
+        median_tuned=math.exp(np.median(raw_before)),
+    )
 
 
-def _some(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
-    return rows if len(rows) <= _MOST_COMPARED else np.sort(rng.permutation(rows)[:_MOST_COMPARED])
+def _some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    return values if len(values) <= _MOST_COMPARED else rng.choice(values, _MOST_COMPARED, replace=False)
 
 
 def _costs(walked: Walked, by_model: bool) -> np.ndarray:
@@ -282,73 +434,11 @@ def _costs(walked: Walked, by_model: bool) -> np.ndarray:
     return walked.charge + share @ (walked.query_cost - mean[:, None])
 
 
-def _least(spent: np.ndarray, budget: float) -> dict[str, float]:
-    """What the cheapest rung costs on n queries (n,), and how likely chance alone puts that above the budget."""
-    least = float(spent.mean())
-    return {"least": least, "budget": budget, "least_p": _chance(least - budget, _standard_error(spent, len(spent)))}
-
-
-def _against_promise(
-    policy: AnyPolicy, name: str, before: np.ndarray, now: np.ndarray, trained_on: int
-) -> dict[str, Any]:
-    """The mean of `now` (n,) against what the policy promises, with the sampling of both logs.
-
-    The promise is what was expected, or what the policy does on the log tuned on, `before`, whichever is nearer, with
-    the standard error there: the one may rest on a model that is wrong, and the other is the luckier for the choice.
-    With the interval that the policy carries, it is either of them or the middle, which estimates that luck, but none
-    beyond the ends; the standard error is then the interval's. `p_value` is that of the change: of an error either way,
-    of money upwards, as less of it is no drift; of that `p_below` is.
-    """
-    recorded = policy.expected
-    mean, se = float(now.mean()), _standard_error(now, len(now))
-    replayed, level = float(before.mean()), recorded.get("level")
-    expected = recorded.get(name)
-    expected = replayed if expected is None else expected
-    promises = [float(expected), replayed]
-    expected_se, interval = _standard_error(before, trained_on), None
-    ends = [recorded.get(f"{name}_{end}") for end in ("low", "high")]
-    if level is not None and None not in ends:
-        if not 0 < level < 1:
-            raise ValueError(f"expected.level is {level}; it must lie between 0 and 1")
-        interval = ends
-        low, high = map(float, ends)  # type: ignore[arg-type]
-        promises = [(low + high) / 2, *(min(max(promise, low), high) for promise in promises)]
-        expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-    # A few queries may show no error at all, and no spread then: it is at least that of errors as they are promised.
-    nearest = min(max(min(promises, key=lambda promise: abs(mean - promise)), 0.0), 1.0)
-    least = math.sqrt(nearest * (1 - nearest) / len(now)) if name == "error" and np.isin(now, (0, 1)).all() else 0.0
-    spread = math.hypot(max(se, least), expected_se)
-    gaps = mean - max(promises), min(promises) - mean
-    above, below = (_chance(gap - _ROUNDING * abs(mean), spread) for gap in gaps)
-    chance = {"p_value": min(1.0, 2 * min(above, below))} if name == "error" else {"p_value": above, "p_below": below}
-    return {
-        "seen": mean,
-        "se": se,
-        "expected": float(expected),
-        "expected_se": expected_se,
-        "interval": interval,
-        "level": level if interval else None,
-        "tuned": replayed,
-        **chance,
-    }
-
-
-def _chance(gap: float, spread: float) -> float:
-    """One-sided, how likely chance makes a gap as wide as this, by the normal law; 1 where there is none."""
-    if gap <= 0:
-        return 1.0
-    return math.erfc(gap / spread / math.sqrt(2)) / 2 if spread > 0 else 0.0
-
-
-def _standard_error(values: np.ndarray, n: int) -> float:
-    return float(values.std() / math.sqrt(max(n - 1, 1)))
-
-
-def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: RetuningGain | None, retuning: bool) -> Iterator[str]:
+def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
-    if retuning and gain is None:
+    if replacement is not None and replacement.gain is None and not replacement.against:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

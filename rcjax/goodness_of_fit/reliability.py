@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -130,103 +129,6 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     wrongs = count - rights
     pairs = rights.sum() * wrongs.sum()
     return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")
-
-
-_ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory
-
-_TOLERANCE = 1e-4  # of a statistic, in single precision: what equals it apart from rounding exceeds it
-
-
-class SampleComparison(NamedTuple):
-    """One model on two samples: distances, and the p-values of their permutations."""
-
-    distance: float  # √∫ (F − G)² dH of the raw confidences, H being the distribution of both together
-    distance_p: float
-    excess_p: float  # of the change in the mean of `brier_excess`
-    curve_p: float  # of the change of the calibration curve: mean residuals in ten bins
-
-
-def brier_excess(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """(n,) by how much (y − p)² is above what is expected of it if p is true: (y − p)(1 − 2p).
-
-    Its sum is the numerator of Spiegelhalter's z; its mean is how much worse the Brier score is than promised.
-
-    >>> brier_excess(np.array([0.9, 0.9]), np.array([1, 0])).round(2).tolist()
-    [-0.08, 0.72]
-    """
-    confidence = np.asarray(confidence, float)
-    return (correct - confidence) * (1 - 2 * confidence)
-
-
-def shuffled_labels(first: int, second: int, permutations: int, seed: int) -> np.ndarray:
-    """(1 + permutations, first + second), 1 in the first sample and 0 in the second; row 0 is as things are.
-
-    Args:
-        first, second: the sizes of the samples.
-        permutations: how many.
-        seed: of the permutations.
-
-    >>> labels = shuffled_labels(2, 3, 4, seed=0)
-    >>> labels[0].tolist(), labels.sum(1).tolist()
-    ([1, 1, 0, 0, 0], [2, 2, 2, 2, 2])
-    """
-    labels = np.zeros((1 + permutations, first + second), np.uint8)
-    labels[:, :first] = 1
-    np.random.default_rng(seed).permuted(labels[1:], axis=1, out=labels[1:])
-    return labels
-
-
-def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> SampleComparison:
-    """Compare one model on two samples, put one after the other: N answers in all.
-
-    The bins of the calibration curve are the deciles of both samples together. p = (1 + permutations that reach the
-    statistic)/(1 + P), which is at most α with a probability of at most α.
-
-    Args:
-        logprob: (N,) raw log-probabilities.
-        confidence: (N,) calibrated.
-        correct: (N,) whether the answer is right.
-        labels: (1 + P, N) of `shuffled_labels`.
-    """
-    residual = np.asarray(correct, float) - confidence
-    values = np.column_stack(
-        [brier_excess(confidence, correct), residual[:, None] * (tenths(confidence)[:, None] == np.arange(10))]
-    )
-    blocks = (
-        np.ascontiguousarray(labels[start : start + _ROWS].T, np.float32) for start in range(0, len(labels), _ROWS)
-    )
-    statistics = np.concatenate([_statistics(logprob, values, block) for block in blocks], axis=1)
-    return SampleComparison(float(np.sqrt(statistics[0, 0])), *map(_p_value, statistics))
-
-
-def _statistics(logprob: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(3, P) the distance, the change in the mean of `values` (N, 1 + bins) and that of the bins, of labels (N, P)."""
-    first = labels[:, 0].sum()
-    sums, total = values.T.astype(np.float32) @ labels, values.sum(0)[:, None]
-    changes = np.abs(sums / first - (total - sums) / (len(labels) - first))
-    return np.stack([_distances(logprob, labels), changes[0], changes[1:].sum(0)])
-
-
-def _distances(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(P,) ∫ (F − G)² dH of labels (N, P), by mid-ranks: of values that tie, half lie below."""
-    size, first = len(values), float(labels[:, 0].sum())
-    order = np.argsort(values, kind="stable")
-    rises = np.flatnonzero(values[order[1:]] != values[order[:-1]]) + 1
-    below, total = np.zeros(labels.shape[1], np.float32), np.zeros(labels.shape[1])
-    # From value to value, all permutations at once: what is worked on stays in the processor's cache.
-    for start, end in pairwise([0, *rises.tolist(), size]):
-        here = labels[order[start:end]].sum(0)
-        gap = (below + here / 2) / first - (start + end) / (2 * size)
-        total += (end - start) / size * gap**2
-        below += here
-    # F − G = (F − H)·N/n, as H is made of both.
-    return total * (size / (size - first)) ** 2
-
-
-def _p_value(statistics: np.ndarray) -> float:
-    """Of the first, among them all."""
-    reached = statistics >= statistics[0] * (1 - _TOLERANCE) - np.finfo(np.float32).eps ** 2
-    return float(reached.mean())
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

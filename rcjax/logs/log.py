@@ -90,6 +90,9 @@ class Log(Cells):
     judge. None for other logs, and where a model has fewer than two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
     """The n queries' segments (`rcjax.logs.reading`), "" where none is told; None if nobody asked for any."""
+    time: tuple[float, ...] | None = field(default=None, metadata=QUERY)
+    """When each of the n queries came, in seconds since 1970; NaN where that is not known. None if nobody asked, or the
+    log has no column time (`rcjax.logs.reading.with_times`)."""
     scores: Scores | None = None
     """The scale of scores, where some label lies between right and wrong; None if all are right or wrong."""
 

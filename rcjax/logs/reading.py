@@ -287,3 +287,49 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
                 both = f"{brief(told[query])!r} and {brief(segment)!r}"
                 raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
     return dataclasses.replace(log, segment=tuple(told[str(query)] for query in log.queries))
+
+
+def with_times(log: Log, source: Any) -> Log:
+    """The log with the time of each of its queries (`Log.time`), that of its first row; as it is without a column time.
+
+    Args:
+        log: what was read from the source.
+        source: a file or dataframe with columns `query` and `time`: ISO 8601 (UTC where no zone is told), or seconds
+            since 1970.
+
+    >>> import polars as pl
+    >>> from rcjax import read_log
+    >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "time": ["2026-01-01T00:00:00Z"] * 4}
+    >>> frame = pl.DataFrame(table | {"correct": [0, 1, 1, 1], "confidence": [0.4, 0.9] * 2, "cost": [1.0, 3.0] * 2})
+    >>> with_times(read_log(frame), frame).time
+    (1767225600.0, 1767225600.0)
+    """
+
+    def choose(_: str, columns: list[str]) -> list[str]:
+        return ["query", "time"] if {"query", "time"} <= {*columns} else columns[:1]
+
+    told: dict[str, float] = {}
+    for frame in load(source, choose).frames:
+        if "time" not in frame.columns:
+            return log
+        rows = frame.select(pl.col("query").cast(pl.String), seconds_since_1970(frame["time"]).alias("time"))
+        for query, moment in rows.drop_nulls().group_by("query").agg(pl.col("time").min()).iter_rows():
+            told[query] = min(moment, told.get(query, math.inf))
+    return dataclasses.replace(log, time=tuple(told.get(str(query), math.nan) for query in log.queries))
+
+
+def seconds_since_1970(times: pl.Series) -> pl.Series:
+    """Times as seconds since 1970, null where a cell is none: texts of ISO 8601, numbers, or polars' own.
+
+    >>> seconds_since_1970(pl.Series(["2026-01-01T01:00:00+01:00", "1767225600", "?"])).to_list()
+    [1767225600.0, 1767225600.0, None]
+    """
+    if times.dtype.is_temporal():
+        return times.cast(pl.Datetime("us")).dt.timestamp("us") / 1e6
+    if times.dtype.is_numeric():
+        return times.cast(pl.Float64)
+    texts = times.cast(pl.String).str.replace(r"^(\d{4}-\d\d-\d\d)$", "${1}T00:00:00Z")
+    zoned = texts.str.contains(r"(Z|[+-]\d\d:?\d\d)$")
+    stamps = pl.select(pl.when(zoned).then(texts).otherwise(texts + "Z").alias("time")).to_series()
+    moments = stamps.str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
+    return (moments.dt.timestamp("us") / 1e6).fill_null(texts.cast(pl.Float64, strict=False)).alias(times.name)

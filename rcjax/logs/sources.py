@@ -58,6 +58,14 @@ class TextFile:
         return io.BytesIO(self.content) if isinstance(self.content, bytes) else open(self.content, "rb")
 
 
+class Parts(NamedTuple):
+    """The rows of several files, which `read_log` takes as it takes a dataframe (`rcjax.logs.parts`)."""
+
+    name: str  # what messages call the log
+    frame: pl.DataFrame
+    cut: int = 0  # lines of a call log that are cut off
+
+
 class Table(NamedTuple):
     """A table that is read as it is gone through: larger than memory, perhaps."""
 
@@ -82,6 +90,8 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
     import narwhals as nw
 
     name, cut = name or name_of(source), 0
+    if isinstance(source, Parts):
+        _, source, cut = source
     if isinstance(source, str | os.PathLike):
         source = Path(source)
         require_file(source, TABLES)
@@ -109,6 +119,8 @@ def name_of(source: Any) -> str:
     """
     if isinstance(source, str | os.PathLike):
         return Path(source).name
+    if isinstance(source, Parts):
+        return source.name
     return f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
 
 
@@ -122,20 +134,42 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
         raise LogError(f"{path.name}: the file is empty: was it written completely?")
 
 
-def open_text(path: Path, names: Collection[str]) -> TextFile:
+def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
+    """(all rows of a text file, as texts; lines of a call log that are cut off).
+
+    Args:
+        text: the file.
+        name: what messages call it.
+    """
+    with _readable(name, text):
+        sound, cut = sound_calls(text) if text.separator is None else (text, 0)
+        columns = _scan(sound).collect_schema().names()
+        return _scan(sound, columns).to_native().collect(), cut
+
+
+def open_text(
+    path: Path, names: Collection[str], kind: str | None = None, content: Path | bytes | None = None
+) -> TextFile:
     """A CSV or JSON Lines file as UTF-8 with newlines, and its separator: the one that gives most of the `names`.
+
+    Args:
+        path: the file.
+        names: of columns.
+        kind: how the name of a table of its kind ends; None: as that of the file does.
+        content: what it holds, where that is not as it stands in the file.
 
     UTF-16 and UTF-32 are told by their byte order mark, or by the zeros in their first four bytes. Raises LogError
     where the text cannot be read, or is not what they tell.
     """
     try:
-        with open(path, "rb") as file:
+        content = path if content is None else content
+        with TextFile(content).open() as file:
             start = file.read(_BEGINNING)
-        separated, encoding = path.suffix.lower() in SEPARATED, json.detect_encoding(start)
+        separated, encoding = (kind or path.suffix.lower()) in SEPARATED, json.detect_encoding(start)
         as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
-        content: Path | bytes = path
         if not as_it_is:
-            content = path.read_bytes().decode(encoding).removeprefix("\ufeff").encode()
+            with TextFile(content).open() as file:
+                content = file.read().decode(encoding).removeprefix("\ufeff").encode()
             start = content[:_BEGINNING]
     except UnicodeError:
         raise LogError(f"{path.name}: begins as {encoding.upper()}, but is not: save the file as UTF-8") from None

@@ -1,5 +1,6 @@
 """The public names: each is imported when it is first used."""
 
+from rcjax.policy.comparison import Comparison as Comparison, Rival as Rival
 from rcjax.policy.counted import Reference as Reference, Scores as Scores
 from rcjax.policy.decisions import (
     Action as Action,
@@ -8,7 +9,7 @@ from rcjax.policy.decisions import (
     Rule as Rule,
     Transform as Transform,
 )
-from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
+from rcjax.policy.ladder import Ladder as Ladder, Period as Period, Queries as Queries, load_policy as load_policy
 from rcjax.policy.policy import (
     Abstain as Abstain,
     Answer as Answer,

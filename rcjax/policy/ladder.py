@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 from rcjax._base.checks import header, load, require
 from rcjax._base.codec import Amount, Object, Positive, Record, check_fields, choice, filled, number, read, written
+from rcjax._base.wording import Money
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import SHARED, Decision, Policy, policy_of
@@ -71,6 +72,35 @@ class Period(Record):
 
     def __str__(self) -> str:
         return f"${self.money:,.10g} a {self.every}"
+
+
+@dataclass(frozen=True, slots=True)
+class Queries(Record):
+    """How many queries come in a day, a week or a month.
+
+    Args:
+        number: of queries.
+        every: "day", "week" or "month".
+
+    >>> Queries(7000.0, "week").a_day, str(Queries(2e6, "month"))
+    (1000.0, '2,000,000 queries a month')
+    """
+
+    number: Positive
+    every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
+
+    @property
+    def a_day(self) -> float:
+        """The queries of a day."""
+        return self.number / PERIODS[self.every]
+
+    @property
+    def money(self) -> Money:
+        """The unit of money for as many queries."""
+        return Money(self.number, self.every)
+
+    def __str__(self) -> str:
+        return f"{self.number:,.10g} queries a {self.every}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,11 @@ class Tuning:
         models, cascade = tuple(name for name in self.models if name in names), self.spec.cascade
         if isinstance(cascade, tuple):
             cascade = tuple(path for path in cascade if set(path) <= set(models))
-        return dataclasses.replace(self, models=models, spec=dataclasses.replace(self.spec, cascade=cascade))
+        today = self.spec.today
+        if today is not None and not {*(today.models if isinstance(today, AnyPolicy) else (today,))} <= {*names}:
+            today = None
+        spec = dataclasses.replace(self.spec, cascade=cascade, today=today)
+        return dataclasses.replace(self, models=models, spec=spec)
 
     @property
     def searches(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, get_args
 
 from rcjax._base.checks import require
@@ -25,13 +25,14 @@ from rcjax._base.codec import (
     read_fields,
     written,
 )
-from rcjax._base.wording import choose_unit
+from rcjax._base.wording import Money, choose_unit
+from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
-from rcjax.policy.ladder import Period, with_provenance
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.ladder import Ladder, Period, Queries, policy_from_json, with_provenance
+from rcjax.policy.policy import AnyPolicy, Policy
 
-TargetName = Literal["budget", "max_error", "error_cost", "lam"]
+TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 TARGETS = get_args(TargetName)
 
 
@@ -41,6 +42,7 @@ class Target:
 
     - `budget`: least error at an expected cost per query of at most so much;
     - `max_error`: least cost at an error probability of at most so much;
+    - `match`: least cost at an error probability of at most so much more than today's;
     - `error_cost`: least cost plus errors, where one error costs so much (= 1/λ);
     - `lam`: least error + λ·cost.
 
@@ -73,8 +75,8 @@ class Target:
 
     @property
     def is_limit(self) -> bool:
-        """Whether it is a limit that can be kept or broken: a budget or an error."""
-        return self.name in ("budget", "max_error")
+        """Whether it is a limit that can be kept or broken: a budget, an error, or a margin beside today's."""
+        return self.name in ("budget", "max_error", "match")
 
     @property
     def error_cost(self) -> float | None:
@@ -84,10 +86,18 @@ class Target:
     def __str__(self) -> str:
         return self.describe()
 
-    def describe(self, counted: Counted = ERRORS) -> str:
-        """In words, where errors are what is `counted`."""
+    def describe(self, counted: Counted = ERRORS, today: str = "today's") -> str:
+        """The target in words.
+
+        Args:
+            counted: what is counted.
+            today: what a margin is counted from.
+        """
         if self.name == "max_error":
             return f"at most {100 * self.value:.4g} % {counted.noun}"
+        if self.name == "match":
+            points = "1 point" if self.value == 0.01 else f"{100 * self.value:.4g} points"
+            return f"at most {points} more {counted.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         return f"{counted.one} costs ${self.value if self.name == 'error_cost' else 1 / self.value:.4g}"
@@ -162,6 +172,9 @@ class SpecError(ValueError):
         return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
 
 
+#: What the record of a policy leaves out where it is today's.
+_MEMORY = ("reference", COMPARISON, "tuning")
+
 #: What a value looks like in `--help`, and the function of `rcjax.cli.parsers` that reads it.
 _MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
 
@@ -211,17 +224,41 @@ def _limit(value: Any, where: str) -> SecondsLimit:
         raise
 
 
+def read_today(value: Any, where: str) -> str | AnyPolicy:
+    """Today's model by its name, or today's policy; ValueError names the place of anything else.
+
+    >>> read_today("large", "today")
+    'large'
+    """
+    if isinstance(value, AnyPolicy):
+        return _without_memory(value)
+    require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)
+    return value if isinstance(value, str) else policy_from_json(value)
+
+
+def _without_memory(policy: AnyPolicy) -> AnyPolicy:
+    """The same policy without the queries that it carries and what it was itself compared with: a small file."""
+
+    def kept(rung: Policy) -> Policy:
+        tuning = {name: value for name, value in rung.provenance.get("tuning", {}).items() if name != "today"}
+        provenance = {name: value for name, value in rung.provenance.items() if name not in _MEMORY}
+        return replace(rung, provenance=provenance | ({"tuning": tuning} if tuning else {}))
+
+    return replace(policy, rungs=tuple(map(kept, policy.rungs))) if isinstance(policy, Ladder) else kept(policy)  # type: ignore[arg-type]
+
+
 def _families(value: Any, where: str) -> str | list[str]:
     return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], filled], value, where))
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How a log is tuned, whichever log. At most one of the first four, the targets, is given.
+    """How a log is tuned, whichever log. At most one of the first five, the targets, is given.
 
     Args:
         budget: Fewest errors at an expected cost per query of so much.
         max_error: Least money at this share of wrong answers.
+        match: Least money at no more than so many points more error than `today`: 1% for one point.
         error_cost: Least money and errors, where one wrong answer costs you so much.
         lam: The least error + λ·cost.
         cascade: Search by the model alone: **all**: the best cascade of any of the models; **full**: every model in
@@ -232,12 +269,16 @@ class Spec:
         method: How copulas are fitted, as `fit` takes it.
         transform: Of raw confidences.
         abstain_price: Let the last model refuse to answer, where a refusal costs you this share of an error.
-        confidence: Guarantee `max_error` with this probability, by a test on queries that the tuning does not see.
+        today: What is in use today, and every policy is compared with: a model of LOG, or the file of a policy.
+            [default: the model with the fewest errors, the cheaper of two that are within a standard error]
+        confidence: Guarantee `max_error` or `match` with this probability, by a test on queries that the tuning does
+            not see.
         judged: Let judges' verdicts count in the test of `confidence`, corrected by the labels by hand; without it only
             labels by hand do.
         intervals: Intervals by the bootstrap, at some seconds' cost.
         follows: A service moves along the policy's ladder, so as to keep to a budget.
         period: Money for a day, a week or a month, of which the budget was made; None: the budget is for each query.
+        queries: How many queries come in a day, a week or a month: money is then told for that time.
         segment: A column of LOG: queries of a segment with 60 of them or more have cascades of their own.
         second_cost: What a second of waiting costs you, such as 0.0005: costs and `budget` then count it. Needs a
             column seconds or latency_ms.
@@ -251,11 +292,13 @@ class Spec:
     >>> Spec(lam=300.0, confidence=0.95).check()
     Traceback (most recent call last):
     ...
-    rcjax.policy.spec.SpecError: confidence needs max_error: a budget is kept by following the bill
+    rcjax.policy.spec.SpecError: confidence needs max_error or match: a budget is kept by following the bill
     """
 
     budget: Amount | None = None
     max_error: Amount | None = _offered(TARGET, _SHARE)
+    match: Amount | None = _offered(TARGET, _SHARE)
+    today: Annotated[Any, read_today] | None = _offered(TARGET, ("MODEL|FILE", "today"))
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
     cascade: Annotated[Any, read_search] | None = _offered(SEARCH, ("SEARCH", "cascade"))
@@ -269,6 +312,7 @@ class Spec:
     intervals: bool = _offered(SEARCH, default=True, flag="--bands/--no-bands")
     follows: bool = True
     period: Period | None = None
+    queries: Queries | None = None
     segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
     second_cost: Amount = _offered(WAITING, _MONEY, default=0.0)
     max_seconds: Annotated[Any, _limit] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
@@ -281,6 +325,8 @@ class Spec:
             object.__setattr__(self, name, value)
         if self.max_seconds is not None:
             object.__setattr__(self, "max_seconds", SecondsLimit.of(self.max_seconds))
+        if self.today is not None:
+            object.__setattr__(self, "today", read_today(self.today, "today"))
         if self.cascade is not None:
             object.__setattr__(self, "cascade", cascades_of(self.cascade))
 
@@ -290,10 +336,9 @@ class Spec:
         given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
         return Target.of(**given).to_json() if given else {}
 
-    @property
-    def aim(self) -> TargetName:
-        """The kind of target that policies are chosen for; without one, a budget."""
-        return next(iter(self.target), "budget")  # type: ignore[return-value]
+    def money(self, costs: Sequence[float]) -> Money:
+        """The unit in which money is told: for the period whose queries are known; else as suits so much per query."""
+        return choose_unit(costs) if self.queries is None else self.queries.money
 
     @property
     def search(self) -> Any:
@@ -314,7 +359,8 @@ class Spec:
         """
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         told = {one.name: values[one.name] for one in fields(self) if values[one.name] != one.default}
-        return written(told) | ({} if self.max_seconds is None else {"max_seconds": self.max_seconds.text})
+        own = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
+        return written(told) | own | ({"today": self.today.to_json()} if isinstance(self.today, AnyPolicy) else {})
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -345,11 +391,13 @@ class Spec:
         return self
 
     def _misses(self, held_out: bool) -> list[tuple[str, str]]:
-        sure, unlimited = self.confidence, "needs {max_error}: a budget is kept by following the bill"
-        cut, timed = self.segment is not None, self.max_seconds is not None
+        sure, unlimited = self.confidence, "needs {max_error} or {match}: a budget is kept by following the bill"
+        cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
         rules = [
             ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
-            ("confidence", unlimited, sure is not None and self.max_error is None),
+            ("confidence", unlimited, sure is not None and self.max_error is None and not matched),
+            ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
+            ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
             ("follows", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and sure is None),

@@ -1,31 +1,29 @@
-"""A report: the frontier of a log with its intervals beside single models, in words, and how far to trust them."""
+"""A report: what tuning a log came to beside today's, in words, and how far to trust it."""
 
 import dataclasses
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import Money, between, choose_unit, figure, percent
+from rcjax._base.codec import written
+from rcjax._base.wording import Money, between, percent
 from rcjax._core.json_values import plain
-from rcjax.diagnostics import Diagnosis
-from rcjax.diagnostics.verdicts import describe_gaps
+from rcjax.diagnostics import Diagnosis, PolicyCheck
+from rcjax.diagnostics.model_checks import describe_gaps
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.comparison import Comparison, what_to_do
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target, TargetName
+from rcjax.replaying.comparing import compare_policy
 from rcjax.replaying.figures import beside_reference
-from rcjax.replaying.replay import Replay
-from rcjax.tuning.comparison import Selection
+from rcjax.tuning.tune import Tuned
 
 _TIES = 1e-9  # sums of money this close are one
-
-_NEARLY = 0.05  # of the queries, up to which a cascade nearly answers as a model that is trusted
-
-_SAME = 5e-4  # of errors, below which they are printed alike
 
 _FREE = 1e-12  # a budget for a policy that costs nothing
 
@@ -47,130 +45,114 @@ class Against:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What there is to report. The frontier has bands; L points, k models."""
+    """What there is to report: what tuning came to, how it does on fresh queries, how far to trust it."""
 
-    log: Log
-    """The log that everything was tuned on."""
+    tuned: Tuned
+    """With a policy: for the target asked for, or else for no more than a point more error than today's."""
+    asked: bool
+    """Whether a target was asked for."""
     model: CascadeModel
-    frontier: Frontier
-    selection: Selection
-    """What cascades were compared by; its frontier is this one without bands."""
-    shares: np.ndarray
-    """(L, k) of the queries, answered by each model."""
+    """The paper's model of the log, for the checks."""
     comparisons: tuple[Against, ...]
     """With every model on its own, in the order of the models."""
-    baseline: str
-    """The model that the headline compares with."""
     diagnosis: Diagnosis
     """Of the model, on the log that was judged."""
     judged: Log
     """That log: fresh queries, or the log itself."""
-    seen: Replay | None
-    """The frontier's policies on fresh queries, where there are any."""
-    spec: Spec
-    """How it was tuned: the target that a policy was chosen for, where there is one."""
+    fresh: Comparison | None
+    """The policy beside today's on fresh queries; None without any."""
     drawn: list[dict[str, Any]]
     """The figures of the diagnosis, as the template of the page takes them."""
+    check: PolicyCheck | None = None
+    """The verdict on the policy that the page starts with, on fresh queries, where there are any."""
+    again: str | None = None
+    """The commands that tune the policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
     command made the report."""
 
-    @cached_property
-    def target(self) -> Target | None:
-        """The target that a policy was chosen for, where there is one."""
-        return Target.of(**self.spec.target) if self.spec.target else None
+    @property
+    def log(self) -> Log:
+        """The log that everything was tuned on."""
+        return self.tuned.log
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier, with bands; L points, k models."""
+        return self.tuned.frontier
+
+    @property
+    def spec(self) -> Spec:
+        """How it was tuned."""
+        return self.tuned.spec
+
+    @property
+    def policy(self) -> AnyPolicy:
+        """The policy that the page starts with."""
+        assert self.tuned.policy is not None
+        return self.tuned.policy
+
+    @property
+    def promised(self) -> Comparison:
+        """That policy beside today's, as it was tuned."""
+        assert self.tuned.comparison is not None
+        return self.tuned.comparison
+
+    @property
+    def start(self) -> Target:
+        """The target of the policy that the page starts with."""
+        return Target.of(**self.tuned.target)
 
     @property
     def aim(self) -> str:
         """That target in words."""
         if self.spec.period is not None:
             return f"at most {self.spec.period}"
-        return "" if self.target is None else self.target.describe(self.log.counted)
-
-    @property
-    def start(self) -> Target:
-        """The target of the policy that the page starts with: the one asked for; else money enough to do as well as the
-        baseline, or if no policy does, the target of the point with the least error."""
-        if self.target is not None:
-            return self.target
-        same = expected_for(self.frontier, "max_error", _NEARLY if self._is_reference else self.against.error)
-        if same is None:
-            return self.target_of(int(np.asarray(self.frontier.error, float).argmin()))
-        return Target("budget", _rounded(max(same[1], _FREE)))
+        return self.start.describe(self.log.counted, self.promised.rivals[0].subject)
 
     def target_of(self, point: int) -> Target:
-        """The target by which `rcjax tune` comes to a point of the curve, of the kind that errors are corrected for."""
-        frontier, kind = self.frontier, self.selection.target
-        cost, error, lam = (float(np.asarray(of)[point]) for of in (frontier.cost, frontier.penalty, frontier.lam))
+        """The target by which `rcjax tune` comes to a point of the curve: of the kind asked for, or else a budget."""
+        kind = self.start.name if self.start.name != "match" else "budget"
+        cost, error, lam = (
+            float(np.asarray(of)[point]) for of in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
+        )
         values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
         return Target(kind, _rounded(values[kind]) if kind in ("budget", "max_error") else values[kind])
-
-    @cached_property
-    def expected(self) -> Mapping[str, Any]:
-        """The figures of the policy that the page starts with."""
-        return self.frontier.policy(**self.start.to_json()).expected
-
-    @property
-    def against(self) -> Against:
-        """The comparison with the baseline."""
-        return next(comparison for comparison in self.comparisons if comparison.model == self.baseline)
 
     @property
     def money(self) -> Money:
         """The unit in which people read the costs."""
-        return choose_unit([comparison.cost for comparison in self.comparisons])
-
-    def headline(self) -> str:
-        """What the policy that the page starts with is worth beside the baseline, with its interval."""
-        does = "" if self._is_reference else f" {self._does(percent(self.against.error))}, at"
-        cost = f"{does or ' costs'} {self._sum(self.against.cost)}"
-        return f"Asking {self.baseline} for everything{cost}. {self._worth()}"
-
-    def _sum(self, cost: float, unit: bool = True) -> str:
-        """A cost as the headline has it: for the period of the target, or for many queries."""
-        period, scale, words = self.spec.period, self.money.scale, f"per {self.money.name} queries"
-        if period is not None and self.target is not None:
-            scale, words = period.money / self.target.value, f"a {period.every}"
-        return f"${figure(scale * cost)}{f' {words}' * unit}"
+        return self.tuned.money
 
     @property
     def noun(self) -> str:
         """What is counted."""
         return self.log.counted.noun
 
-    def _does(self, share: str) -> str:
-        return self.log.counted.does(share)
+    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+        """A policy beside today's: on the fresh queries, where there are any."""
+        if policy is self.policy:
+            return self.fresh or self.promised
+        money = target.value if target.name == "budget" else None
+        return compare_policy(policy, self.judged, self.spec.today, money=money, tuned=self.fresh is None)
 
-    @property
-    def _is_reference(self) -> bool:
-        """Whether the baseline is what answers are held to, from which it does not differ."""
-        reference = self.log.reference
-        return reference is not None and reference.counts == "differences" and reference.model == self.baseline
+    def headline(self) -> str:
+        """What to do, and what that changes beside today's: by the fresh queries, where there are any."""
+        said = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted)
+        expected = self.policy.expected
+        ends = between([expected["error_low"], expected["error_high"]])  # type: ignore[list-item]
+        interval = f"{100 * expected['level']:.0f} % interval {ends} %"  # type: ignore[operator]
+        errs = self.log.counted.does(f"{percent(expected['error'])} ({interval})")
+        if self.fresh is None:
+            return f"{said[0].upper()}{said[1:]}. It {errs}."
+        promised = self.promised.headline(self.money, self.log.counted)
+        return f"{said[0].upper()}{said[1:]}. As it was tuned, it {promised}, and it {errs}."
 
     @cached_property
     def beside(self) -> str | None:
         """What the policy that the page starts with does by a reference and by labels, both; None without one."""
-        beside = beside_reference(self.frontier.policy(**self.start.to_json()), self.judged)
+        beside = beside_reference(self.policy, self.judged)
         return None if beside is None else f"The policy that this page starts with {beside.describe()}."
-
-    def _worth(self) -> str:
-        """What the policy that the page starts with does, beside the baseline, in a sentence."""
-        against, expected = self.against, self.expected
-        if self.target is None and expected["cost"] >= 0.995 * against.cost:
-            return "No cascade of these models is expected to do as well for less money."
-        more = expected["error"] - against.error
-        share = percent(expected["cost"] / against.cost, 0) if against.cost > 0 else ""
-        parts = [f"{share} of the cost of {against.model}"] if share else []
-        if not self._is_reference:
-            than = "" if parts else f" than {against.model}"
-            points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self.noun}{than}"
-            parts.append(points if abs(more) >= _SAME else f"the same {self.noun}")
-        ends = between([expected["error_low"], expected["error_high"]])
-        errs = self._does(f"{percent(expected['error'])} ({100 * expected['level']:.0f} % interval {ends} %)")
-        does = f"A policy for {self._sum(expected['cost'])} {errs}"
-        if self.target is not None:
-            does = f"The policy for your target, {self.aim}, {errs}, at {self._sum(expected['cost'], unit=False)}"
-        return f"{does}: {', '.join(parts)}."
 
     @property
     def tried(self) -> str:
@@ -198,15 +180,16 @@ class Findings:
         """The figures as JSON values."""
         return {
             "models": list(self.frontier.models),
-            "baseline": self.baseline,
             "headline": self.headline(),
+            "comparison": written(self.promised),
+            "fresh": None if self.fresh is None else written(self.fresh),
             "counted": self.noun,
             **({} if self.log.reference is None else {"beside": self.beside}),
             "comparisons": [plain(dataclasses.asdict(comparison)) for comparison in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
-            "target": self.spec.target,
-            "expected": plain(dict(self.expected)),
-            "shares": np.asarray(self.shares).tolist(),
+            "target": self.spec.target if self.asked else {},
+            "expected": plain(dict(self.policy.expected)),
+            "check": self.check and self.check.to_json(),
             "diagnosis": self.diagnosis.to_json(),
         }
 

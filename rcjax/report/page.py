@@ -9,7 +9,6 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import PurePath
@@ -25,21 +24,21 @@ from matplotlib.figure import Figure
 
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
-from rcjax._core.batching import as_here
-from rcjax.diagnostics import Diagnosis, diagnose
+from rcjax.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
 from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
+from rcjax.policy.comparison import Comparison, what_to_do
+from rcjax.policy.decisions import threshold_of
 from rcjax.policy.ladder import Period
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
+from rcjax.replaying.comparing import compare_policy
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
-from rcjax.tuning.searches import bootstrap
-from rcjax.tuning.select import select_frontier
-from rcjax.tuning.tune import count_waiting, describe_models
+from rcjax.tuning.searches import tune
 
 #: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
 VARIABLES: Mapping[str, str] = {
@@ -159,6 +158,10 @@ _MOST_ROWS = 15
 
 _LEAST_SHARE = 5e-4  # of the queries, below which a rung is not worth a line
 
+_SAME = 1e-6  # of a bill, up to which two policies are one
+
+_MARGIN = 0.01  # more error than today's that a page without a target allows
+
 
 def render(report: Findings) -> str:
     """The page."""
@@ -180,7 +183,7 @@ def context(report: Findings) -> dict[str, Any]:
     drawing, spots, corner = _frontier(report, cost, error)
     documents, shared = _documents([policy for _, policy in policies])
     points = [
-        _point(report, target, policy.expected) | {"x": x, "y": y, "policy": document}
+        _point(report, target, policy) | {"x": x, "y": y, "policy": document}
         for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
     folder = resources.files("rcjax.report")
@@ -207,12 +210,13 @@ def context(report: Findings) -> dict[str, Any]:
 
 def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
     """The policies to choose from, the dearest first: that to start with, and at each other rung or point."""
-    frontier, there = report.frontier, report.frontier.shares(report.start)
-    curve = frontier.rungs.tolist() if report.start.is_limit else range(len(there))
-    others = [report.target_of(point) for point in curve if there[point] < 1 - _LEAST_SHARE]
-    targets = [report.start, *others]
-    policies = [(target, report.frontier.policy(**target.to_json())) for target in targets]
-    return sorted(policies, key=lambda pair: -pair[1].expected["cost"])  # type: ignore[operator]
+    frontier, start = report.frontier, report.policy
+    curve = frontier.rungs.tolist() if report.start.is_limit else range(len(frontier.lam))
+    costs = np.asarray(frontier.cost, float)
+    bill = float(start.expected["cost"] or 0.0)
+    others = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
+    policies = [(target, report.frontier.policy(**target.to_json())) for target in others]
+    return sorted([(report.start, start), *policies], key=lambda pair: -pair[1].expected["cost"])  # type: ignore[operator]
 
 
 def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -240,20 +244,24 @@ def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[st
         return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
-def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dict[str, Any]:
+def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any]:
     """The policy for a target in words."""
-    weights, money = report.frontier.shares(target), report.money
-    rungs = np.flatnonzero(weights >= _LEAST_SHARE)[::-1].tolist()
+    expected, money, comparison = policy.expected, report.money, report.compare(policy, target)
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
-    for point in rungs:
-        asked, cascade = _rung(report, point, float(weights[point]))
-        share = f"{percent(float(weights[point]))} of the queries"
-        rows += [{"model": f"{share}:", "answers": "", "share": ""}, *asked] if len(rungs) > 1 else asked
-        cascades.append(f"{share}: {cascade}" if len(rungs) > 1 else cascade)
+    every = zip(policy.weights, policy.policies, strict=True)
+    parts = [(weight, rung) for weight, rung in every if weight >= _LEAST_SHARE]
+    for weight, rung in parts[::-1]:
+        asked, cascade = _rung(rung, report.log, weight)
+        share = f"{percent(weight)} of the queries"
+        rows += [{"model": f"{share}:", "answers": "", "share": ""}, *asked] if len(parts) > 1 else asked
+        cascades.append(f"{share}: {cascade}" if len(parts) > 1 else cascade)
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
-    ladder = [" → ".join(report.frontier.point(point).models) for point in rungs]
+    verdict = what_to_do(policy, comparison, money, report.log.counted)
+    single = comparison.single
+    if single is not None:
+        verdict += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"
     return {
         "cascade": ", ".join(cascades),
         "cost": f"${money.show(expected['cost'])}",
@@ -262,28 +270,27 @@ def _point(report: Findings, target: Target, expected: Mapping[str, Any]) -> dic
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
         "seconds": "" if seconds is None else figure(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
-        "target": _option(target, report.spec.period if target == report.target else None),
-        "verdict": report.selection.verdict(int(np.argmax(weights)), target.to_json(), ladder, expected["cost"]),
-        "tried": _tried_itself(report, weights),
+        "target": _option(target, report.spec.period if policy is report.policy else None),
+        "verdict": f"{verdict[0].upper()}{verdict[1:]}.",
+        "tried": _tried_itself(report, comparison),
         "rows": rows,
     }
 
 
-def _rung(report: Findings, point: int, weight: float) -> tuple[list[dict[str, str]], str]:
-    """(who answers, by a point of the frontier, of a share of the queries; its cascade in words)."""
-    policy, names = report.frontier.point(point), report.frontier.models
-    cuts = {name: float(np.asarray(report.frontier.thresholds)[point, names.index(name)]) for name in policy.models}
+def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]], str]:
+    """(who answers of a share of the queries that go by a rung, by the log tuned on; its cascade in words)."""
+    replayed = replay(policy, log)
+    shares = dict(zip(replayed.models, np.asarray(replayed.share, float).tolist(), strict=True))
     agreements, rows = policy.agreements, []
     for name in policy.models:
-        answers = f"above {threshold(cuts[name])}"
-        if name == policy.models[-1]:
+        cut = threshold_of(policy.rules[name])
+        if name == policy.models[-1] or cut is None:
             answers = "everything that reaches it"
         elif name in agreements:
             answers = f"where {agreements[name].earlier} says the same"
-        elif agreements and cuts[name] >= 1:
-            answers = "nothing: its answer is compared"
-        share = weight * float(report.shares[point, names.index(name)])
-        rows.append({"model": name, "answers": answers, "share": percent(share)})
+        else:
+            answers = "nothing: its answer is compared" if agreements and cut >= 1 else f"above {threshold(cut)}"
+        rows.append({"model": name, "answers": answers, "share": percent(weight * shares.get(name, 0.0))})
     return rows, describe_cascade(policy.to_json())
 
 
@@ -299,6 +306,8 @@ def _option(target: Target, period: Period | None = None) -> str:
         return (
             f"--budget {period.money:.10g}/{period.every} --queries {period.money / target.value:.10g}/{period.every}"
         )
+    if target.name == "match":
+        return f"--match {100 * target.value:.10g}%"
     if target.name == "budget":
         return f"--budget {1e6 * target.value:.10g}/M"
     if target.name == "lam":
@@ -306,16 +315,11 @@ def _option(target: Target, period: Period | None = None) -> str:
     return f"--{target.name.replace('_', '-')} {target.value:.10g}"
 
 
-def _tried_itself(report: Findings, weights: np.ndarray) -> str:
-    """What a policy, of points with weights (L,), did on fresh queries, where there are any."""
-    replayed = report.seen
-    if replayed is None:
+def _tried_itself(report: Findings, comparison: Comparison) -> str:
+    """What a policy did on fresh queries, where there are any."""
+    if not comparison.fresh:
         return ""
-    wrong, spent = (float(weights @ np.asarray(of, float)) for of in (replayed.error, replayed.spent))
-    sentence = f"This one had {percent(wrong)} {report.noun} on them, at {report.money.full(spent)}"
-    if replayed.seconds is None or not np.isfinite(mean := float(weights @ replayed.seconds.mean)):
-        return f"{sentence}."
-    return f"{sentence}, and took {figure(mean)} seconds on average."
+    return f"This one had {percent(comparison.error)} {report.noun} on them, at {report.money.full(comparison.cost)}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,69 +336,56 @@ class Report(Findings):
 
 
 def make_report(
-    log: Log,
-    spec: Spec | None = None,
-    *,
-    test: Log | None = None,
-    baseline: str | None = None,
-    replicates: int = 200,
-    **fields: Any,
+    log: Log, spec: Spec | None = None, *, test: Log | None = None, replicates: int = 200, **fields: Any
 ) -> Report:
-    """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
+    """Tune on a log as `rcjax tune` does by default, compare with today's, and look at how far to trust that.
 
     Args:
         log: the log to learn from.
-        spec: the target, at most one, at whose policy the page opens; and what a second of waiting is worth.
+        spec: the target, at most one, at whose policy the page opens; what is in use today; and what a second of
+            waiting is worth. Without a target the page opens at the least money for at most a point more error than
+            today's.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
-        baseline: the model that is in use today; by default the one that errs least.
-        replicates: of the bootstraps, of intervals and tests alike.
-        fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `error_cost`, `lam`, `second_cost`.
+        replicates: of the bootstraps of the tests.
+        fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `today`, `error_cost`,
+            `second_cost`, …
 
-    Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError for a target
-    that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
+    Raises ValueError for several targets, InfeasibleError for a target that no policy meets, LogError as `fit`,
+    `select_frontier` and `diagnose` do, and where the log lacks today's model.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> report = make_report(log, replicates=50)
     >>> print(report.headline())
-    Asking llama3.1-70b for everything errs on 21.0 %, at $168 per million queries. ...
+    Keep llama3.1-70b alone: it costs $168 per million queries as before. ...
     """
-    spec = dataclasses.replace(spec or Spec(), **fields)
-    log, test = count_waiting(log, spec.second_cost), None if test is None else test.with_waiting(spec.second_cost)
-    if baseline is not None and baseline not in log.models:
-        raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
-    judged = log if test is None else test.select(log.models)
-    model = fit(log)
-    selection = select_frontier(log, model=model, target=spec.aim)
-    if spec.target:
-        selection.frontier.policy(**spec.target)  # refuses what cannot be met
-
-    def checked() -> tuple[Diagnosis, list[dict[str, Any]]]:
-        about = {"replicates": replicates, "frontier": selection.frontier, "model_fit": False}
-        diagnosis = diagnose(model, judged, training=log, **about)
-        return diagnosis, draw_checks(diagnosis, judged.select(model.models))
-
-    # Side by side, as both spend most of their first run in XLA's compiler.
-    with ThreadPoolExecutor(1) as beside:
-        checks = beside.submit(as_here(checked))
-        bands = bootstrap(selection.frontier, log, replicates=replicates)
-        own = replay(selection.frontier, log)
-        frontier = dataclasses.replace(selection.frontier, bands=bands, seconds=own.seconds)
-        replayed = None if test is None else replay(frontier, judged)
-        alone = describe_models(log, model)
-        comparisons = tuple(compare(frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
-        diagnosis, drawn = checks.result()
+    spec = dataclasses.replace(spec or Spec(), **fields, intervals=True)
+    asked = bool(spec.target)
+    spec = spec if asked else dataclasses.replace(spec, match=_MARGIN)
+    tuned = tune(log, spec)
+    assert tuned.policy is not None
+    log, model = tuned.log, fit(tuned.log)
+    judged = log if test is None else test.select(log.models).with_waiting(spec.second_cost)
+    about = {"replicates": replicates, "frontier": tuned.frontier, "model_fit": False}
+    diagnosis = diagnose(model, judged, training=log, **about)
+    budget = tuned.target.get("budget")
+    fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
     return Report(
-        log=log,
+        tuned=tuned,
+        asked=asked,
         model=model,
-        frontier=frontier,
-        selection=selection,
-        shares=np.asarray((replayed or own).share, float),
-        comparisons=comparisons,
-        baseline=baseline or min(comparisons, key=lambda one: one.error).model,
+        comparisons=tuple(compare(tuned.frontier, j, 1 - one.accuracy) for j, one in enumerate(tuned.alone)),
         diagnosis=diagnosis,
         judged=judged,
-        seen=replayed,
-        spec=spec,
-        drawn=drawn,
+        fresh=fresh,
+        check=None if test is None else _checked(tuned.policy, judged),
+        drawn=draw_checks(diagnosis, judged.select(model.models)),
     )
+
+
+def _checked(policy: AnyPolicy, log: Log) -> PolicyCheck | None:
+    """The verdict on a policy by a fresh log; None where it cannot be checked."""
+    try:
+        return check_policy(policy, log)
+    except ValueError:  # too few labels to check by, say, or tuned on
+        return None

@@ -39,10 +39,11 @@ from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import hash_names, read_reference
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand
+from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target, with_spec
+from rcjax.replaying.comparing import Replies, Today, default_today, models_of
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.betting import refuted, upper_limit
 
@@ -159,18 +160,22 @@ class HeldOut:
     outcomes: Outcomes
     """(R, n) wrong: 1 for an error, 0 for none; the score that is lost, or what judges say."""
     most: np.ndarray
-    """(n,) the largest error that each query could have had."""
+    """(n,) the largest loss that each query could have had."""
     price: float
     """What a refusal counts, in errors."""
+    rival: Replies | None = None
+    """What became of them by today's, whose errors are taken off; None: nothing is."""
 
     @classmethod
-    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None) -> HeldOut:
+    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> HeldOut:
         """What becomes of the queries of a log.
 
         Args:
             frontier: the frontier.
-            log: the log, of the models of the frontier. Queries that lack a model which may be asked are left out.
+            log: the log, with the models of the frontier and of today's. Queries that lack a model which may be asked
+                are left out.
             tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
+            today: a model or a policy, whose errors are taken off; None: nothing is.
 
         Raises InfeasibleError where the frontier has no policy with finite figures; LogError where no query is left,
         and where answers are to be compared and the log has none.
@@ -183,6 +188,8 @@ class HeldOut:
         tested = labelled_by_hand(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
+        theirs = () if today is None else models_of(today)
+        names += [name for name in theirs if name not in names]
         complete = np.flatnonzero(tested.select(names).complete)
         if not len(complete):
             raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to test on")
@@ -192,10 +199,31 @@ class HeldOut:
             right, most = _corrected(log, tuned_on)
             has_chance = np.isfinite(most)  # behind the last label nothing is known of what is left
             right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
-        fitted, right = frontier.model, right.astype(log.logprob.dtype)
-        outcomes = outcomes_on_log(fitted.calibrators, policies, log, right, fitted.cost)
+        fitted, price = frontier.model, frontier.abstain_price or 0.0
+        walked = log.select(frontier.models)
+        columns = [log.models.index(name) for name in frontier.models]
+        own = right[:, columns].astype(log.logprob.dtype)
+        outcomes = outcomes_on_log(fitted.calibrators, policies, walked, own, fitted.cost)
         outcomes = Outcomes(*(np.asarray(figure, float)[: len(rungs)] for figure in outcomes))
-        return cls(tested, outcomes, most, frontier.abstain_price or 0.0)
+        most = np.maximum(most, price)
+        rival = None if today is None else Replies.of(today, with_outcomes(log, right))
+        return cls(tested, outcomes, most if rival is None else 2 * most - 1, price, rival)
+
+    def positions(self, frontier: Frontier) -> np.ndarray:
+        """(m,) the positions to test in turn, from the dearest one down: beside a rival, from below its bill."""
+        positions = np.arange(_STEPS * (len(frontier.rungs) - 1), -1, -1) / _STEPS
+        if self.rival is None:
+            return positions
+        bills = np.interp(positions, np.arange(len(frontier.rungs)), np.asarray(frontier.cost, float)[frontier.rungs])
+        return positions[bills < float(self.rival.spent.mean())]
+
+    def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
+        """((m, n) what queries lose at positions, refusals at their price; what is added to each)
+
+        Beside a rival each is 1 more than the difference, so that none is below 0.
+        """
+        penalty = self.at(positions).penalty(self.price)
+        return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
 
     def at(self, positions: ArrayLike) -> Outcomes:
         """(m, n) what is expected of the queries at positions (m,) of the ladder."""
@@ -203,14 +231,15 @@ class HeldOut:
         return Outcomes(*(weights @ figure for figure in self.outcomes))
 
     def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
-        """(m,) whether the error at positions, refusals at their price, is shown to be below a limit."""
-        return refuted(self.at(positions).penalty(self.price), limit, level, np.maximum(self.most, self.price))
+        """(m,) whether the mean loss at positions is shown to be below a limit."""
+        losses, added = self.losses(positions)
+        return refuted(losses, limit + added, level, self.most + added)
 
     def error_bound(self, position: float, level: float, top: float | None = None) -> float:
-        """Upper confidence limit of the error at a position, refusals at their price; `top` is tried first."""
+        """Upper confidence limit of the mean loss at a position; `top` is tried first."""
+        losses, added = self.losses([position])
         top = max(1.0, self.price) if top is None else top
-        penalty = self.at([position]).penalty(self.price)[0]
-        return upper_limit(penalty, level, np.maximum(self.most, self.price), top)
+        return upper_limit(losses[0], level, self.most + added, top + added) - added
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
@@ -232,8 +261,8 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
 class Certificate:
     """A policy, what is guaranteed of it, and what the guarantee rests on.
 
-    The guarantee is `max_error`, with `confidence` over the draw of the held-out queries. The bound tells how much room
-    there is: it is at `confidence` for this policy on its own, as if no other had been tested.
+    The guarantee is `max_error` or `match`, with `confidence` over the draw of the held-out queries. The bound tells
+    how much room there is: it is at `confidence` for this policy on its own, as if no other had been tested.
     """
 
     policy: AnyPolicy
@@ -249,11 +278,13 @@ class Certificate:
     """Number of them that the policy refused to answer; each counts as `abstain_price` errors."""
     error_bound: float
     """Upper confidence limit of the policy's error probability, or where it may refuse, of error +
-    abstain_price·abstention."""
-    max_error: float
-    """The error probability that is guaranteed, refusals counted at their price."""
+    abstain_price·abstention; for a margin, of how much that is above today's."""
     confidence: float
     """Probability, at least, with which the guarantee holds."""
+    max_error: float | None = None
+    """The error probability that is guaranteed, refusals counted at their price; None for a margin."""
+    match: float | None = None
+    """The margin beside today's that is guaranteed; None for an error probability."""
     abstain_price: float | None = None
     """What a refusal counts, in errors; None where models may not refuse."""
 
@@ -264,15 +295,9 @@ class Certificate:
 
 
 def certify(
-    frontier: Frontier,
-    log: Log,
-    *,
-    max_error: float,
-    confidence: float = 0.95,
-    tuned_on: Log | None = None,
-    judged: bool = False,
+    frontier: Frontier, log: Log, spec: Spec | None = None, *, tuned_on: Log | None = None, **fields: Any
 ) -> Certificate:
-    """The cheapest position on the ladder of a frontier at which held-out queries guarantee a limit on the error.
+    """Find the cheapest position on the ladder of a frontier at which held-out queries guarantee a limit.
 
     With a probability of at least `confidence` over the draw of that log, the policy keeps to the limit in service.
     Nothing is assumed of the model: a bad one makes a dear policy, or none, but not a false promise. Certifying
@@ -284,14 +309,16 @@ def certify(
             are tested, from the most expensive to the cheapest; the cheapest that passes is chosen.
         log: the held-out log, independent of the frontier: of queries drawn as those in service will be, none of which
             had a part in fitting, solving, or choosing among frontiers.
-        max_error: the true probability of error is at most this.
-        confidence: the probability of the guarantee, in (0, 1).
+        spec: the limit, `max_error`: the true probability of error is at most this; or `match`: it is at most this
+            above that of `today` on the same queries, where positions below the bill of today's are tested. Its
+            `confidence`, 0.95 by default, is the probability of the guarantee.
         tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
             Without it, the queries that the model carries, some hundreds, are compared.
-        judged: whether judges' verdicts count, corrected by the labels by hand.
+        fields: those of `Spec`, in place of what `spec` says.
 
-    Tests are by betting on what each query loses, from 0 to 1 (Waudby-Smith & Ramdas 2024): valid with any number of
-    queries, for errors, scores, refusals at their price, and what is expected over lots.
+    Tests are by betting on what each query loses, from 0 to 1, or on its difference from today's, from −1 to 1
+    (Waudby-Smith & Ramdas 2024): valid with any number of queries, for errors, scores, refusals at their price, and
+    what is expected over lots.
 
     Where answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries do:
     judges and confidences say what to expect of an answer, the labels correct it, and the bet is on the corrected
@@ -300,7 +327,7 @@ def certify(
     Where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
     abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing.
 
-    Raises InfeasibleError where not even the most expensive rung passes, with what can be guaranteed instead;
+    Raises InfeasibleError where not even the first position passes, with what can be guaranteed instead;
     ValueError for a limit or a confidence out of range, and for `judged` without `tuned_on`; LogError for a log that is
     not held out, and as `replay` does.
 
@@ -313,33 +340,51 @@ def certify(
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
-    for name, value in (("max_error", max_error), ("confidence", confidence)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} is {value}; it must lie between 0 and 1")
-    limit, level = float(max_error), 1 - float(confidence)
+    spec = dataclasses.replace(spec or Spec(), **fields)
+    spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
+    target, level = _limit_of(spec), 1 - float(spec.confidence)  # type: ignore[arg-type]
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
-    log = log.select(frontier.models)
-    judged = judged and log.hand is not None
-    held_out = HeldOut.of(frontier, log, _with_judges(frontier, log, tuned_on) if judged else None)
-    last = len(frontier.rungs) - 1
-    positions = np.arange(_STEPS * last, -1, -1) / _STEPS
-    shown = held_out.errs_below(positions, limit, level)
+    today = None if spec.match is None else default_today(log) if spec.today is None else spec.today
+    others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
+    log = log.select([*frontier.models, *others])
+    judged = spec.judged and log.hand is not None
+    held_out = HeldOut.of(frontier, log, _with_judges(log, tuned_on) if judged else None, today)
+    positions = held_out.positions(frontier)
+    if not positions.size:
+        raise InfeasibleError("no policy of the frontier costs less than today's")
+    shown = held_out.errs_below(positions, target.value, level)
     passed = len(shown) if shown.all() else int(shown.argmin())  # up to the first that is not shown to keep the limit
     if not passed:
-        raise InfeasibleError(_infeasible(held_out, last, limit, level, frontier.counted.noun))
-    position = float(positions[passed - 1])
-    spec = Spec(max_error=limit, confidence=confidence, judged=judged)
-    policy = with_spec(frontier.ladder(position, Target("max_error", limit)), spec)
+        raise InfeasibleError(_infeasible(held_out, float(positions[0]), target, level, frontier.counted.noun))
+    return _certificate(frontier, held_out, float(positions[passed - 1]), spec)
+
+
+def _limit_of(spec: Spec) -> Target:
+    """The limit that is to be guaranteed; ValueError for a limit or a confidence out of range."""
+    target = Target.of(**spec.target)
+    if target.name not in ("max_error", "match"):
+        raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
+    for name, value in ((target.name, target.value), ("confidence", spec.confidence or 0.0)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} is {value}; it must lie between 0 and 1")
+    return target
+
+
+def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: Spec) -> Certificate:
+    """What is guaranteed at a position that passed."""
+    target, confidence = _limit_of(spec), float(spec.confidence)  # type: ignore[arg-type]
+    kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
+    policy = with_spec(frontier.ladder(position, target), kept)
     did = held_out.at([position])
     lost = float(did.wrong.sum())
     figures = {
         "n": did.wrong.size,
         "errors": lost if held_out.tested.scores is not None else round(lost),
         "refusals": round(float(did.refused.sum())),
-        "error_bound": held_out.error_bound(position, level, limit),
-        "max_error": limit,
-        "confidence": float(confidence),
+        "error_bound": held_out.error_bound(position, 1 - confidence, target.value),
+        **target.to_json(),
+        "confidence": confidence,
         "abstain_price": frontier.abstain_price,
     }
     tested = held_out.tested.select(frontier.models)
@@ -347,22 +392,24 @@ def certify(
     return Certificate(with_provenance(policy, guarantee=guarantee), position, **figures)
 
 
-def _with_judges(frontier: Frontier, log: Log, tuned_on: Log | None) -> Log:
+def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     """The log tuned on, which tells how far judges are right; ValueError where it does not."""
     if log.hand is None or tuned_on is None or tuned_on.hand is None or tuned_on.hand.judges != log.hand.judges:
         raise ValueError("judged needs tuned_on, a log with labels by hand of some answers, and the same judges")
-    return tuned_on.select(frontier.models)
+    return tuned_on.select(log.models)
 
 
-def _infeasible(held_out: HeldOut, last: int, limit: float, level: float, noun: str) -> str:
+def _infeasible(held_out: HeldOut, position: float, target: Target, level: float, noun: str) -> str:
     """What the first of the sequence, which was fixed beforehand, did, and what that guarantees."""
-    first = held_out.at([last])
-    rate, refused = float(first.penalty(held_out.price).mean()), round(float(first.refused.sum()))
-    did = f"had {100 * rate:.3g} % {noun}"
+    first, than = held_out.at([position]), "" if held_out.rival is None else " more than today's"
+    losses, added = held_out.losses([position])
+    rate, refused = float(losses.mean()) - added, round(float(first.refused.sum()))
+    did = f"had {100 * rate:.3g} % {noun}{than}"
     did += f" and refused {refused:,}, each counted as {100 * held_out.price:.4g} %" if refused else ""
-    instead = f"at most {math.ceil(1e4 * held_out.error_bound(last, level)) / 100:.2f} % {noun}"
+    bound = math.ceil(1e4 * held_out.error_bound(position, level)) / 100
+    instead = f"at most {bound:.2f} % {noun}{than}"
+    limit = f"at most {100 * target.value:.4g} % {noun}{than}"
     return (
-        f"no policy can be guaranteed to have at most {100 * limit:.4g} % {noun} with {100 * (1 - level):.4g} % "
-        f"confidence: of {first.wrong.size:,} held-out queries the safest {did}, which guarantees "
-        f"{instead}"
+        f"no policy can be guaranteed to have {limit} with {100 * (1 - level):.4g} % confidence: of "
+        f"{first.wrong.size:,} held-out queries the safest {did}, which guarantees {instead}"
     )

@@ -14,19 +14,139 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import fill_up, side_by_side
-from rcjax.frontier.points import Outcomes, lam_range
+from rcjax.frontier.points import Outcomes, lam_range, log_lam
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import corrected_log, expected_log, expected_right, expected_without, is_whole
+from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
+from rcjax.policy.spec import Target
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.agreement import expected_on_log
 from rcjax.tuning.candidates import Choice, Targets, choose, choose_one, together
-from rcjax.tuning.comparison import Comparison, Gain, Gains
 from rcjax.tuning.judging import charges, deal_folds, judge_all
 from rcjax.tuning.pairs import Judging
 
 PRICES, BUDGETS = 40, 24
+
+_LEAST, _CONTRADICTION = 0.002, 3.0  # of error + λ·cost over all prices together, as a share of it; standard errors
+
+
+class Gain(NamedTuple):
+    """By how much one thing is better than its rival, on queries that were left out: numbers, or numpy's arrays."""
+
+    mean: Any
+    """Over the queries."""
+    se: Any
+    """Its standard error."""
+
+    @classmethod
+    def of(cls, forms: np.ndarray) -> "Gain":
+        """Of what each of m queries gains, (F, …, m), in the forms that outcomes have (`contest`).
+
+        The mean is of the first form; the standard error of the last, which is the same where all answers are labelled.
+
+        >>> float(Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean)
+        1.0
+        """
+        return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
+
+    def at(self, index: Any) -> "Gain":
+        """That of one of several."""
+        return Gain(self.mean[index], self.se[index])
+
+
+class Gains(NamedTuple):
+    """What an arm gains on a rival in error + λ·cost at G prices."""
+
+    at_prices: Gain
+    """(G,)"""
+    overall: Gain
+    """() as a share of the rival's error + λ·cost, averaged over the prices."""
+    counted: Gain
+    """() the same by the labels of the queries left out themselves."""
+
+    @property
+    def earned(self) -> bool:
+        """Whether the arm gains enough to have a place, and the labels left out do not contradict.
+
+        The frontier keeps the policies without it, so that a gain which is not there costs little, and one that is
+        missed much.
+        """
+        return bool(self.overall.mean > _LEAST and self.counted.mean > -_CONTRADICTION * self.counted.se)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """Cross-validated figures of single models, pairs, and policies that compare answers, on queries left out.
+
+    S nested candidate sets: single models; with pairs; with policies that compare answers. Each is chosen from on the
+    other folds. What is best for one target may be another for the next.
+    """
+
+    targets: Targets  # G prices, B budgets, each rising
+    pairs: Gains  # of pairs, on single models
+    agreement: Gains | None  # of policies that may compare answers, on pairs; None: the log tells no answers
+    saved: Gain  # (S, B) by how much the error is below that of the best single model
+    alone: np.ndarray  # (k,) how often each model errs, by all labels
+    luck: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
+
+    @property
+    def agreeing(self) -> np.ndarray:
+        """(G,) bool: the prices where comparing answers earns its place: it gains over all together, and at the price.
+
+        Of forty prices, one or another always looks better by luck.
+        """
+        if self.agreement is None or not self.agreement.earned:
+            return np.zeros(len(self.targets.lam), bool)
+        return self.agreement.at_prices.mean > 0
+
+    def optimism(self, comparing: bool) -> float:
+        """Return by how much more optimistic the error of a chosen cascade is than that of a single model, 0 at least.
+
+        The best of many looks better than it is on other queries, and there are many more cascades to choose from than
+        models. The errors of cascades are raised by this: both are told by one measure, single models as counted. It is
+        a mean over all budgets, as single figures are noise.
+
+        Args:
+            comparing: for policies that may compare answers, where there are any.
+        """
+        return max(float(self.luck[self.row(comparing)] - self.luck[0]), 0.0)
+
+    def row(self, comparing: bool) -> int:
+        """The candidate set that a cascade comes from: pairs, or where it compares answers, all."""
+        return len(self.luck) - 1 if comparing else min(1, len(self.luck) - 1)
+
+    def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain:
+        """The gain of cascades on the best single model at a target, in errors, on queries left out.
+
+        Args:
+            comparing: for policies that compare answers.
+            target: a budget, or a price of an error; the gain at a price is of error + λ·cost.
+            bills: (k,) dollars per query of the models alone.
+        """
+        if target.name == "budget":
+            return self.saved.at((self.row(comparing), self.at_budget(target.value, bills)))
+        lam = target.value if target.name == "lam" else 1 / target.value
+        place = int(self.at_price(lam))
+        pairs = self.pairs.at_prices.at(place)
+        if self.agreement is None or not comparing:
+            return pairs
+        more = self.agreement.at_prices.at(place)
+        return Gain(pairs.mean + more.mean, np.hypot(pairs.se, more.se))
+
+    def at_budget(self, budget: float, bills: Any = ()) -> int:
+        """The place of the budget nearest to one, on the logarithmic scale.
+
+        Of those that pay for as many of some bills, those of the models alone, where there are such: what a cascade
+        saves falls at once where the next model can be had for the same money.
+        """
+        ends, end, alone = (log_lam(money) for money in (self.targets.budgets, budget, bills))
+        alike = (alone <= ends[:, None] + 1e-9).sum(1) == (alone <= end + 1e-9).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
+
+    def at_price(self, lam: Any) -> np.ndarray:
+        """(…) the place of the price nearest to each λ, on the logarithmic scale."""
+        return np.abs(log_lam(self.targets.lam) - log_lam(lam)[..., None]).argmin(-1)
 
 
 class Losses(NamedTuple):
@@ -73,17 +193,17 @@ class Losses(NamedTuple):
         by_loss, by_count = (of[:, 0] - of[:, 1] for of in (loss, counted))
         return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
 
-    def compared(self, alone: np.ndarray) -> Comparison:
+    def compared(self, alone: np.ndarray) -> Contest:
         """What they show, beside how often each model errs (k,)."""
         within, ways = self.targets.within, len(self.charge)
         pair, penalty = min(1, ways - 1), self.penalty[:, :, within]
-        return Comparison(
+        return Contest(
             self.targets,
             pairs=self.gains(pair, 0),
             agreement=self.gains(2, pair, expected=True) if ways > 2 else None,
             saved=Gain.of(penalty[:, :1] - penalty),
             alone=alone,
-            luck=np.stack([self.luck(kind) for kind in (self.targets.prices, within)]),
+            luck=self.luck(within),
         )
 
 
@@ -93,12 +213,6 @@ def targets_of(log: Log) -> Targets:
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
     return Targets(lam_range(cost, PRICES), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
-
-
-def errors_alone(log: Log) -> np.ndarray:
-    """(k,) how often each model of a log errs, by its labels."""
-    answered = np.asarray(log.answered)
-    return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: int = 0) -> Losses:

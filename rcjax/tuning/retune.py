@@ -19,7 +19,7 @@ from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
 from rcjax.policy.spec import Spec
 from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.judging import FOLDS
 from rcjax.tuning.searches import as_specified, searched_by
 from rcjax.tuning.tune import Tuned, tune_in_stages

@@ -19,6 +19,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.policy.spec import Spec
 from rcjax.tuning.bootstrapping import Again, draw_bands, drawn
 from rcjax.tuning.certify import certify, hold_out
+from rcjax.tuning.matching import match_today
 from rcjax.tuning.segments import by_segments
 from rcjax.tuning.select import BY_LABELS, Deployed, SearchedBy, SecondsFilter
 from rcjax.tuning.tune import Tuned, tune_in_stages
@@ -35,7 +36,9 @@ def as_specified(spec: Spec) -> SearchedBy:
     """The way to search and to come by a policy that a spec names: with a guarantee or segments, as it asks."""
     way = searched_by(spec.search)
     if spec.confidence is not None:
-        return way._replace(hold_out=hold_out, deploy=_certified)
+        way = way._replace(hold_out=hold_out, deploy=_certified)
+    if spec.match is not None:
+        return way._replace(deploy=match_today)
     if spec.segment is not None:
         return way._replace(deploy=lambda frontier, log, _, spec: by_segments(frontier, log, spec))
     return way
@@ -43,8 +46,7 @@ def as_specified(spec: Spec) -> SearchedBy:
 
 def _certified(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
     assert held_out is not None  # as there is a confidence
-    limits: Any = {"max_error": spec.max_error, "confidence": spec.confidence, "judged": spec.judged}
-    certificate = certify(frontier, held_out, **limits, tuned_on=log if spec.judged else None)
+    certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
     return Deployed(certificate.policy, certificate)
 
 
@@ -91,8 +93,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         spec: how to tune; None: by default.
         held_out: the log of the queries that a guarantee is tested on; by default half of those of `log`, drawn at
             random, or where answers lack labels, half of those labelled by hand.
-        fields: those of `Spec`, in place of what `spec` says: `budget`, `max_error`, `error_cost` or `lam`, `cascade`,
-            `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
+        fields: those of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `error_cost` or `lam`,
+            `today`, `cascade`, `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
 
     Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy, or is None where the
     budget is below the price of every model, which is told before anything is fitted. ValueError for options

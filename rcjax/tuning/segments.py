@@ -76,9 +76,7 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     other = n - sum(counts[name] for name in named)
     parts = [_Part.of(frontier, None, other / n, _moved(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        own = select_frontier(
-            log.take(inside == name), model=frontier.model, abstain_price=spec.abstain_price, target=spec.aim
-        )
+        own = select_frontier(log.take(inside == name), model=frontier.model, abstain_price=spec.abstain_price)
         parts.append(_Part.of(own.frontier, name, counts[name] / n))
     rungs = _together(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"

@@ -3,8 +3,8 @@
 Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
 hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`pairs`). Policies that go
 by whether two models' answers are equal (`agreement`) must gain on pairs in the contest. And what was chosen
-among many has its error raised by the luck of that (`Comparison.luckier`), where a single model is counted: so no
-cascade stands beside a model that does better.
+among many has its error raised by its optimism (`Contest.optimism`), where a single model is counted: so no cascade
+stands beside a model that does better.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import SecondsLimit, Spec, Target, TargetName
+from rcjax.policy.spec import SecondsLimit, Spec
+from rcjax.replaying.comparing import errors_alone
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
-from rcjax.tuning.comparison import Comparison, Selection
-from rcjax.tuning.contest import errors_alone, leave_out
+from rcjax.tuning.contest import Contest, leave_out
 from rcjax.tuning.judging import FOLDS, charges, judge_all, judging_of, sample_queries
 from rcjax.tuning.pairs import Judging
 
@@ -41,6 +41,14 @@ _SHARE = 0.05  # of the queries may wait longer than a limit on the tail
 _AT_ONCE = 64  # policies that walk the log at a time
 
 _MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The frontier of the cascades that earn their place, and what they were compared with."""
+
+    frontier: Frontier
+    contest: Contest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,17 +139,16 @@ def select_frontier(
     seed: int = 0,
     abstain_price: float | None = None,
     admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
-    target: TargetName = "budget",
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
     Single models and pairs, at every threshold, are judged by the log's own queries (`pairs`). Policies that
     go by whether answers agree, where the log tells answers, are used only where they earn it on the queries of folds
-    that were left out (`Comparison.agreeing`). The frontier holds the corners of the lower hull, each of which is the
+    that were left out (`Contest.agreeing`). The frontier holds the corners of the lower hull, each of which is the
     best at some λ; between two of them stands a ladder. `Frontier.cost` is the bill of the log's queries.
-    `Frontier.error` is counted for single models; of others it is raised by how much better the best for such a target
-    look on the queries that they were chosen on than on folds that were left out. Of more than 50,000 queries, so many
-    are taken at random for that and for the contest.
+    `Frontier.error` is counted for single models; for others it is raised by their optimism: by how much better the
+    best ones look on the queries that they were chosen on than on folds that were left out. Of a log of more than
+    50,000 queries, so many are taken at random for that and for the contest.
 
     Args:
         log: the log to learn from.
@@ -151,11 +158,9 @@ def select_frontier(
         abstain_price: the last model of a cascade may refuse to answer, at a price in errors, as in `solve_frontier`:
             what is minimised, and compared on the folds, is error + abstain_price·abstention + λ·cost.
         admits: which of the policies (C,) over a model's models may be chosen from, (C,) bool; None: all may.
-        target: the kind of target that policies are to be chosen for, whose luck errors are raised by; a price where
-            `lam` is given.
 
-    Raises ValueError for an empty or negative `lam`, a negative price or a target that is none;
-    LogError where there are fewer queries than folds, or no query has the answers of all models.
+    Raises ValueError for an empty or negative `lam` or a negative price; LogError where there are fewer queries than
+    folds, or no query has the answers of all models.
 
     >>> import rcjax
     >>> selection = select_frontier(rcjax.sample_log(300, seed=0))
@@ -166,21 +171,20 @@ def select_frontier(
         needs = f"to choose cascades in {FOLDS} folds takes {FOLDS} at the least, and some hundred to be worth it"
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     prices = None if lam is None else check_lam(lam)
-    Target(target, 1.0)  # refuses a name that is none
-    target, abstain_price = target if lam is None else "lam", check_abstain_price(abstain_price)
+    abstain_price = check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     sample = sample_queries(log, seed)
     judging = judging_of(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
-    comparison = leave_out(sample, model, judging, seed=seed).compared(errors_alone(sample))
+    contest = leave_out(sample, model, judging, seed=seed).compared(errors_alone(sample))
     may_be = None if admits is None else lambda policies: admits(policies, model)
-    table = _candidates(log, model, judging, comparison, may_be)
-    table = raised_by_luck(table, comparison, target)
+    table = _candidates(log, model, judging, contest, may_be)
+    table = raised_by_optimism(table, contest)
     corners = table.take(lower_hull(table.cost, table.error)[::-1])
     best, prices = (corners, _prices(corners)) if prices is None else (corners.best(prices), prices)
-    return Selection(_assemble(model, best, prices, abstain_price, log.compare), comparison, target)
+    return Selection(_assemble(model, best, prices, abstain_price, log.compare), contest)
 
 
 class Deployed(NamedTuple):
@@ -211,8 +215,7 @@ class SearchedBy(NamedTuple):
 
 def _find(log: Log, model: Fitted, spec: Spec, limit: SecondsFilter | None) -> tuple[Frontier, Selection]:
     admits = None if limit is None else limit.admits
-    price = spec.abstain_price
-    selection = select_frontier(log, model=model, admits=admits, abstain_price=price, target=spec.aim)
+    selection = select_frontier(log, model=model, admits=admits, abstain_price=spec.abstain_price)
     return selection.frontier, selection
 
 
@@ -223,29 +226,23 @@ def _candidates(
     log: Log,
     model: Fitted,
     judging: Judging,
-    comparison: Comparison,
+    contest: Contest,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
     """Single models and pairs on a log of the model's models, and where they earn it policies that compare answers."""
-    log, earned = expected_log(log), comparison.agreeing
+    log, earned = expected_log(log), contest.agreeing
     rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
     table, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
     if answers is None:
         return table
-    grid = np.geomspace(comparison.targets.lam[0], comparison.targets.lam[-1], _FINE)
-    return together(table, answers.best(grid[earned[comparison.at_price(grid)]]))
+    grid = np.geomspace(contest.targets.lam[0], contest.targets.lam[-1], _FINE)
+    return together(table, answers.best(grid[earned[contest.at_price(grid)]]))
 
 
-def raised_by_luck(table: Candidates, comparison: Comparison, target: TargetName) -> Candidates:
-    """Policies, but for single models with errors that are raised by the luck of their choice (`Comparison.luckier`).
-
-    Args:
-        table: the policies.
-        comparison: what the contest has shown.
-        target: the kind of target that they are to be chosen for.
-    """
-    luck = np.where(table.compares, comparison.luckier(target, True), comparison.luckier(target, False))
-    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.alone, 0.0, luck), 0.0, 1.0))
+def raised_by_optimism(table: Candidates, contest: Contest) -> Candidates:
+    """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
+    optimism = np.where(table.compares, contest.optimism(True), contest.optimism(False))
+    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.alone, 0.0, optimism), 0.0, 1.0))
 
 
 def _prices(corners: Candidates) -> np.ndarray:

@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.wording import choose_unit, percent
+from rcjax._base.codec import written
+from rcjax._base.wording import Money, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError, too_dear
@@ -20,16 +21,22 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.ladder import Period, followed
+from rcjax.policy.comparison import COMPARISON, Comparison, what_to_do
+from rcjax.policy.ladder import Period, followed, with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import Spec, with_spec
+from rcjax.policy.spec import Spec, Target, with_spec
+from rcjax.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
-from rcjax.tuning.comparison import Selection
+from rcjax.tuning.certify import Certificate
+from rcjax.tuning.contest import Contest
 from rcjax.tuning.judging import held_out_confidence, sample_queries
-from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter
+from rcjax.tuning.matching import single_policy
+from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter, Selection
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
+
+_LEAST_GAIN = 0.001  # of errors, from which on a cascade is worth more than a single model
 
 
 def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
@@ -131,22 +138,49 @@ class Tuned:
     """What cascades were compared with; None for another search than the default."""
     alone: tuple[Alone, ...]
     """What each model does on its own, in the order of the models."""
-    target: Mapping[str, float]
-    """The target by its name, as provenance keeps it; empty without one."""
+    spec: Spec
+    """How the log was tuned, with `today` as it was taken."""
     policy: AnyPolicy | None = None
     """The policy for the target; None without one."""
-    certificate: Any = None
-    """What is guaranteed of the policy, a `Certificate`; None: nothing."""
-    verdict: str | None = None
-    """Why the policy has so many models, for the default search."""
+    certificate: Certificate | None = None
+    """What is guaranteed of the policy; None: nothing."""
+    comparison: Comparison | None = None
+    """The policy beside today's and the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
     """What else there is to say of the policy."""
 
     @property
+    def target(self) -> Mapping[str, float]:
+        """The target by its name, as provenance keeps it; empty without one."""
+        return self.spec.target
+
+    @property
+    def money(self) -> Money:
+        """The unit in which money is told."""
+        return self.spec.money(np.asarray(self.model.cost, float).tolist())
+
+    @property
+    def verdict(self) -> str | None:
+        """What to do, in a sentence; None without a policy."""
+        if self.policy is None or self.comparison is None:
+            return None
+        return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
+
+    @property
+    def notes_beside(self) -> tuple[str, ...]:
+        """What the last avoided error costs, the guarantee and the notes, in words."""
+        last = None if self.comparison is None else self.comparison.last_error(self.log.counted)
+        promise = None if self.certificate is None else _promise(self.certificate, self.log.counted.noun)
+        return (*filter(None, (last, promise)), *self.notes)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """The verdict, the guarantee and the notes, in words."""
-        promise = () if self.certificate is None else (_promise(self.certificate, self.log.counted.noun),)
-        return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes)
+        """The verdict, the best single model, what the last avoided error costs, the guarantee and the notes."""
+        single = None if self.comparison is None else self.comparison.single
+        said = [] if self.verdict is None else [self.verdict]
+        if single is not None:
+            said.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
+        return (*said, *self.notes_beside)
 
     def describe(self) -> str:
         """Return lines of text: the log, how many policies there are, the one for the target, and the remarks.
@@ -159,7 +193,7 @@ class Tuned:
         if self.policy is None:
             chosen = "of which none is chosen, as no target is given"
         else:
-            expected, unit = self.policy.expected, choose_unit(np.asarray(self.model.cost, float).tolist())
+            expected, unit = self.policy.expected, self.money
             figures = f"{percent(expected['error'])} {self.log.counted.noun} at {unit.full(expected['cost'])}"
             shares: dict[str, float] = {}
             for weight, rung in zip(self.policy.weights, self.policy.policies, strict=True):
@@ -181,6 +215,8 @@ class Tuned:
         }
         if self.policy is not None:
             document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
+        if self.comparison is not None:
+            document["comparison"] = written(self.comparison)
         return document
 
 
@@ -200,6 +236,7 @@ def tune_in_stages(
         stage: entered for each part of the work, with what it is in words.
         by: the way to search that the spec names (`rcjax.tuning.searches.as_specified`).
     """
+    spec = dataclasses.replace(spec, today=today_for(log, spec.today))
     tuned = _search(log, held_out, spec, stage, by)
     try:
         return _with_policy(tuned, spec, by)
@@ -231,7 +268,7 @@ def _search(
             refit = None if limit is None else False
             frontier = frontier.with_bands(draw_bands(frontier, log, by.again, refit=refit))
         frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-        return Tuned(log, held_out, model, frontier, selection, alone, spec.target)
+        return Tuned(log, held_out, model, frontier, selection, alone, spec)
 
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
@@ -251,33 +288,66 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
         raise InfeasibleError(too_dear(budget, high, period))
 
 
+def today_for(log: Log, today: Today | None) -> Today:
+    """Return what policies are compared with: as said, or the default. LogError where the log lacks its answers."""
+    if today is None:
+        return default_today(log)
+    if absent := [name for name in models_of(today) if name not in log.models]:
+        what = f"today's {absent[0]} is no model of the log: its models are {', '.join(log.models)}"
+        raise LogError(f"{log.source}: {what}")
+    return today
+
+
 def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
-    target, selection = tuned.target, tuned.selection
+    target = tuned.target
     if not target:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
     policy, certificate, remarks = by.deploy(frontier, tuned.log, tuned.held_out, spec)
-    whole = frontier.policy(**target) if spec.segment is not None else policy
-    main, rungs = _main_point(frontier, whole), [" → ".join(rung.models) for rung in whole.policies]
+    if tuned.selection is not None:
+        policy, why = _earned(policy, frontier, tuned.log, tuned.selection.contest, spec)
+        remarks = (*remarks, *why)
     policy = with_spec(followed(policy, follows=spec.follows, period=spec.period), spec)
-    notes = [*remarks, *tell_money(frontier, policy, target), *correction]
+    comparison = compare_policy(policy, tuned.log, spec.today, money=target.get("budget"), tuned=True)
     return dataclasses.replace(
         tuned,
-        policy=policy,
+        policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
         certificate=certificate,
-        verdict=selection and selection.verdict(main, target, rungs, whole.expected["cost"]),
-        notes=tuple(notes),
+        comparison=comparison,
+        notes=(*remarks, *tell_money(frontier, policy, target), *correction),
     )
 
 
-def _main_point(frontier: Frontier, policy: AnyPolicy) -> int:
-    """The position of the point by which most queries go."""
-    _, rung = max(zip(policy.weights, policy.policies, strict=True), key=lambda part: part[0])
-    return int(np.argmin(np.abs(np.asarray(frontier.cost, float) - float(rung.expected["cost"] or 0.0))))
+def _earned(
+    policy: AnyPolicy, frontier: Frontier, log: Log, contest: Contest, spec: Spec
+) -> tuple[AnyPolicy, list[str]]:
+    """The policy for a target, or the best single model where a cascade does not earn its place; and why.
+
+    A cascade earns it where it is expected to gain a tenth of a point, and did not lose by more than a standard error
+    on queries left out: below that, policies lost what they were expected to gain (`benchmarks.budgets`).
+    """
+    target = Target.of(**spec.target)
+    limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
+    if target.name not in ("budget", "error_cost", "lam") or any(limit is not None for limit in limits):
+        return policy, []
+    costs, errors = np.asarray(log.cost, float), errors_alone(log)
+    lam = 0.0 if target.name == "budget" else target.value if target.name == "lam" else 1 / target.value
+    best = log.models.index(single_for(log, target.value)) if not lam else int((errors + lam * costs).argmin())
+    if {name for rung in policy.policies for name in rung.models} == {log.models[best]}:
+        return policy, []
+    gain = errors[best] - policy.expected["error"] + lam * (costs[best] - policy.expected["cost"])  # type: ignore[operator]
+    compares = any(rung.agreements for rung in policy.policies)
+    seen = contest.gain(compares, target, costs)
+    if gain >= _LEAST_GAIN and seen.mean >= -seen.se:
+        return policy, []
+    worth = f"points of {log.counted.noun}{' and money' * bool(lam)}"
+    found = f"the best is expected to gain {100 * gain:.1f} {worth}, {100 * seen.mean:.1f} ± {100 * seen.se:.1f} on"
+    why = f"no cascade is shown to be better than {log.models[best]} alone here: {found} queries left out"
+    return single_policy(frontier, log, log.models[best], target), [why]
 
 
-def _promise(certificate: Any, noun: str) -> str:
+def _promise(certificate: Certificate, noun: str) -> str:
     """What is guaranteed, and by which queries, in words."""
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
     share = percent(certificate.errors / certificate.n)

@@ -97,10 +97,15 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["cost"] <= budget * (1 + 1e-9)
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
-    (verdict,) = document["remarks"]
-    ladder = "middle for some queries and middle → large for the others"
-    assert verdict.startswith(f"use {ladder}")
-    assert "middle alone, the best single model" in verdict
+    verdict, single, last = document["remarks"]
+    assert verdict.startswith("use middle alone for ")
+    assert " % of the queries and middle → large for the others: it saves $" in verdict
+    assert verdict.endswith("error than large alone, today's")
+    assert single.startswith("middle alone, the best for the money: $")
+    assert last.startswith("the next avoided error costs $")
+    today, alone = document["comparison"]["rivals"]
+    assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
+    assert today["more"] == pytest.approx(policy.expected["error"] - today["error"])
     # The bill by hand: each answer at what it cost.
     lines = [line.split(",") for line in (folder / "train.csv").read_text().splitlines()[1:]]
     calls = {(query, model): (float(logprob), float(cost)) for query, model, logprob, _, cost in lines}
@@ -283,8 +288,7 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
     assert len(result.stderr.splitlines()) == 1
     cheapest = result.stderr.strip().rpartition("$")[2]
     enough = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
-    ladder = json.loads(succeed(*enough))["policy"]
-    assert (ladder["rungs"][0]["models"], ladder["position"]) == (["small"], pytest.approx(0, abs=0.01))
+    assert json.loads(succeed(*enough))["policy"]["models"] == ["small"]  # nothing is gained by so little more
     out = folder / "infeasible.json"
     shown = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "0.1%", "--out", out)
     assert shown.exit_code == 1

@@ -44,7 +44,8 @@ def test_another_search_is_held_to_its_own_promise(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
     assert (own[0]["models"], own[0]["n"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
     fit = {"marginal", "copula", "Markov property"}  # on which the default rests not
-    assert [{check["name"] for check in each["checks"]} for each in own] == [{*KINDS} - fit, {*KINDS}]
+    default, full = ({check["name"] for check in each["checks"]} for each in own)
+    assert (full - default, default & fit, full <= {*KINDS}) == (fit, set(), True)
     assert [each["promise"]["search"] for each in own] == ["selected", "full"]
     assert own[0]["promise"]["predicted_error"] != own[1]["promise"]["predicted_error"]
     pair = json.loads(judge(logs[0], "--json", "--cascade", "small,large"))
@@ -86,61 +87,63 @@ def test_what_is_shown_of_a_diagnosis(capsys):
 FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "reference": 300, "tuned_on": 300}
 
 
-VERDICTS = {"f": "fine", "d": "doubtful", "b": "bad"}
-
-
 def one(verdict, figure=0.2, p_value=0.3, name="error"):
-    about = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": "see"}
-    about |= {"label": f"change of {name}", "meaning": ""}
+    about = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": f"see the {name}"}
+    about |= {"label": f"change of {name}", "meaning": "", "primary": name == "error"}
     return about | {"name": name, "figure": figure, "verdict": verdict, "p_value": p_value}
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "unlabelled", "first", "last"),
-    [
-        ("f f f", 0, "fine: none of 3 checks has drifted", "keep the policy"),
-        ("d d f", 0, "too few queries to tell, for 2 of 3 checks (change of error)", "log and label"),
-        ("d f", 200, "too few labels to tell, for 1 of 2 checks (change of error)", "label the 200 logged qu"),
-        (
-            "d f f f f",
-            0,
-            "none of 5 checks has drifted; for 1 the queries are too few (change of error)",
-            "log and label more queries that all models answer",
-        ),
-        ("b d f", 0, "1 of 3 checks: DRIFTED; for 1 the queries are too few", "see what has changed; if it is to"),
-    ],
-)
-def test_what_is_known_comes_first(capsys, verdicts, unlabelled, first, last):
-    show_check(
-        FACTS
-        | {
-            "remarks": [],
-            "counted": "error",
-            "unlabelled": unlabelled,
-            "checks": [one(VERDICTS[v]) for v in verdicts.split()],
-        }
-    )
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"small {first} " in said
-    assert f"Next: {last}" in said
+def shown(capsys, state, *checks, again=False, since=None, **looked):
+    decision = {"state": state, "headline": f"{state}: it errs", "reasons": ["a reason"], "tune_again": again}
+    decision |= {"advice": "tune again" if again else "keep the policy"}
+    looked = {"looks": 1, "weeks": 0, "described": "", "since": since} | looked
+    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "checks": checks, "looked": looked}
+    show_check(FACTS | facts | {"decision": decision}, "rcjax retune")
+    return " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("gain", "again"), [({"worth_it": True}, True), ({"worth_it": False}, False), (None, True)])
-def test_tuning_again_is_advised_only_where_it_is_taken_up(capsys, gain, again):
-    facts = FACTS | {"remarks": [], "counted": "error", "checks": [one("bad")], "retuning": gain}
-    show_check(facts, "rcjax retune")
-    said = " ".join(capsys.readouterr().out.split())
-    assert ("rcjax retune" in said) == again == ("keep the policy" not in said)
-    show_check(facts | {"checks": [one("bad", name="labels")]}, "rcjax retune")
-    assert "rcjax retune" not in capsys.readouterr().out
+def test_the_verdict_comes_first_then_what_explains_it(capsys):
+    said = shown(capsys, "worse than promised", one("bad"), one("bad", name="confidences"), one("fine", name="labels"))
+    assert said.index("Worse than promised: it errs.") < said.index("a reason") < said.index("changed see the confid")
+    assert "DRIFTED change of error" in said
+    assert "see the error" not in said  # the verdict says it
+    assert said.endswith("Next: keep the policy")
+
+
+def test_tuning_again_is_advised_with_its_command_only_where_it_is_taken_up(capsys):
+    assert shown(capsys, "as promised", one("fine"), again=True).endswith("Next: tune again: rcjax retune")
+    assert "rcjax retune" not in shown(capsys, "as promised", one("fine"))
+
+
+def test_the_weeks_and_the_looks_are_said(capsys):
+    described = "The last 8 weeks, since 2026-01-05, beside what was tuned on; checked weekly (--looks)."
+    said = shown(capsys, "worse than promised", one("bad"), looks=52, described=described, since="2026-02-02")
+    assert described in said
+    assert "That is highest from the week of 2026-02-02 on." in said
 
 
 @pytest.mark.thorough
-def test_a_log_with_few_labels_asks_for_them(tmp_path):
-    write_log(tmp_path / "train.csv", rows_of(seed=0))
-    succeed("tune", tmp_path / "train.csv", "--budget", "60/M", "--no-bands", "--out", tmp_path / "policy.json")
-    rows = [(*row[:3], row[3] if row[0] < 12 else "", *row[4:]) for row in rows_of(seed=1, n=200)]
-    result = run("check", tmp_path / "policy.json", write_log(tmp_path / "few.csv", rows), "--no-retuning")
-    said = " ".join(result.stdout.split())
-    assert "label the 188 logged queries without a label" in said
-    assert "that may be chance: label more queries and check again" in said
+def test_fresh_queries_give_the_verdict_of_check_whatever_the_screen(tmp_path):
+    """`check`, `evaluate`, `diagnose`, `report` and `retune` ask one function: here of a log that is harder."""
+    train = write_log(tmp_path / "train.csv", rows_of(seed=0, n=200))
+    harder = [(*row[:3], int(row[3] and row[0] % 4 > 0), *row[4:]) for row in rows_of(seed=1, n=200)]
+    test, policy = write_log(tmp_path / "test.csv", harder), tmp_path / "policy.json"
+    target = ["--budget", "60/M"]
+    succeed("tune", train, *target, "--out", policy)
+    said = []
+    for line in (
+        ["check", policy, test],
+        ["evaluate", policy, test],
+        ["retune", policy, test],
+        ["diagnose", train, "--test", test, "--replicates", 20, *target],
+        ["report", train, "--test", test, "--out", tmp_path / "page.html", *target],
+    ):
+        result = run(*line)
+        document = json.loads(run(*line, "--json").stdout)
+        decision = (document if line[0] == "check" else document["check"])["decision"]
+        text = " ".join(result.stdout.split())
+        assert decision["headline"][1:] in text, line
+        assert ("tune again: rcjax" in text) == decision["tune_again"], line
+        said.append((decision["state"], decision["sentence"], decision["tune_again"], decision["reasons"]))
+    assert said[0][0] == "worse than promised"
+    assert all(one == said[0] for one in said)

@@ -43,9 +43,8 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
     result = run("tune", folder / "log.csv", "--task", "choice", *options)
     shown = " ".join(result.stdout.split())
     assert "Policy for your target (at most $70 a month)" in shown, result.stderr
-    saves = re.search(
-        r"keeps to \$70 a month \(UTC\) and saves \$([\d,.]+) of \$([\d,.]+) a month, at .* than large alone", shown
-    )
+    assert "a service keeps to $70 a month (UTC), for 1,000,000 queries a month" in shown
+    saves = re.search(r"it saves \$([\d,.]+) of \$([\d,.]+) a month \(\d+ %\), at .* than large alone, today's", shown)
     saved, before = (float(number.replace(",", "")) for number in saves.groups())
     assert before - saved == pytest.approx(70, rel=0.02)
     too_little = ("--budget", "$1/month", "--queries", "1e6/month", "--no-bands")
@@ -71,7 +70,6 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
 def test_what_does_not_go_together_is_told(folder):
     for line, said in {
         ("--budget", "70/month"): "--queries: is missing: say how many queries come, such as --queries 200000/month",
-        ("--budget", "70/M", "--queries", "5/day"): "--queries: goes with money for a period",
         ("--budget", "70/day", "--queries", "5"): "give queries and a period, such as 200000/month",
         ("--budget", "0/week", "--queries", "5/day"): "'0' is not above 0",
         ("--budget", "70/year"): "is no sum of money",

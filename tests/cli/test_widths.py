@@ -6,7 +6,7 @@ from itertools import pairwise
 import jax
 import pytest
 
-from rcjax._base.wording import describe_cascade, figure
+from rcjax._base.wording import Money, describe_cascade, figure
 from rcjax._core import compilation
 from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
@@ -27,6 +27,7 @@ def point(cost, error, models=NAMES, **more):
 
 
 INTERVAL = {"error_interval": [0.123, 0.157]}
+MILLION, CHOSEN = Money(1e6, "million"), {"cost": 4e-5, "error": 0.31}
 SECONDS = {"seconds": 1.25, "seconds_p95": 13.5}
 KINDS = {
     "plain": {},
@@ -42,7 +43,7 @@ KINDS = {
 def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
     monkeypatch.setenv("COLUMNS", width)
     points = [point(2e-5 * (i + 1), 0.5 * 0.7**i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
-    tune.show_tuning("A log.", ROWS, points, noun=noun)
+    tune.show_tuning("A log.", ROWS, points, money=MILLION, noun=noun)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(width)
     shown = " ".join(" ".join(lines).split())
@@ -56,7 +57,7 @@ def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
 def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
     """At $20.0 both: who reads the table would not know why the first is there; nor the last, which is dearer."""
     figures = ((2.0001e-5, 0.50), (2.0004e-5, 0.43), (4e-5, 0.31), (5e-5, 0.3099))
-    tune.show_tuning("A log.", ROWS, [point(*one) for one in figures], chosen={"cost": 4e-5, "error": 0.31})
+    tune.show_tuning("A log.", ROWS, [point(*one) for one in figures], chosen=CHOSEN, money=MILLION)
     out = capsys.readouterr().out
     table = out[out.index("The frontier") :]
     assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
@@ -66,12 +67,14 @@ def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
 def test_the_row_of_the_policy_chosen_is_starred(capsys):
     points = [point(1e-6 * (i + 1), 0.5 - 0.005 * i, NAMES[:1]) for i in range(60)]  # more than the table has rows for
     for chosen in points[::13]:
-        tune.show_tuning("a log", ROWS, points, chosen=chosen)
+        tune.show_tuning("a log", ROWS, points, chosen=chosen, money=MILLION)
         printed = capsys.readouterr().out
         assert "* is that for your target" in " ".join(printed.split())
         (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
-    tune.show_tuning("a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
+    tune.show_tuning(
+        "a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4}, money=MILLION
+    )  # a mixture of two points
     assert "*" not in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.diagnostics import KINDS, verdicts
+from rcjax.diagnostics import KINDS, model_checks
 from rcjax.diagnostics.promise import (
     HeldOut,
     compare_frontier,
@@ -73,7 +73,8 @@ def test_every_model_pair_and_triple_is_judged(found):
     assert all(subjects.pop(name) == list(MODELS) for name in each)
     assert subjects.pop("copula") == pairs
     assert subjects.pop("Markov property") == [" | ".join(MODELS)]
-    assert all(names == [""] for names in subjects.values())
+    named = {name: names for name, names in subjects.items() if names}
+    assert named == {"queries": [""], "predicted error": [""], "predicted cost": [""]}
     assert {check.verdict for check in found.checks} <= {"fine", "doubtful", "bad"}
     assert all((check.advice == "") == (check.verdict == "fine") for check in found.checks)
     worst = max(found.checks, key=lambda check: ("fine", "doubtful", "bad").index(check.verdict))
@@ -218,10 +219,10 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
     told = try_promise(rosy, [HeldOut(model, logs[1])], N)
-    assert next(iter(verdicts.judge_promise(told, N))).verdict == "bad"
+    assert next(iter(model_checks.judge_promise(told, N))).verdict == "bad"
     honest = try_promise(tuned, [HeldOut(model, logs[1])], N)
     np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
-    assert next(iter(verdicts.judge_promise(honest, N))).verdict != "bad"
+    assert next(iter(model_checks.judge_promise(honest, N))).verdict != "bad"
 
 
 def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs):

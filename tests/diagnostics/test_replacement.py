@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 import rcjax
-from rcjax.diagnostics.policy_verdicts import judge_all, judge_answers, judge_labels, why_not
+from rcjax.diagnostics import replacement
+from rcjax.diagnostics.replacement import judge_answers, judge_replacement, judge_sample
 from rcjax.logs.cells import HandLabels
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -53,15 +54,21 @@ def policy(asked, tmp_path_factory, float64):
     return rcjax.tune(log, max_error=0.05, intervals=False).policy
 
 
-def reasons(policy, log):
-    """Why the policy tuned again on a log does not replace another, though it gains on queries left out."""
-    gain = RetuningGain(0.2, Gain(0.1, 0.01), Gain(float("nan"), 0.0), 1000.0, N)
-    return why_not(policy, rcjax.retune(policy, log).policy, log, gain)
+@pytest.fixture
+def reasons(monkeypatch):
+    """Why the policy tuned again on a log, or another one, does not replace one that it gains on by so much."""
+
+    def against(policy, log, after=None, mean=0.1):
+        gain = RetuningGain(0.2, Gain(mean, 0.01), Gain(float("nan"), 0.0), 1000.0, N)
+        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        return list(judge_replacement(policy, log, after).against)
+
+    return against
 
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
-def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, tmp_path):
+def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, reasons, tmp_path):
     fresh = asked[2 * N :]
     hard = [index for index, (small, large) in enumerate(fresh) if small[1] != large[1]]
     assert reasons(policy, read(tmp_path / "fair", fresh)) == []
@@ -124,7 +131,7 @@ def test_labels_of_easy_queries_are_no_fair_sample(uneven, verdict):
     sure = np.asarray(whole.logprob)[:, :1] > np.median(np.asarray(whole.logprob)[:, 0])
     labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + uneven * (2 * sure - 1)
     hand = HandLabels(*jax.device_put([labelled, np.zeros((400, 2, 0))]), judges=())
-    checks = [*judge_all(judge_labels(dataclasses.replace(whole, hand=hand), whole.models), 0.01)]
+    _, *checks = judge_sample(dataclasses.replace(whole, hand=hand), whole.models)
     assert [(check.subject, check.verdict) for check in checks] == [(name, verdict) for name in whole.models]
     shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
     told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
@@ -138,13 +145,11 @@ def test_equal_prompts_count_once(asked, tmp_path):
     assert flooded.digest == once.digest
 
 
-def test_what_is_not_shown_to_be_better_waits_unless_the_limit_is_broken(policy, asked, tmp_path):
-    before = Gain(float("nan"), 0.0)
-    unclear, worse = (RetuningGain(0.2, Gain(mean, 0.01), before, 1000.0, N) for mean in (0.009, -0.02))
+def test_what_is_not_shown_to_be_better_waits_unless_the_limit_is_broken(policy, asked, reasons, tmp_path):
     log = read(tmp_path / "log", asked[: 2 * N])
-    (why,) = why_not(policy, policy, log, unclear)
+    (why,) = reasons(policy, log, policy, 0.009)
     assert why.endswith("on queries left out policies tuned again gain what 0.9 ± 1.0 points of difference are worth")
     broken = [((small[0], "C"), large) if index % 5 else (small, large) for index, (small, large) in enumerate(asked)]
     log = read(tmp_path / "broken", broken[2 * N :])
-    assert why_not(policy, policy, log, unclear) == []
-    assert len(why_not(policy, policy, log, worse)) == 1
+    assert reasons(policy, log, policy, 0.009) == []
+    assert len(reasons(policy, log, policy, -0.02)) == 1

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError, Target
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
@@ -12,7 +13,7 @@ MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
 
 #: What is given, whether there are queries of their own for the test, and what is said.
 BROKEN = [
-    ({"confidence": 0.9}, False, "confidence needs max_error: a budget is kept"),
+    ({"confidence": 0.9}, False, "confidence needs max_error or match: a budget is kept"),
     ({"confidence": 1.0, **ERROR}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
     ({**BUDGET}, True, "held_out needs confidence"),
     ({"judged": True}, False, "judged needs confidence"),
@@ -25,6 +26,7 @@ WHOLE = [
     {**PRICE, "cascade": ("a", "b"), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
     {**ERROR, "confidence": 0.95, "judged": True},
     {**ERROR, "intervals": False, "max_seconds": TAIL},
+    {"match": 0.01, "today": "large", "confidence": 0.9, "queries": Queries(1e6, "week")},
 ]
 
 
@@ -52,7 +54,7 @@ def test_a_spec_has_one_target():
     with pytest.raises(SpecError, match=r"^give one target, not budget and lam$") as caught:
         Spec(budget=1.0, lam=2.0)
     assert caught.value.say("--{}".format) == "give one target, not --budget and --lam"
-    with pytest.raises(ValueError, match=r"give exactly one of budget, max_error, error_cost, lam; 0 were given"):
+    with pytest.raises(ValueError, match=r"give exactly one of budget, max_error, match, error_cost, lam; 0"):
         Target.of()
 
 

@@ -67,4 +67,4 @@ def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_bud
         )
         (cost,) = (check for check in found.checks if check.name == "budget")
         assert (cost.verdict == "bad") is drifted, times
-        assert found.error["seen"] == found.followed["error"] == follow(ladder, dear).to_json()["error"]
+        assert found.error.seen == found.followed["error"] == follow(ladder, dear).to_json()["error"]

@@ -17,6 +17,7 @@ import rcjax
 from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
+from rcjax.policy.comparison import describe_rungs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.tuning.agreement import agreeing, expected_on_log
 from rcjax.tuning.candidates import together
@@ -201,13 +202,13 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
     with_answers = rcjax.tuning.select_frontier(log)
     without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None))
-    assert with_answers.comparison.agreement.earned
-    assert without.comparison.agreement is None
+    assert with_answers.contest.agreement.earned
+    assert without.contest.agreement is None
     agreements = with_answers.frontier.policies.agreements
     assert np.asarray(agreements.compares).any(1).any()
     assert without.frontier.policies.agreements is None
     point = int(np.asarray(agreements.compares).any(1).argmax())
-    assert "asking large where small and medium differ" in with_answers.verdict(point)
+    assert describe_rungs(with_answers.frontier.point(point)) == "small and medium, and large where they differ"
     budget = 2e-4
     errors = [float(rcjax.replay(one.frontier.policy(budget=budget), fresh).error) for one in (with_answers, without)]
     assert errors[0] < 0.9 * errors[1]

@@ -13,6 +13,7 @@ import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
+from rcjax.policy.spec import Target
 from rcjax.tuning.betting import refuted, upper_limit
 from rcjax.tuning.certify import Certificate, _infeasible, certify
 
@@ -97,7 +98,7 @@ def test_the_policy_carries_the_guarantee(model, tmp_path):
     found.policy.save(tmp_path / "policy.json")
     guarantee = rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]
     data = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert guarantee == {name: data[name] for name in data if name not in ("policy", "position")} | {
+    assert guarantee == {name: data[name] for name in data if name not in ("policy", "position", "match")} | {
         "source": "made",
         "digest": log.digest,
     }
@@ -124,9 +125,11 @@ def test_what_could_be_guaranteed_instead(model):
 
 def test_a_refusal_counts_as_its_price():
     at = SimpleNamespace(wrong=np.zeros(9), refused=np.arange(9) < 3, penalty=lambda price: np.full(9, price))
-    held_out = SimpleNamespace(price=0.2, at=lambda positions: at, error_bound=lambda position, level: 0.25)
+    lost = np.full((1, 9), 0.2), 0.0
+    told_of = {"at": lambda positions: at, "losses": lambda positions: lost, "rival": None}
+    held_out = SimpleNamespace(price=0.2, error_bound=lambda position, level: 0.25, **told_of)
     told = "the safest had 20 % error and refused 3, each counted as 20 %, which guarantees at most 25.00 % error"
-    assert told in _infeasible(held_out, 0, 0.1, 0.05, "error")
+    assert told in _infeasible(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
 
 
 def test_models_in_another_order_and_float32(model):

@@ -11,7 +11,10 @@ from selection_references import make_log
 import rcjax
 from rcjax.frontier.points import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.tuning.contest import BUDGETS, PRICES, errors_alone, leave_out, targets_of
+from rcjax.policy.spec import Target
+from rcjax.replaying.comparing import errors_alone
+from rcjax.tuning.candidates import Targets
+from rcjax.tuning.contest import BUDGETS, PRICES, Contest, Gain, Gains, leave_out, targets_of
 from rcjax.tuning.judging import judge_log, judging_of
 from rcjax.tuning.pairs import Judging
 
@@ -146,7 +149,7 @@ def test_labels_left_out_have_no_say_in_the_choice():
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        models, pairs = leave_out(log, rcjax.fit(log), Judging(0.0, 0.0), FOLDS, 0).compared(np.zeros(2)).luck[1]
+        models, pairs = leave_out(log, rcjax.fit(log), Judging(0.0, 0.0), FOLDS, 0).compared(np.zeros(2)).luck
         lucky.append(pairs)
         assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
@@ -167,3 +170,44 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     with compilations() as compiled:
         leave_out(log, model, Judging(), FOLDS, 0)
     assert not compiled
+
+
+# -- what the figures of a contest mean
+
+
+def made(saved, gain, rival=None):
+    """A contest at three prices and budgets, which are 1, 10 and 100; cascades are optimistic by a point."""
+    targets, none = Targets(np.geomspace(1, 100, 3), np.geomspace(1, 100, 3)), Gain(0.0, 0.0)
+    pairs, agreement = (
+        None if of is None else Gains(Gain(np.array(of), np.ones(3)), none, none) for of in (gain, rival)
+    )
+    rows = 2 + (rival is not None)
+    saves = Gain(np.outer(np.arange(rows), saved), np.ones((rows, 3)))
+    return Contest(targets, pairs, agreement, saves, np.ones(3), np.array([0.01, 0.02, 0.05][:rows]))
+
+
+def test_a_gain_is_that_at_the_nearest_target():
+    contest, bills = made([0.1, 0.2, 0.3], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), np.array([0.5, 5.0, 50.0])
+    assert contest.gain(False, Target("budget", 8.0), bills).mean == 0.2
+    assert contest.gain(False, Target("budget", 4.9), bills).mean == 0.1  # the second model cannot be paid for yet
+    assert contest.gain(True, Target("budget", 8.0), bills).mean == 0.4
+    assert contest.gain(False, Target("lam", 9.0), bills).mean == 2.0
+    assert contest.gain(False, Target("error_cost", 0.01), bills).mean == 3.0
+    assert contest.gain(True, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
+    assert (contest.optimism(False), contest.optimism(True)) == pytest.approx((0.01, 0.04))
+
+
+@pytest.mark.parametrize(
+    ("overall", "counted", "earned"),
+    [
+        (0.01, Gain(0.01, 1.0), True),
+        (0.0019, Gain(0.01, 1.0), False),
+        (0.0021, Gain(-2.9, 1.0), True),  # labels left out do not contradict
+        (0.3, Gain(-3.1, 1.0), False),
+    ],
+)
+def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted, earned):
+    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), counted)
+    contest = made([0.0] * 3, [0.0] * 3)
+    assert dataclasses.replace(contest, agreement=gains).agreeing.tolist() == [earned, False, False]
+    assert not contest.agreeing.any()

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.record import recorded_tuning
-from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain, held_out_gain
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -24,7 +24,7 @@ def logs(float64):
 
 @pytest.fixture(scope="module")
 def frontier(logs):
-    return rcjax.tuning.select_frontier(logs[0], target="error_cost").frontier
+    return rcjax.tuning.select_frontier(logs[0]).frontier
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,11 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 
 def test_tuned_again_is_tuned_as_before(policy, logs):
     found = rcjax.retune(policy, logs[1])
-    selection = rcjax.tuning.select_frontier(logs[1], target="error_cost")
+    selection = rcjax.tuning.select_frontier(logs[1])
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
-    assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
+    assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
     assert found.policy.provenance["digest"] == logs[1].digest
-    assert found.remarks == (selection.verdict(selection.frontier.choose(error_cost=0.003), {"error_cost": 0.003}),)
+    assert found.remarks[0] == found.verdict
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0]).policy
     assert again.rules == policy.rules
@@ -131,9 +131,9 @@ def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
     found = rcjax.check_policy(ladder, logs[1], retuning=False)
     seen, before = (rcjax.replay(ladder, log) for log in (logs[1], logs[0]))
     assert found.followed["error_tuned"] == pytest.approx(float(seen.error))
-    assert found.cost["seen"] == pytest.approx(float(seen.spent))
-    assert found.error["tuned"] == pytest.approx(float(before.error))
-    assert found.cost["expected"] == pytest.approx(ladder.expected["cost"])
+    assert found.bill.seen == pytest.approx(float(seen.spent))
+    assert found.error.tuned == pytest.approx(float(before.error))
+    assert found.bill.expected == pytest.approx(ladder.expected["cost"])
     assert (found.policy_models, found.drifted) == (ladder.models, False)
 
 
@@ -146,7 +146,7 @@ def test_refusals_count_at_their_price_in_what_is_gained(logs):
     assert abs(found.gain.mean) < 5 * found.gain.se
     again = rcjax.retune(policy, logs[0]).policy
     assert again.rules == policy.rules
-    assert "re-tuning" in {check.name for check in rcjax.check_policy(policy, logs[1]).checks}
+    assert rcjax.check_policy(policy, logs[1]).replacement.gain == found
 
 
 def test_too_little_to_test_on(policy, logs):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import rcjax
+from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
 from rcjax.tuning import retune
 
@@ -17,7 +18,8 @@ OPTIONS = [
     {"error_cost": 0.001, "cascade": "full", "intervals": False},
     {"lam": 300.0, "cascade": list(MODELS[1:]), "copula": "frank", "abstain_price": 0.3, "intervals": False},
     {"max_error": 0.6, "confidence": 0.9, "judged": True, "intervals": False},
-    {"budget": 1e-4, "follows": False, "intervals": False},
+    {"budget": 1e-4, "follows": False, "today": MODELS[1], "queries": Queries(1e6, "week"), "intervals": False},
+    {"match": 0.02, "today": MODELS[2], "intervals": False},
     {"budget": 1e-4, "segment": "kind", "intervals": False},
     {"budget": 1.0, "second_cost": 1e-5, "max_seconds": "p95=100", "intervals": False},
 ]

@@ -15,8 +15,7 @@ from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import PointStatus, lam_range
 from rcjax.tuning import select
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.comparison import Comparison, Gain, Gains
-from rcjax.tuning.contest import PRICES
+from rcjax.tuning.contest import PRICES, Contest, Gain, Gains
 from rcjax.tuning.judging import judging_of
 from rcjax.tuning.select import select_frontier
 
@@ -51,9 +50,9 @@ def compared(monkeypatch, log):
 
     def decide(luck=0.0):
         nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), PRICES)
-        lucks, targets = np.array([[0.0, luck], [0.0, 2 * luck]]), Targets(lam, np.ones(3))
+        lucks, targets = np.array([0.0, luck]), Targets(lam, np.ones(3))
         gains = Gains(nothing, nothing, nothing)
-        shown = Comparison(targets, gains, None, nothing, np.ones(2), lucks)
+        shown = Contest(targets, gains, None, nothing, np.ones(2), lucks)
         monkeypatch.setattr(select, "leave_out", lambda *_, **how: SimpleNamespace(compared=lambda alone: shown))
 
     return decide
@@ -100,7 +99,7 @@ def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model,
     again = select_frontier(log.select(log.models[::-1]), model=model)
     np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)
     np.testing.assert_allclose(again.frontier.thresholds, found.frontier.thresholds, rtol=1e-9)
-    np.testing.assert_array_equal(again.comparison.pairs.at_prices, found.comparison.pairs.at_prices)
+    np.testing.assert_array_equal(again.contest.pairs.at_prices, found.contest.pairs.at_prices)
 
 
 def test_a_second_selection_compiles_nothing(log, model, found, compilations):
@@ -150,7 +149,6 @@ def test_single_precision_is_close_to_double(log, model, compared, float32):
     ("option", "message"),
     [
         *(({"lam": lam}, "lam must hold at least one finite number") for lam in ([], [-1.0], [np.nan], [1.0, np.inf])),
-        ({"target": "bill"}, "target 'bill' is unknown: give one of budget, max_error"),
     ],
 )
 def test_options_that_cannot_be_are_refused(log, model, option, message):
@@ -182,7 +180,7 @@ def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, c
     assert sum(i != j for i, j, _ in shared) > 3
     for i, j, threshold in shared:
         own = raised[i, j, threshold]
-        assert own == pytest.approx(counted[i] if i == j else plain[i, j, threshold] + 0.03, rel=1e-9)
+        assert own == pytest.approx(counted[i] if i == j else plain[i, j, threshold] + 0.015, rel=1e-9)
     np.testing.assert_allclose(frontiers[-0.015].error, frontiers[0.0].error, rtol=1e-12)
     alone = [sum(i == j for i, j, _ in rows) for rows in (plain, raised)]
     assert alone[1] >= alone[0]

@@ -22,7 +22,7 @@ def log(float64):
     return rcjax.sample_log(200, seed=3).select(MODELS)
 
 
-@pytest.mark.parametrize("target", [{"budget": 1e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 2000.0}])
+@pytest.mark.parametrize("target", [{"budget": 1e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 1500.0}])
 def test_the_policy_is_that_of_the_frontier(log, target):
     tuned = rcjax.tune(log, intervals=False, **target)
     expected = tuned.frontier.policy(**target)
@@ -35,6 +35,17 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
 
 
+def test_a_cascade_that_lost_on_queries_left_out_gives_way_to_a_single_model(log):
+    tuned = rcjax.tune(log, intervals=False, lam=2000.0)
+    assert tuned.frontier.policy(lam=2000.0).models == MODELS[1:]
+    assert tuned.policy.models == MODELS[1:2]
+    column = np.asarray(log.correct)[:, 1].mean()
+    assert tuned.policy.expected["error"] == pytest.approx(1 - column)
+    assert tuned.policy.expected["cost"] == pytest.approx(float(log.cost[1]))
+    assert "-4.8 ± 2.3 on queries left out" in tuned.notes[0]
+    assert tuned.comparison.single is None
+
+
 @pytest.mark.parametrize(
     "cascade",
     thorough(["adaptive", "all", "full", MODELS[:2], [MODELS[:1], MODELS[1:]]], lambda how: how != "adaptive"),
@@ -43,7 +54,7 @@ def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
     expected = rcjax.solve_frontier(rcjax.fit(log), cascades=cascades_of(cascade))
     assert tuned.selection is None
-    assert tuned.verdict is None
+    assert tuned.verdict == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
 
 

@@ -24,6 +24,7 @@ from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import LOGGED, Call
 from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.catalog import ServedPolicy
+from rcjax.serving.gateway.shifts import Shifts
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable by which prometheus-client finds the folder of several workers."""
@@ -57,10 +58,17 @@ _HISTOGRAMS = {
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
+    "confidence_shift": (
+        "How far confidences of the model asked first have moved, this week beside eight before (Kolmogorov-Smirnov)",
+        ("policy", "model"),
+        "livemostrecent",
+    ),
     "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
 }
 
 _REMEMBERED = 1000  # requests that the page of the service tells of
+
+_TOLD_EVERY = 60.0  # seconds between two times that shifts are told
 
 _MOST_REASONS = 40  # different reasons of refusals that are told apart
 
@@ -143,6 +151,8 @@ class Metrics:
         self._of = cache(self._labelled)  # to look labels up takes the client several microseconds
         self._reasons: set[str] = set()
         self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
+        self.shifts = Shifts()
+        self._told = 0.0  # when shifts were told last, in seconds since 1970
 
     def began(self, *, logging: bool) -> None:
         """This worker takes requests; with a call log, whose lines are counted from 0 on."""
@@ -184,8 +194,20 @@ class Metrics:
                 self._of("deferrals", name, call.model).inc()
             if call.confidence is not None:
                 self._of("confidence", name, call.model).observe(call.confidence)
+        if judged and result.calls:
+            self._shifted(name, digest, result.calls[0])
         if served is not None:
             self.followed(name, served.cascade.billing)
+
+    def _shifted(self, name: str, digest: str | None, first: Call) -> None:
+        """Count how sure the first model was; every minute, tell how far confidences have moved."""
+        now, policy = time.time(), f"{name} {digest}"
+        if first.confidence is not None:
+            self.shifts.add(policy, first.model, first.confidence, now)
+        if now - self._told > _TOLD_EVERY:
+            self._told = now
+            for shift in self.shifts.of(policy, now):
+                self._of("confidence_shift", name, shift.model).set(shift.distance)
 
     def followed(self, name: str, billing: Billing) -> None:
         """Where a policy that follows its bill stands, after a request."""

@@ -15,9 +15,11 @@ from rcjax._base.wording import choose_unit, count, percent
 from rcjax.policy.following import Bill
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
+from rcjax.serving.gateway.shifts import Shift, Shifts
 
 _POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
 _FEWEST = 20  # requests whose mean cost says something
+_UNLIKELY = 0.001  # of a p-value, below which chance does not explain a shift: the page is looked at often
 _CLOCK = "%Y-%m-%d %H:%M UTC"
 
 _PAGE = """<!doctype html>
@@ -44,22 +46,23 @@ th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: ri
 """
 
 
-def draw_page(catalog: Catalog, requests: Sequence[Ended]) -> str:
+def draw_page(catalog: Catalog, requests: Sequence[Ended], shifts: Shifts | None = None) -> str:
     """The page for people, as HTML.
 
     Args:
         catalog: what is served.
         requests: the last ones, from old to new.
+        shifts: how far confidences have moved, where that was counted.
     """
     which = f"the last {count(len(requests), 'request')} of this worker. Load it again for news."
     worker = f"{time.strftime(_CLOCK, time.gmtime())}: {which}"
-    drawn = [_policy(served, requests) for served in catalog.policies.values()]
+    drawn = [_policy(served, requests, shifts or Shifts()) for served in catalog.policies.values()]
     others = [one for one in requests if one.name not in catalog.policies]
     passed = _answering("Passed on, by the name of a model", others) if others else ""
     return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed)
 
 
-def _policy(served: ServedPolicy, recent: Sequence[Ended]) -> str:
+def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> str:
     """A policy, by the requests since it was taken up: those of one before it, under its name, do not count."""
     policy, billing = served.policy, served.cascade.billing
     requests = [one for one in recent if (one.name, one.digest) == (served.name, served.digest)]
@@ -81,7 +84,8 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended]) -> str:
     if len(requests) > 1:
         parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
-    return "".join([*parts, _check(requests), _ladder(served, billing.position), answering])
+    moved = _moved([*shifts.of(f"{served.name} {served.digest}", time.time())])
+    return "".join([*parts, _check(requests), moved, _ladder(served, billing.position), answering])
 
 
 def _check(requests: Sequence[Ended]) -> str:
@@ -95,6 +99,19 @@ def _check(requests: Sequence[Ended]) -> str:
     share = f"({percent(paid / tuned - 1)} ± {percent(spread / tuned)})"
     said = f"The last {count(len(pairs), 'judged request')} cost {off} their rungs did when they were tuned {share}."
     return f"<p>{said} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
+
+
+def _moved(shifts: Sequence[Shift]) -> str:
+    """Whether models are as sure as they were, of all traffic: that needs no label."""
+    if not shifts:
+        return ""
+    said = [
+        f"{one.model} {one.distance:.2f} ({'chance explains it' if one.p_value > _UNLIKELY else 'more than chance'})"
+        for one in shifts
+    ]
+    counts = f"{count(shifts[0].now, 'answer')} beside {shifts[0].before:,}"
+    told = f"Confidences of this week beside the eight before have moved by: {', '.join(said)}; {counts}."
+    return f"<p>{escape(told)} <code>rcjax check</code> of the call log tells more.</p>"
 
 
 def _chart(costs: Sequence[float], budget: float | None) -> str:

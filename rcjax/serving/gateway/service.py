@@ -342,7 +342,7 @@ async def _page(gateway: Gateway, request: Request) -> Response:
     except ApiError as problem:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
-    return HTMLResponse(draw_page(gateway.catalog, [*gateway.metrics.recent]), headers=safe)
+    return HTMLResponse(draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts), headers=safe)
 
 
 async def _health(_: Request) -> Response:

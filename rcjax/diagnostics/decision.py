@@ -1,0 +1,151 @@
+"""The one verdict on a policy, in words, and what to do: `evaluate`, `check`, `diagnose`, `report` and `retune` say it.
+
+`rcjax retune` writes a new policy where, and only where, the others say "tune again".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from rcjax._base.wording import choose_unit, count, percent
+from rcjax.diagnostics.checks import Check
+from rcjax.diagnostics.figures import Figure
+from rcjax.diagnostics.replacement import Replacement
+from rcjax.policy.counted import ERRORS, Counted
+
+State = Literal["as promised", "better than promised", "worse than promised", "unclear", "no fair sample"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What a check of a policy comes to."""
+
+    state: State
+    sentence: str
+    """The two primary figures, each with what was promised, in words."""
+    tune_again: bool
+    """Whether `rcjax retune` would write a new policy; False where that was not asked."""
+    advice: str
+    """What to do, in words; where it is to tune again, the command follows."""
+    reasons: tuple[str, ...] = ()
+    """Why not to tune again, or what that gains."""
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the exit status is 1."""
+        return self.state in ("worse than promised", "no fair sample")
+
+    @property
+    def headline(self) -> str:
+        """The state and the sentence."""
+        return f"{self.state}: {self.sentence}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, and the headline."""
+        return dataclasses.asdict(self) | {"headline": self.headline}
+
+
+def decide(
+    primary: Sequence[Check],
+    sample: Sequence[Check],
+    error: Figure,
+    cost: Figure,
+    replacement: Replacement | None,
+    counted: Counted = ERRORS,
+    unlabelled: int = 0,
+    tuned_on: int = 0,
+) -> Decision:
+    """The verdict on a policy.
+
+    Args:
+        primary: the checks of its error and its money, adjusted for each other.
+        sample: whether the log is a fair sample.
+        error, cost: the figures of the primary checks.
+        replacement: what tuning again would gain, if that was asked.
+        counted: what is counted.
+        unlabelled: queries of the log without a label.
+        tuned_on: queries that the policy was tuned on.
+    """
+    biased = [check.advice for check in sample if check.verdict == "bad"]
+    verdicts = [check.verdict for check in primary]
+    sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1])))
+    again = replacement is not None and replacement.accepted and not biased
+    reasons = (*biased, *(() if replacement is None else replacement.in_words(counted)))
+    if biased:
+        advice = "mend the log, as said above, then check again"
+        return Decision("no fair sample", sentence, False, advice, reasons)
+    if "bad" in verdicts:
+        advice = "tune again" if again else "see what has changed, and keep the policy: nothing better is shown yet"
+        if replacement is None:
+            advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
+        return Decision("worse than promised", sentence, again, advice, reasons)
+    state: State = "as promised"
+    if "doubtful" in verdicts:
+        state, sentence = "unclear", f"{sentence}; {_too_few(error, unlabelled, tuned_on)}"
+    elif error.gap < 0 and error.falls:
+        state = "better than promised"
+    if again:
+        better = replacement is not None and replacement.gain is not None and replacement.gain.better
+        advice = "tune again" if better else "keep the policy, or tune again, which learns from these queries too"
+    elif state == "unclear" and not error.tuned_on_is_the_limit:
+        more = f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
+        advice = f"{more}, then check all together"
+    else:
+        advice = "keep the policy; check again with fresh queries, such as next week's"
+    return Decision(state, sentence, again, advice, reasons)
+
+
+def _error_in_words(error: Figure, check: Check, counted: Counted) -> str:
+    points, se = 100 * error.gap, 100 * error.se
+    than = f"{abs(points):.1f} ± {se:.1f} points {'more' if points >= 0 else 'less'} than the"
+    shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
+    return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{shown}"
+
+
+def _money_in_words(cost: Figure, check: Check) -> str:
+    money = choose_unit([cost.seen, cost.expected])
+    shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
+    if check.name == "budget":
+        if check.verdict == "fine":
+            return f"its budget is kept, {money.full(cost.expected)}"
+        return f"even its cheapest rung costs {money.full(cost.seen)}, over the ${money.show(cost.expected)}{shown}"
+    way = "more" if cost.rise >= 0 else "less"
+    share = percent(abs(cost.rise))
+    return f"it costs {money.full(cost.seen)}, {share} {way} than the ${money.show(cost.expected)} promised{shown}"
+
+
+def _too_few(error: Figure, unlabelled: int, tuned_on: int) -> str:
+    """Which queries are too few to tell."""
+    if error.tuned_on_is_the_limit:
+        return f"that may be chance: the {tuned_on:,} that it was tuned on are too few to tell"
+    what = "labels" if unlabelled else "queries"
+    return f"that may be chance: the {error.n:,} {what} of this log are too few to tell"
+
+
+def tell_followed(followed: Mapping[str, float], cost: Figure, counted: Counted = ERRORS) -> str:
+    """What following its bill comes to, where a ladder does: a change of what queries cost is told in errors.
+
+    Args:
+        followed: as `PolicyCheck.followed`.
+        cost: what was expected and what was seen at the position as tuned.
+        counted: what is counted.
+    """
+    money, change = choose_unit([followed["budget"]]), cost.rise
+    now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
+    error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
+    bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
+    return (
+        f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} by rung "
+        f"{now} on average ({low} to {high}); at rung {tuned}, as tuned, it would have {before}, and cost "
+        f"{percent(abs(change))} {'more' if change > 0 else 'less'} than expected"
+    )
+
+
+def tell_cheaper(cost: Figure) -> Iterator[str]:
+    """A remark on money that is less than was promised, by more than chance explains: that is no drift."""
+    if cost.rise < -0.05 and cost.p_value > 0.95:
+        money = choose_unit([cost.expected, cost.seen])
+        less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
+        yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"

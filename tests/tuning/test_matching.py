@@ -1,0 +1,94 @@
+"""The least money within a margin of today's: where it stands on the ladder, and what is said where nothing does."""
+
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.replaying.comparing import compare_policy
+from rcjax.tuning.matching import Margins, margins
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+BEST = MODELS[-1]
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return rcjax.sample_log(400, seed=4).select(MODELS)
+
+
+def test_it_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
+    tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
+    found = margins(tuned.frontier, log, BEST)
+    kept = found.cheaper & (found.more + 1.645 * found.se <= 0.03)
+    assert 0 < kept.sum() < len(kept)
+    assert tuned.policy.position == pytest.approx(found.position[kept][0])
+    assert tuned.policy.expected["error"] == pytest.approx(tuned.comparison.today.error + found.more[kept][0])
+    assert (tuned.policy.budget, tuned.policy.follows) == (None, False)  # there is no bill to follow
+    assert tuned.policy.provenance["tuning"].items() >= {"match": 0.03, "today": BEST}.items()
+
+
+def test_differences_are_those_of_replays(log):
+    """At each rung: what it answers, query by query, beside the model."""
+    tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
+    found = margins(tuned.frontier, log, BEST)
+    for number, point in enumerate(tuned.frontier.rungs):
+        today = compare_policy(tuned.frontier.point(int(point)), log, BEST).today
+        at = int(np.flatnonzero(found.position == number)[0])
+        assert found.se[at] == pytest.approx(today.se or 1 / 400)
+        assert found.cheaper[at] == (float(tuned.frontier.cost[point]) < float(log.cost[2]) * (1 - 1e-9))
+
+
+def test_a_wider_margin_costs_no_more(log):
+    bills = [
+        rcjax.tune(log, match=margin, today=BEST, intervals=False).policy.expected["cost"]
+        for margin in (0, 0.02, 0.05, 1)
+    ]
+    assert bills == sorted(bills, reverse=True)
+    assert bills[0] == pytest.approx(float(log.cost[2]))
+    assert bills[-1] == pytest.approx(float(log.cost[0]))
+
+
+def test_where_nothing_is_cheaper_todays_stays_and_it_is_said_what_might_change_that(log):
+    tuned = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
+    assert tuned.policy.models == (BEST,)
+    assert tuned.comparison.keeps_today
+    assert tuned.verdict.startswith(f"keep {BEST} alone: it costs $")
+    assert "today's stays: no cheaper policy is shown to keep to 1 points on 60 queries" in tuned.notes[0]
+
+
+def test_labels_that_might_change_it_are_counted():
+    one = np.ones(3)
+    found = Margins(np.arange(3.0), np.array([True, True, False]), 0.002 * one, np.array([0.02, 0.01, 1e-9]), 300)
+    assert found.labels_needed(0.01) == int(np.ceil(300 * (1.645 * 0.01 / 0.008) ** 2))
+    assert found.labels_needed(0.001) is None
+    assert found.cheapest(0.01) is None
+    assert found.cheapest(0.02) == 1.0
+
+
+def test_a_policy_may_be_todays(log, tmp_path):
+    today = rcjax.tune(log, budget=1.2e-4, intervals=False).policy
+    tuned = rcjax.tune(log, match=0.03, today=today, intervals=False)
+    assert tuned.comparison.today.name == "the policy in service"
+    assert tuned.comparison.cost < today.expected["cost"]
+    tuned.policy.save(tmp_path / "policy.json")
+    again = rcjax.retune(rcjax.load_policy(tmp_path / "policy.json"), log)
+    assert again.spec.today.rungs[0].rules == today.rungs[0].rules
+    assert "reference" not in again.spec.today.provenance
+
+
+def test_a_guarantee_of_the_difference_is_by_queries_held_out(log):
+    big = rcjax.sample_log(1600, seed=5).select(MODELS)
+    tuned = rcjax.tune(big, match=0.05, today=BEST, confidence=0.9, intervals=False)
+    certificate = tuned.certificate
+    assert (certificate.match, certificate.max_error, certificate.confidence) == (0.05, None, 0.9)
+    assert certificate.n == tuned.held_out.n_queries == 800
+    assert -0.05 < certificate.error_bound <= 0.05
+    seen = compare_policy(tuned.policy, tuned.held_out, BEST)
+    assert seen.today.more < certificate.error_bound
+    assert tuned.policy.provenance["guarantee"]["match"] == 0.05
+    few = rcjax.tune(log, match=0.001, today=BEST, confidence=0.99, intervals=False)
+    assert few.certificate is None
+    assert few.notes[0].startswith(
+        "today's stays: no policy can be guaranteed to have at most 0.1 % error more than today's"
+    )
