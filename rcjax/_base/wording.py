@@ -71,12 +71,17 @@ def budget_between(costs: Sequence[float | None]) -> str:
 
     >>> budget_between([2e-5, 8e-4]), budget_between([0.0, 3e-4]), budget_between([None, 0.0])
     ('130/M', '150/M', '150/M')
+    >>> budget_between([1.04e-4, 1.04e-4])
+    '110/M'
     """
     positive = [cost for cost in costs if cost]
     if not positive:
         return "150/M"
     middle = math.sqrt(min(positive) * max(positive)) if len(positive) > 1 else positive[0] / 2
-    return f"{float(f'{1e6 * middle:.2g}'):.6g}/M"
+    amount = float(f"{1e6 * middle:.2g}")
+    if amount < 1e6 * min(costs := [cost or 0.0 for cost in costs]):  # rounded below what any policy costs
+        amount = float(f"{1.05 * 1e6 * min(costs):.2g}")
+    return f"{amount:.15g}/M"
 
 
 def count(number: int, noun: str) -> str:

@@ -122,8 +122,9 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
         screen.hang("note", "the table shows no questions: give --questions FILE, and another --out")
     if "answer" not in columns:
         screen.hang("note", "the table shows no answers: the log has no column text or answer")
-    how = f": fill in its column correct, 1 or 0, then {back}" if back else ""
-    screen.print(f"written to {document['written']}{how}", soft_wrap=True)
+    screen.print_path(f"written to {document['written']}")
+    if back:
+        screen.next_step("fill in its column correct, 1 or 0, then tune with it", back)
 
 
 def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
@@ -148,8 +149,10 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
         key = "\x03"
         screen.print()
     left = labels.count(None)
-    told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else f"all are labelled: {back}"
-    screen.print(escaped(f"saved in {out}: {told}"), soft_wrap=True)
+    told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
+    screen.print_path(escaped(f"saved in {out}: {told}"))
+    if not left:
+        screen.next_step("tune with these labels", escaped(back))
     if key == "\x03":
         raise typer.Exit(INTERRUPTED)
 

@@ -18,7 +18,7 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
-_FEWEST = 20  # queries
+FEWEST = 20  # queries, to tune on
 _MOST_CHEAPEST = 1.0  # money for an answer of the cheapest model
 _INVERTED = 0.45  # how often a better answer is the surer one of two
 _Z = 3.5  # standard errors below a half
@@ -36,7 +36,7 @@ def oddities(log: Log) -> tuple[str, ...]:
 
 
 def _odd(log: Log) -> Iterator[str]:
-    if log.n_queries < _FEWEST:
+    if log.n_queries < FEWEST:
         yield f"{log.n_queries} queries tell good policies from lucky ones no better than dice: log 100 or more"
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]

@@ -39,6 +39,17 @@ def test_every_model_answers_every_question_once(place):
     assert not (place / "answers.jsonl.under-way").exists()
 
 
+def test_what_is_next_is_nothing_that_fails(place):
+    rows = [row | {"answer": None} for row in questions(22)]
+    result, _ = collect(place, Models(), "--signal", "choice", rows=rows, names=["tiny", "large"])
+    shown = " ".join(result.stdout.split())
+    assert "Next: no answer is graded: give --grade (rcjax grade --help), or label some by hand: rcjax label" in shown
+    assert f" --n 44 --questions {place / 'questions.jsonl'} --out to_label.csv" in shown
+    (place / "answers.jsonl").unlink()
+    result, _ = collect(place, Models(), "--signal", "choice", names=["tiny"])
+    assert result.stdout.endswith("Next: add the answers of another model: a cascade needs two\n")
+
+
 def test_the_same_command_again_asks_nothing(place):
     collect(place, Models())
     before = (place / "answers.jsonl").read_bytes()
