@@ -127,6 +127,19 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
+def apart(*shares: float) -> tuple[str, ...]:
+    """Return shares as percentages with as many digits as tell them apart, one at least.
+
+    >>> apart(0.25, 0.2), apart(0.10999, 0.1103)
+    (('25.0 %', '20.0 %'), ('11.00 %', '11.03 %'))
+    """
+    for digits in range(1, 6):
+        words = tuple(percent(share, digits) for share in shares)
+        if len({*words}) == len({*shares}):
+            break
+    return words
+
+
 def figure(value: float, digits: int = 3) -> str:
     """Return a number with so many significant digits; an exponent only where a table has no room for its zeros."""
     if not math.isfinite(value) or value == 0:

@@ -22,7 +22,7 @@ from rcjax.cli.printing import INTERRUPTED, conclude, interruptible, shown, term
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Asked, Plan, Setup
+    from rcjax.collecting.plan import Abilities, Asked, Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
 
@@ -111,10 +111,23 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
     with busy("asking"):
         abilities = asyncio.run(probe_all(plan))
-    document = {"models": [asdict(one) | {"signals": list(one.signals)} for one in abilities]}
+    document = {
+        "models": [
+            asdict(one) | {"signals": list(one.signals), "wrong_signal": _wrong_signal(plan, one)} for one in abilities
+        ]
+    }
     conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
-    if any(one.error for one in abilities):
+    if any(one.error or _wrong_signal(plan, one) for one in abilities):
         raise typer.Exit(1)
+
+
+def _wrong_signal(plan: Plan, one: Abilities) -> str | None:
+    """The signal that somebody chose for a model which cannot give it; None if it can, or nobody chose any."""
+    from rcjax.signals.records import is_check
+
+    signal = plan.models[one.model].signal or plan.signal
+    told = one.error is None and signal is not None and not is_check(signal)
+    return signal if told and signal not in one.signals else None
 
 
 def _run(
@@ -249,6 +262,9 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         elif row["logprobs"] and row["top"] <= 1:
             what = "only the log-probability of its own tokens: no choice, no verification"
             screen.hang("note", f"{row['model']}: {what}")
+        if row["wrong_signal"] is not None:
+            able = f"it can give {', '.join(row['signals'])}"
+            screen.hang("error", f"{row['model']}: its signal is {row['wrong_signal']}, and {able}")
         if row["unusable"] is not None:
             screen.hang("note", f"{row['model']}: {row['unusable']}")
     cost = sum(row["cost"] for row in models)

@@ -169,9 +169,11 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
 
 
 def _key(screen: Screen) -> str:
-    """The next key that means something."""
+    """The next key that means something: the first of several that come at once, as with Enter behind it."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
-    while (key := typer.getchar().lower()) not in _KEYS:
-        pass
+    key = None
+    while key is None:
+        pressed = typer.getchar().lower()
+        key = None if pressed.startswith("\x1b") else next((one for one in pressed if one in _KEYS), None)
     screen.print({"y": "right", "n": "wrong", "s": "skipped", "q": ""}[key], style="dim")
     return key

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.wording import choose_unit, figure
+from rcjax._base.wording import apart, choose_unit, figure
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Target
@@ -155,8 +155,8 @@ def point_for(
     if target.name == "max_error":
         if not (penalty <= limit).any():
             refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
-            best = f"the best {counted.does(f'{penalty.min():.3%}')}{refusing}"
-            raise InfeasibleError(f"no cascade {counted.does(f'{value:.3%}')} or less; {best}")
+            least, most = apart(float(penalty.min()), value)
+            raise InfeasibleError(f"no cascade {counted.does(most)} or less; the best {counted.does(least)}{refusing}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
 

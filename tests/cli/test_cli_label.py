@@ -166,7 +166,7 @@ def test_keys_label_skip_and_quit(sheet, monkeypatch):
     assert f"\nsaved in {sheet}: 2 of 5 are left; the same command goes on\n" in told
     labels, told = press(monkeypatch, sheet, "y\x03", 130)  # an interrupt loses nothing
     assert labels == [1, 1, 0, None, 1]
-    labels, told = press(monkeypatch, sheet, "n")
+    labels, told = press(monkeypatch, sheet, ["\x1b[n", "n\r"])  # an arrow, and a key that comes with Enter
     assert labels == [1, 1, 0, 0, 1]
     assert "all are labelled\nNext: tune with these labels:\n  rcjax tune log.csv --labels" in told
     pl.read_csv(sheet).drop("answer").write_csv(sheet)

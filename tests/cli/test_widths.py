@@ -116,7 +116,8 @@ def test_cascades_are_told_whole():
 def test_a_probe_says_who_gives_the_log_probability_of_its_own_tokens_alone(capsys):
     row = {"error": None, "samples": True, "counted": True, "seconds": 1.0, "signals": ["stated"], "cost": 0.0}
     tops = {"all": 20, "own": 1, "none": 0}
-    rows = [row | {"model": name, "unusable": None, "logprobs": top > 0, "top": top} for name, top in tops.items()]
+    row |= {"unusable": None, "wrong_signal": None}
+    rows = [row | {"model": name, "logprobs": top > 0, "top": top} for name, top in tops.items()]
     collect._show_probe(rows)
     notes = [line for line in capsys.readouterr().out.splitlines() if "of its own tokens" in line]
     assert [line.split()[:2] for line in notes] == [["note", "own:"]]

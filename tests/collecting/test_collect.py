@@ -214,6 +214,10 @@ def test_a_probe_says_what_models_can_do(place):
         models = write_models(place / "models.toml", url, ["tiny", "small", "large"])
         result = run("collect", "--probe", "--models", models, "--json")
         shown = run("collect", "--probe", "--models", models).stdout
+        chosen = run("collect", "--probe", "--models", models, "--signal", "verification").stdout
+    assert "tiny: its signal is verification, and it can give votes, stated" in " ".join(chosen.split())
+    assert "large: its signal" not in chosen
+    assert "its signal" not in shown
     assert result.exit_code == 1
     tiny, small, large = json.loads(result.stdout)["models"]
     assert (tiny["logprobs"], tiny["samples"], tiny["signals"]) == (False, True, ["votes", "stated"])

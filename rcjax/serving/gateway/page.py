@@ -102,16 +102,13 @@ def _period(bill: PeriodBill, now: float) -> str:
     if left <= 0:
         return f"{told}. All is spent: the cheapest rung answers until the {period.every} ends."
     pace = left / period.money * (end - start) / (end - now)
-    if pace > _UNEVEN:
-        why = f"what a {period.every} has not spent is for the rest of it, as where a service starts late in it"
-        return (
-            f"{told}: {figure(pace, 2)} times an even pace. {why[0].upper()}{why[1:]}; its queries go by dearer rungs."
-        )
-    if pace < 1 / _UNEVEN:
-        return (
-            f"{told}: {figure(pace, 2)} times an even pace. Queries go by cheaper rungs until the {period.every} ends."
-        )
-    return f"{told}, at an even pace."
+    if 1 / _UNEVEN <= pace <= _UNEVEN:
+        return f"{told}, at an even pace."
+    means = f"Queries go by cheaper rungs until the {period.every} ends."
+    if pace > 1:
+        means = f"What a {period.every} has not spent is for the rest of it, as where a service starts late in it; "
+        means += "its queries go by dearer rungs."
+    return f"{told}: {figure(pace, 2)} times an even pace. {means}"
 
 
 def _check(requests: Sequence[Ended]) -> str:
