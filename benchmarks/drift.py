@@ -1,6 +1,6 @@
 """Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has? At one look, and over a year.
 
-    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--only NAMES] [--promises]
+    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--policies 40] [--only NAMES]
 
 False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
 policy is tuned on one half, at a price of an error or for a budget drawn anew, as `rcjax tune` does by default, and
@@ -13,6 +13,11 @@ something has been changed; 3,000 are drawn with replacement where a log has few
 Years: `--histories` of each log. A policy is tuned on 300 queries; 52 weeks of 100 labelled ones, drawn with
 replacement from the others, are looked at each week over the window. Shown are years with a false alarm, and years in
 which a rise of the error from week 13 on is noticed by week 52.
+
+Primary figures: policies are tuned on 300 queries, `--policies` of each log, and replayed once; other queries are drawn
+from the rest, with answers made wrong. Shown is how often the error alarms by the rule before this one (the nearest of
+two promises, two-sided, a twelfth of the level) and by the present one, and how often error or money does without any
+change.
 
 With `--promises`: how far promises of the error are off, of three kinds, and how often each alarms at a one-sided level
 of 2.5 % where nothing has changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
@@ -158,6 +163,52 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
     ]
 
 
+def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
+    """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
+    from rcjax.diagnostics.checks import adjusted
+    from rcjax.diagnostics.figures import Baseline
+    from rcjax.replaying.replay import walk_log
+
+    counts, every = Counter[tuple[object, ...]](), Counter[int]()
+    for name, log in chosen:
+        for seed in range(policies):
+            progress(f"{name}: policy {seed + 1} of {policies}")
+            rng = np.random.default_rng([seed, 5])
+            order = rng.permutation(log.n_queries)
+            policy = tuned(log.take(order[:TUNED_ON]), rng)
+            old, rest = (walk_log(policy, log.take(part)) for part in (order[:TUNED_ON], order[TUNED_ON:]))
+            error = Baseline.promised(policy, "error", old.wrong, TUNED_ON)
+            cost = Baseline.promised(policy, "cost", old.spent, TUNED_ON)
+            promises = sorted((float(policy.expected["error"]), float(old.wrong.mean())))
+            for size in SIZES * draws:
+                rows = rng.choice(len(rest.wrong), size, replace=size > len(rest.wrong))
+                every[size] += 1
+                for points in (0.0, *POINTS):
+                    hit = rng.random(size) < points / max(1 - rest.wrong[rows].mean(), 0.1)
+                    wrong = np.where(hit, 1.0, rest.wrong[rows])
+                    gap = max(wrong.mean() - promises[1], promises[0] - wrong.mean(), 0.0)
+                    spread = np.hypot(wrong.std() / np.sqrt(size), old.wrong.std() / np.sqrt(TUNED_ON))
+                    before = 24 * norm.sf(gap / max(spread, 1e-12)) < 0.05 and abs(wrong.mean() - promises[0]) > 0.02
+                    figures = error.beside(wrong, wrong[:0]), cost.beside(rest.spent[rows], wrong[:0])
+                    checks = adjusted([figures[0].error_check(), figures[1].money_check()])
+                    now = [check.verdict == "bad" for check in checks]
+                    counts[size, points, "before"] += bool(before)
+                    counts[size, points, "now"] += now[0]
+                    counts[size, "either"] += any(now) * (points == 0)
+    table = [
+        {"queries": size, "either figure, nothing changed": share(counts[size, "either"], every[size])}
+        | {
+            f"error +{100 * points:g}": " → ".join(
+                f"{100 * counts[size, points, rule] / every[size]:.0f}" for rule in ("before", "now")
+            )
+            + " %"
+            for points in (0.0, *POINTS)
+        }
+        for size in SIZES
+    ]
+    return markdown(pl.DataFrame(table))
+
+
 def year(log: rcjax.Log, rest: np.ndarray, rng: np.random.Generator, points: float = 0.0) -> rcjax.Log:
     """52 weeks of labelled queries with their times; from week 13 on so many points less right."""
     rows = rng.choice(rest, 52 * WEEK)
@@ -233,6 +284,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=60)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--histories", type=int, default=20)
+    parser.add_argument("--policies", type=int, default=40)
     parser.add_argument("--promises", action="store_true", help="compare promises, which draws intervals")
     parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
     arguments = parser.parse_args()
@@ -259,6 +311,8 @@ def main() -> None:
         for row in rows:
             figures = ", ".join(f"{row[size]} ({size})" for size in row if str(size).startswith("n = "))
             record.headline(f"alarms on {row['log']}, {arguments.trials} trials: {row['change']}", figures)
+    if arguments.policies:
+        print(f"Alarms of the error, before → now.\n\n{primary(long, arguments.policies)}\n", flush=True)
     if arguments.histories:
         rows = [years(*each, arguments.histories) for each in long]
         print(f"{markdown(pl.DataFrame(rows))}\n\nSeparate looks, by looks a year: {separate_looks()}.")

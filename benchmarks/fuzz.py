@@ -29,8 +29,10 @@ from types import FunctionType
 from typing import Any
 
 from benchmarks import record
+from benchmarks.gateway.quirks import QUIRKS, stream_of
 from rcjax.serving.cascade import Result
-from rcjax.serving.completions import Assembly, CallError, read_chunks, read_completion, read_reply
+from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
+from rcjax.serving.failures import CallError
 from rcjax.serving.gateway.chat import chunks_of, encoded, sent_choice, sent_choices, whole_completion
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
@@ -48,6 +50,8 @@ _WHOLE = {"id": "c", "created": 1, "choices": [{**_CHOICE, "logprobs": {"content
 _DELTA = {"index": 0, "delta": {"role": "assistant", "content": "A"}, "logprobs": {"content": [_TOKEN]}}
 _EVENTS = [{"choices": [_DELTA]}, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"usage": _USAGE}]
 _CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_PIECES = [{**_CALL, "index": 0}, {**_CALL, "index": None, "id": "2"}, {"function": {"arguments": "}"}}]
+_CALLS = stream_of([{"choices": [{"index": None, "delta": {"tool_calls": [one]}}]} for one in _PIECES])
 _INPUT = [{"type": "output_text", "text": "A"}, {"type": "input_text", "text": "é"}]
 
 
@@ -73,6 +77,7 @@ CORPUS = {
         {"model": "m", "input": _MESSAGES, "top_logprobs": 5, "include": ["x"], "reasoning": {"effort": "low"}},
     ),
     "reply": _json(
+        *(quirk.whole for quirk in QUIRKS.values() if isinstance(quirk.whole, dict)),
         _WHOLE,
         {**_WHOLE, "choices": [{**_CHOICE, "message": {"content": "Sure. Confidence: 80%"}}, _CHOICE], "usage": None},
         {**_WHOLE, "choices": [{**_CHOICE, "message": {"content": None, "tool_calls": [_CALL]}}]},
@@ -81,6 +86,8 @@ CORPUS = {
         {**_WHOLE, "choices": [{**_CHOICE, "logprobs": {"content": [{"token": "A", "logprob": float("-inf")}]}}]},
     ),
     "events": [
+        _CALLS,
+        *(stream_of(quirk.events) for quirk in QUIRKS.values() if quirk.events is not None),
         b"".join(b"data: " + event + b"\n\n" for event in _json(*_EVENTS)) + b"data: [DONE]\n\n",
         b': wait\n\ndata: {\ndata: "choices": []}\n\nevent: x\nid: 1\ndata: [DONE]\n\n',
         b'data: {"error": {"code": "overloaded"}}\n\n',

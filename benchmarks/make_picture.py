@@ -2,7 +2,7 @@
 
     python -m benchmarks.make_picture
 
-Writes rcjax/docs/tradeoff-light.svg and rcjax/docs/tradeoff-dark.svg. The log, the budget and the policy are those of
+Writes rcjax/docs/tradeoff-light.svg and rcjax/docs/tradeoff-dark.svg. The log, the margin and the policy are those of
 `rcjax demo`, the curve and its intervals what `rcjax.tune` returns. Needs the `bench` dependencies. One version of
 matplotlib gives the same bytes each time.
 """
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 import rcjax
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
-from rcjax.cli.replays import FRESH, SHARE
+from rcjax.cli.replays import FRESH, MARGIN
 from rcjax.plots import plot_frontier
 from rcjax.plots.drawings import BLACK, ORANGE
 from rcjax.report.page import style, to_svg
@@ -51,9 +51,9 @@ THEMES = {
 
 
 def tuned() -> rcjax.Tuned:
-    """The demo's log, tuned for its budget."""
+    """The demo's log, tuned to be as good as its largest model."""
     log = rcjax.sample_log(1000 + FRESH).take(slice(1000))
-    return rcjax.tune(log, budget=SHARE * float(log.cost[-1]))
+    return rcjax.tune(log, match=MARGIN, today=log.models[-1])
 
 
 def draw(result: rcjax.Tuned) -> Figure:
@@ -78,7 +78,7 @@ def point_out(ax: Axes, result: rcjax.Tuned, money: Money) -> None:
     spot = money.scale * cost, error
     ax.scatter(*spot, marker="*", s=190, color=ORANGE, zorder=5)
     text = (
-        f"rcjax demo: a budget of ${money.show(cost)}\n{100 * error:.1f} % wrong;  "
+        f"rcjax demo --match 1%: {100 * error:.1f} % wrong for ${money.show(cost)};\n"
         f"{best.model} alone: {100 * (1 - best.accuracy):.1f} % for ${money.show(best.cost)}"
     )
     line = {"arrowstyle": "-", "color": ORANGE, "linewidth": 0.8, "shrinkB": 8}

@@ -4,10 +4,12 @@
     python -m benchmarks.make_site
 
 It is mkdocs-material's work (benchmarks/mkdocs.yml). As hooks of MkDocs, the functions here bring in what lies outside
-rcjax/docs: the README is the first page, and each file of results is one. A link that leads nowhere ends the build.
+rcjax/docs: the README is the first page, and each notebook and each file of results is one. A link that leads nowhere
+ends the build.
 """
 
 import argparse
+import base64
 import posixpath
 import re
 import subprocess
@@ -16,10 +18,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "benchmarks" / "mkdocs.yml"
-DOCS, RESULTS = "rcjax/docs", "benchmarks/results"
+DOCS, RESULTS, NOTEBOOKS = "rcjax/docs", "benchmarks/results", "notebooks"
 #: Pages from outside the folder of documentation, by their place in the repository.
-MOVED = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md", "LICENSE": "LICENSE"}
+MOVED = {
+    "README.md": "index.md",
+    ".github/CONTRIBUTING.md": "contributing.md",
+    ".github/SECURITY.md": "security.md",
+    "LICENSE": "LICENSE",
+}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+FORMULA = re.compile(r"(\$\$?)(.+?)\1", re.DOTALL)
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]+)".*?alt="([^"]+)" src="([^"]+)".*?</picture>', re.DOTALL)
 
 
@@ -28,9 +36,13 @@ def place_in_site(path: str) -> str:
 
     >>> place_in_site("rcjax/docs/limits.md"), place_in_site("README.md"), place_in_site("benchmarks/results/speed.md")
     ('limits.md', 'index.md', 'results/speed.md')
+    >>> place_in_site("notebooks/quickstart.ipynb")
+    'notebooks/quickstart.md'
     """
     if path in MOVED:
         return MOVED[path]
+    if path.startswith(f"{NOTEBOOKS}/"):
+        return posixpath.splitext(path)[0] + ".md"
     return f"results/{posixpath.basename(path)}" if path.startswith(RESULTS) else posixpath.relpath(path, DOCS)
 
 
@@ -39,6 +51,8 @@ def place_in_repository(uri: str) -> str:
     back = {site: path for path, site in MOVED.items()}
     if uri in back:
         return back[uri]
+    if uri.startswith(f"{NOTEBOOKS}/"):
+        return posixpath.splitext(uri)[0] + ".ipynb"
     return f"{RESULTS}/{posixpath.basename(uri)}" if uri.startswith("results/") else f"{DOCS}/{uri}"
 
 
@@ -58,6 +72,27 @@ def with_links_of_the_site(text: str, uri: str) -> str:
     return LINK.sub(moved, text)
 
 
+def notebook_page(path: Path) -> str:
+    """A notebook as Markdown, with what it prints and draws as it is stored, and its formulas as MathML."""
+    import nbformat
+    from latex2mathml.converter import convert
+    from nbconvert import MarkdownExporter
+
+    def drawn(formula: re.Match) -> str:
+        if formula[1] == "$$":
+            return convert(formula[2].strip(), display="block")
+        return f"<span>{convert(formula[2])}</span>"  # else one that begins a line is a paragraph of its own
+
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = FORMULA.sub(drawn, cell.source)
+    text, about = MarkdownExporter().from_notebook_node(notebook)
+    for name, data in about["outputs"].items():
+        text = text.replace(f"({name})", f"(data:image/png;base64,{base64.b64encode(data).decode()})")
+    return text
+
+
 def on_files(files, config):
     """Hook of MkDocs: the files from outside the folder of documentation."""
     from mkdocs.structure.files import File, InclusionLevel
@@ -68,6 +103,9 @@ def on_files(files, config):
         if path.startswith(RESULTS):  # they are reached from the page of what was measured
             file.inclusion = InclusionLevel.NOT_IN_NAV
         files.append(file)
+    for path in sorted((ROOT / NOTEBOOKS).glob("*.ipynb")):
+        uri = place_in_site(f"{NOTEBOOKS}/{path.name}")
+        files.append(File.generated(config, uri, content=notebook_page(path)))
     return files
 
 

@@ -28,7 +28,7 @@ from chat_server import served
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "rcjax" / "docs"
-PAGES = [DOCS / f"first_policy_from_{what}.md" for what in ("a_log", "questions", "an_endpoint")]
+PAGES = [DOCS / f"first_policy_from_{what}.md" for what in ("a_log", "questions", "an_endpoint", "tools")]
 LEFT_OUT = "…"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 

@@ -2,10 +2,12 @@
 
     python tests/pretend_endpoint.py 8000
 
-It takes `How much is 17 · 23?`, with lettered choices below or without, and whether an answer to that is right. What a
-model says is drawn by a hash of model and product: every run is alike.
+It takes `How much is 17 · 23?`, with lettered choices below or without, and whether an answer to that is right. With
+tools it books tables and looks up the weather, for which there is a third model. What a model says is drawn by a hash
+of model and question: every run is alike.
 """
 
+import json
 import math
 import re
 import sys
@@ -15,7 +17,7 @@ from hashlib import sha256
 from chat_server import Response, completion, served, sure
 
 KEY = "pretend"
-ABILITIES = {"small": 0.7, "large": 0.95}
+ABILITIES = {"small": 0.7, "other": 0.75, "large": 0.95}
 
 
 def lot(*words):
@@ -23,10 +25,31 @@ def lot(*words):
     return int(sha256("|".join(words).encode()).hexdigest()[:12], 16) / 16**12
 
 
+def call_tool(name, text):
+    """The call that a text asks for, which a model may get wrong in its own way; words where it asks for none."""
+    table = re.search(r"a table for (\d+) at ([\w ]+) on (\w+)", text)
+    place = re.search(r"weather in (\w+)", text)
+    if table is None and place is None:
+        return Response(completion("You are welcome.", usage=(60, 5)))
+    wrong = lot("right", name, text) >= ABILITIES[name]
+    if place is not None:
+        function, arguments = "get_weather", {"city": place[1]} | ({"days": ord(name[0]) % 7} if wrong else {})
+    else:
+        people = int(table[1]) + (wrong and ord(name[0]) % 5 + 1)
+        function, arguments = "book_table", {"people": people, "restaurant": table[2], "day": table[3]}
+    body = completion(None, usage=(90, 20))
+    call = {"id": "call_1", "type": "function", "function": {"name": function, "arguments": json.dumps(arguments)}}
+    body["choices"][0]["message"]["tool_calls"] = [call]
+    body["choices"][0]["finish_reason"] = "tool_calls"
+    return Response(body)
+
+
 def behave(request, headers):
     """The product or a number beside it, as a letter or in digits; yes to a second question, with how sure it is; the
     truth as a judge; else A."""
     text, name = request["messages"][-1]["content"], request["model"]
+    if request.get("tools"):
+        return call_tool(name, text)
     asked, usage = re.search(r"(\d+) · (\d+)", text), (len(text) // 4, 1)
     if asked is None:
         return Response(sure("A", -0.1, usage))

@@ -11,6 +11,8 @@ import typer
 
 from benchmarks import make_reference
 from rcjax.cli.app import app, load
+from rcjax.collecting.document_graders import right_call
+from rcjax.collecting.grader import Attempt
 from rcjax.collecting.questions import read_questions
 from rcjax.diagnostics import KINDS
 from rcjax.logs import read_log
@@ -19,7 +21,7 @@ from rcjax.serving.models_file import read_models
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
-PAGES = [README, ROOT / ".github" / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [README, *sorted((ROOT / ".github").glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 
 #: Those of a first policy are followed in test_first_policies, their commands too.
@@ -43,7 +45,7 @@ def commands():
     """Every `rcjax COMMAND …` of the shell blocks, alone or at the end of a one-liner."""
     lines = "\n".join(block for page in PAGES for block in blocks(page, "sh")).replace("\\\n", " ").splitlines()
     parts = [part.strip() for line in lines for part in line.split("&&")]
-    return sorted({part for part in parts if part.startswith("rcjax ")})
+    return sorted({part for part in parts if re.match("rcjax [a-z]", part)})
 
 
 def make_policy():
@@ -119,7 +121,7 @@ def test_the_readme_is_short_and_its_doors_have_four_commands_at_most():
     text = README.read_text("utf-8")
     assert len(text.split()) <= 700
     doors = re.findall(r"^## I have (.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
-    assert len(doors) == 3
+    assert len(doors) == 4
     for door in doors:
         (block,) = re.findall(r"^```sh\n(.*?)^```", door, re.DOTALL | re.MULTILINE)
         assert len(block.splitlines()) <= 4
@@ -145,6 +147,20 @@ def test_the_limits_are_those_of_the_checks():
             assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
 
 
+def test_the_table_of_peers_is_that_of_the_benchmark():
+    """Each of its figures is in the record of `benchmarks.peers`, for the method that it names."""
+    record = (ROOT / "benchmarks" / "results" / "peers.md").read_text("utf-8")
+    text = (DOCS / "beside.md").read_text("utf-8").partition("## Side by side")[2]
+    rows = re.findall(r"^\| (.+?) \| ([-+]?[\d.]+(?: ± [\d.]+)?) \| ([\d.]+ ± [\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 10
+    for method, errors, overspent in rows:
+        name = method.partition(", default")[0]
+        assert f"logs with log-probabilities: budgets overspent by over 3 %, {name}, % | {overspent} " in record
+        if name != "rcjax":
+            told = f"logs with log-probabilities: error that budgets get, {name} against rcjax's default, % | {errors} "
+            assert told in record
+
+
 def test_the_example_files_can_be_read(tmp_path):
     page = DOCS / "first_policy_from_a_log.md"
     (csv,), (toml,) = blocks(page, "csv"), blocks(page, "toml")
@@ -159,13 +175,18 @@ def test_the_example_models_can_be_read(tmp_path):
     first, usual = blocks(DOCS / "collecting.md", "toml")
     for text in (first, usual):
         (tmp_path / "models.toml").write_text(text)
-        assert len(read_models(tmp_path / "models.toml")) == text.count("\ninput = ")
+        assert len(read_models(tmp_path / "models.toml")) == len(re.findall(r"^\[", text, re.MULTILINE))
 
 
 def test_the_example_questions_can_be_read(tmp_path):
-    (rows,) = blocks(DOCS / "collecting.md", "json")
+    rows, with_tools = blocks(DOCS / "collecting.md", "json")
     (tmp_path / "questions.jsonl").write_text(rows)
     assert [question.reference for question in read_questions(tmp_path / "questions.jsonl")] == [("51",), ("B",)]
+    (tmp_path / "tools.json").write_text('[{"type": "function", "function": {"name": "weather"}}]')
+    (tmp_path / "questions.jsonl").write_text(with_tools)
+    (question,) = read_questions(tmp_path / "questions.jsonl")
+    said = '[{"name": "weather", "arguments": {"city": "Paris", "note": "now"}}]'
+    assert right_call(Attempt(question, said, said))
 
 
 def test_the_reference_is_up_to_date():

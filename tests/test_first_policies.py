@@ -1,4 +1,4 @@
-"""The three pages to a first policy, each followed once, as it is written, by somebody with nothing but that page."""
+"""The four pages to a first policy, each followed once, as it is written, by somebody with nothing but that page."""
 
 import followed_pages
 import pytest

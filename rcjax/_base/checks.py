@@ -5,16 +5,18 @@ An argument of another kind is a TypeError that says what was wanted; a value of
 
 from __future__ import annotations
 
+import inspect
 import json
 import operator
 import os
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from numbers import Real
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from rcjax._base.wording import visible
 
@@ -30,6 +32,16 @@ _WORDS = {
     str: "a text",
     os.PathLike: "a path",
     Mapping: "a mapping",
+}
+
+#: What our own classes are called, by their names, and what gives one.
+_OURS = {
+    "AnyPolicy": "a policy (rcjax.load_policy)",
+    "CascadeModel": "a model (rcjax.fit)",
+    "Fitted": "a model (rcjax.fit)",
+    "Frontier": "a frontier (rcjax.solve_frontier)",
+    "Log": "a log (rcjax.read_log)",
+    "Posterior": "a posterior (rcjax.bayes.sample_posterior)",
 }
 
 _LONGEST = 200  # characters of a value in a message
@@ -49,8 +61,46 @@ def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> No
     """
     if not isinstance(value, kinds):
         several = kinds if isinstance(kinds, tuple) else (kinds,)
-        wanted = [_WORDS.get(kind) or _with_article(kind.__name__) for kind in several]
+        wanted = [_WORDS.get(kind) or _OURS.get(kind.__name__) or _with_article(kind.__name__) for kind in several]
         raise TypeError(f"{argument} must be {' or '.join(wanted)}, not {what_it_is(value)}")
+
+
+P = ParamSpec("P")
+
+
+def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Have a function raise TypeError where an argument is not of its class: it says what was given instead.
+
+    Args:
+        kinds: the class of each argument that is checked, or several; None among them for an argument that may be None.
+
+    >>> @takes(log=Mapping, test=(Mapping, None))
+    ... def tune(log, *, test=None):
+    ...     return len(log)
+    >>> tune({})
+    0
+    >>> tune("log.csv")
+    Traceback (most recent call last):
+    TypeError: log must be a mapping, not a text
+    """
+    several = {name: kind if isinstance(kind, tuple) else (kind,) for name, kind in kinds.items()}
+    wanted = {name: tuple(NoneType if one is None else one for one in kind) for name, kind in several.items()}
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name, classes in wanted.items():
+                if places[name] < len(args):
+                    instance(args[places[name]], classes, name)
+                elif name in kwargs:
+                    instance(kwargs[name], classes, name)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 def whole(value: Any, argument: str, low: int | None = None) -> int:
@@ -119,7 +169,11 @@ def header(data: Any, kind: str) -> None:
     form, version = data.get("format"), data.get("schema_version")
     require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
     if version != SCHEMA_VERSION or type(version) is not int:
-        raise ValueError(f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}")
+        newer = type(version) is int and version > SCHEMA_VERSION
+        advice = ": a newer rcjax wrote it: upgrade rcjax" if newer else ""
+        raise ValueError(
+            f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}{advice}"
+        )
 
 
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:

@@ -5,6 +5,7 @@ Standard library only.
 
 import ast
 import importlib
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,33 @@ def how_to_install(extra: str) -> str:
     "pip install 'rcjax[report]'"
     """
     return f"pip install 'rcjax[{extra}]'"
+
+
+def requirements(*extras: str) -> list[str]:
+    """List the requirements of some extras, without those of all of rcjax: lines for pip, by the installed metadata.
+
+    A service needs neither JAX nor numpy nor polars, and no way of packaging says that an extra leaves something out.
+    Raises ValueError for an extra that rcjax does not have, LookupError where rcjax was not installed.
+
+    >>> [line.partition(">")[0] for line in requirements("objectives")]
+    ['optax']
+    >>> requirements("sevre")
+    Traceback (most recent call last):
+    ValueError: rcjax has no extra named sevre: see pyproject.toml
+    """
+    from importlib import metadata
+
+    told = metadata.metadata("rcjax")
+    unknown = [extra for extra in extras if extra not in (told.get_all("Provides-Extra") or ())]
+    if unknown:
+        raise ValueError(f"rcjax has no extra named {', '.join(unknown)}: see pyproject.toml")
+    lines: dict[str, None] = {}  # in their order, each once
+    for line in told.get_all("Requires-Dist") or ():
+        requirement, _, marker = line.partition(";")
+        match = re.fullmatch(r"\s*(?:(.*) and )?extra == ['\"](.+)['\"]", marker)
+        if match and match[2] in extras:
+            lines[f"{requirement.strip()}; {match[1]}" if match[1] else requirement.strip()] = None
+    return list(lines)
 
 
 def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:

@@ -52,6 +52,15 @@ class Money:
         return f"${self.show(amount)} {self.per}"
 
 
+def capitalised(text: str) -> str:
+    """A sentence with its first letter as a capital.
+
+    >>> capitalised("use gpt-4o")
+    'Use gpt-4o'
+    """
+    return text[:1].upper() + text[1:]
+
+
 def visible(text: str) -> str:
     """A text as one line that is safe to print: control characters, and those that turn its direction, as escapes.
 

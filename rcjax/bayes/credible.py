@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
@@ -43,6 +44,7 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
     return special.expit(draw.coefficients[0] + draw.coefficients[1] * features)
 
 
+@takes(posterior=Posterior, frontier=Frontier)
 def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> Outcomes:
     """(D, L) what each of D draws predicts for the L policies of a frontier, to draw bands from.
 
@@ -76,6 +78,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     return Outcomes(*map(jnp.asarray, figures))
 
 
+@takes(posterior=Posterior, frontier=Frontier)
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
     """Credible intervals for the error and cost of the policies of a frontier, given a log.
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from rcjax._base.checks import inside
+from rcjax._base.checks import inside, takes
 from rcjax._base.codec import check_fields
 from rcjax._base.extras import required
 from rcjax._core.compilation import compiled
@@ -108,6 +108,7 @@ class Posterior:
         return {"model": list(self.models), "pair": pair_names, "component": ["lower", "upper"], "place": sides}
 
 
+@takes(log=Log)
 def sample_posterior(
     log: Log,
     *,

@@ -106,11 +106,25 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _requirements(extras: str | None) -> None:
+    if extras is not None:
+        from rcjax.cli.requirements import print_requirements
+
+        raise typer.Exit(print_requirements(extras))
+
+
+_PRINTED = "Print what `rcjax[EXTRAS]` needs besides rcjax, for pip, and exit: `serve` runs without JAX."
+
+
 @app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    requirements: Annotated[
+        str | None,
+        typer.Option("--requirements", metavar="EXTRAS", callback=_requirements, is_eager=True, help=_PRINTED),
+    ] = None,
 ) -> None:
     """Confidence thresholds for LLM cascades, from a log of what the models answered.
 

@@ -8,22 +8,23 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from rcjax._base.wording import check_figure, count
+from rcjax._base.wording import Money, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
-from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, LogFile, LogFiles, PolicyFile, Reading
+from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, InUse, LogFile, LogFiles, PolicyFile, Reading
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
-from rcjax.cli.verdict import judge_policy, next_of, show_verdict, tune_and_again
+from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict, tune_and_again
+from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
-if TYPE_CHECKING:
-    from rcjax.logs.log import Log
+#: Of a policy for which nobody gave a target, as `rcjax report` has it.
+_MARGIN = 0.01
 
 #: What is wrong where a check is bad, if it is not that a primary figure has drifted.
 _WRONG = {"lacking answers": "biased", "labels": "biased"}
@@ -33,6 +34,7 @@ def check(
     reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFiles,
+    today: InUse = None,
     looks: Count = None,
     retuning: bool = True,
     explain: bool = False,
@@ -50,6 +52,7 @@ def check(
     Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
+        today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
         looks: How often a year you check: in at most 5 % of years in which nothing changes an alarm is raised.
             [default: 52, weekly, where the log tells times; else 1]
         retuning: Test whether tuning again would gain, in some seconds.
@@ -65,8 +68,9 @@ def check(
 
     steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
+        tuned = load_tuned(policy)
         source = join_parts(log)
-        subject, followed = at_traffic_of(main_file(log), load_tuned(policy))
+        subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
         try:
             fresh = with_times(read_for(subject, source, how), source)
@@ -75,13 +79,17 @@ def check(
                 raise
             fresh, why = None, str(unreadable)
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)
+    money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
+        comparison, uncompared = compare_fresh(subject, fresh, today)
+        document |= comparison
+        followed += uncompared
         beside = beside_reference(subject, fresh)
         document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
     document["traffic"] = traffic and traffic.to_json()
-    show = partial(show_check, document, retune, explain=explain)
+    show = partial(show_check, document, retune, money, explain=explain)
     if fresh is None and traffic is not None:
         document |= {"drifted": traffic.changed, "without_labels": why}
         label = command("label", main_file(log), n=100, out="to_label.csv")
@@ -93,7 +101,7 @@ def check(
 def diagnose(
     *,
     within: Budget,
-    spec: Annotated[Spec, "max_error", "error_cost"],
+    spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
     reading: Reading,
     log: LogFile,
     test: File = None,
@@ -106,9 +114,9 @@ def diagnose(
     """Does the promise of a tuning hold on a log, and do confidences mean what they say? And what to do if not.
 
     Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen. With `--test` it
-    gives the verdict of `rcjax check` on the policy for your target, without one on that for the money of the best
-    single model. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each
-    check is fine, doubtful or bad, and says what to do.
+    gives the verdict of `rcjax check` on the policy for your target, without one on that for the least money at a point
+    more error than today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov
+    property. Each check is fine, doubtful or bad, and says what to do.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
@@ -143,19 +151,13 @@ def diagnose(
     document, again = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         with steps("checking the policy"):
-            spec = spec if spec.target else replace(spec, budget=_money_of_the_best(training))
+            spec = spec if spec.target or cascade else replace(spec, match=_MARGIN)
+            spec = spec if spec.target else replace(spec, budget=float(training.cost[-1]))
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
             document["check"], _ = judge_policy(policy, fresh)
         again = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, again, every=all_), as_json=json_)
-
-
-def _money_of_the_best(log: Log) -> float:
-    """What a query costs by the model that errs least on a log, the cheaper of two alike."""
-    from rcjax.tuning.contest import errors_alone
-
-    return float(log.cost[int(errors_alone(log).argmin())])
 
 
 @shown
@@ -202,10 +204,16 @@ def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool 
 
 
 @shown
-def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = False) -> None:
-    """Print the check of a policy (its JSON form): the verdict, then every figure with its limit, and what to do.
+def show_check(
+    facts: Mapping[str, Any], retune: str = "", money: Money | None = None, *, explain: bool = False
+) -> None:
+    """Print the check of a policy: the verdict, the policy beside today's, every figure with its limit, what to do.
 
-    `retune` is the command that tunes the policy again; `explain` adds what each figure is.
+    Args:
+        facts: its JSON form.
+        retune: the command that tunes the policy again.
+        money: the unit of money.
+        explain: whether to add what each figure is.
     """
     screen = Screen()
     checks, looked = facts["checks"], facts["looked"]
@@ -216,6 +224,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
         screen.print(looked["described"])
     screen.print()
     show_verdict(screen, facts)
+    show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _WRONG:
             screen.hang("changed", check["advice"])

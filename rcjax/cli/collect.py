@@ -56,14 +56,15 @@ def collect(
     Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`
 
     Args:
-        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C).
+        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C),
+            tools, response_format.
         models: models.toml: where and at what price.
         out: The log, in JSON Lines; one that is there goes on.
         limit: A random sample of so many questions.
         seed: Of the sample.
         budget: Never spend more, over all runs of this log.
         signal: Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**,
-            **regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the
+            **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the
             questions, and what the models can do]
         samples: Answers of a model to each question: how many agree is its confidence.
         system: A system message before each question.
@@ -186,7 +187,7 @@ async def _work(
             assumed = assume_signals(setup, questions, answers)
             if out is not None:
                 require_same(assumed, questions, answers, out)
-            setup.budget.spent = answers.spent
+            setup.go_on(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),
                 "questions": len(questions),
@@ -205,7 +206,10 @@ async def _work(
 
 def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     """What is worth knowing before anything is asked."""
+    from rcjax.serving.models_file import describe_listed
+
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    notes += describe_listed(one.respondent.settings for one in assumed)
     ids = {question.query for question in questions}
     others = sum(query not in ids for query, *_ in answers.answered)
     if others:

@@ -280,12 +280,20 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         noun: what is counted.
         promised: the same when the policy was tuned; None to leave its column out.
     """
-    heads = [f"on the same {count(comparison.queries, 'query')}", money.label, f"{noun}, points\n± standard error"]
+    heads = [
+        f"on the same {count(comparison.queries, 'query')}\n(± one standard error)",
+        money.label,
+        f"{noun}, points",
+    ]
     rows = comparison.rows(money)
-    if promised is None:
-        return make_table(*heads, rows=rows)
-    before = {rival.title: rival.beside for rival in promised.rivals}
-    return make_table(*heads, "when tuned", rows=[(*row, before.get(row[0], "")) for row in rows])
+    if promised is not None:
+        before = {row[0]: row[2] for row in promised.rows(money)}
+        heads, rows = [*heads, "when tuned"], [(*row, before.get(row[0], "")) for row in rows]
+    table = make_table(*heads, words=1, whole=True)
+    table.columns[0].no_wrap = False  # names are folded, and no figure is cut
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:

@@ -160,7 +160,7 @@ def read_log(path: Path | Parts, others: str = "the others are used where they c
             log = log if segment is None else logs.with_segments(log, path, segment)
         except MissingPricesError:
             prices = "for each model a table [MODEL] with input = 0.1 and output = 0.4, money per million tokens"
-            advice = f"give --prices prices.toml, {prices}; or add a column cost"
+            advice = f"give --prices prices.toml, {prices}, or --prices genai, for public ones; or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
     complete = int(log.complete.sum())
     if complete < log.n_queries:
@@ -218,9 +218,12 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     """The prices of a tuning, with those in a file in their place: the file may name one model alone."""
     from rcjax.logs.prices import read_prices
+    from rcjax.serving.price_lists import PriceList
 
     require_plausible_prices(path, really)
     given = read_prices(path)
+    if isinstance(given, PriceList):
+        given = {name: given[name] for name in before if name in given}
     if not {*given} & {*before}:
         return path
     if kept := [name for name in before if name not in given]:

@@ -86,7 +86,7 @@ def label(
         "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
         "written": str(out),
     }
-    show = partial(_show_draw, data.describe(), document, sheet.columns, "" if ask else back)
+    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else back)
     conclude(document, show, as_json=json_)
     if ask:
         _ask(out, sheet, back)
@@ -159,7 +159,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
 
 def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
     """What is asked about; who answered is not shown, so that nobody is judged by the name."""
-    for name in ("question", "right_answer", "answer"):
+    for name in ("question", "right_answer", "answer", "other_answers"):
         if row.get(name) or name == "answer":
             lines = [visible(line) for line in (row[name] or "(empty)").expandtabs(4).splitlines()]
             width = min(screen.width, _WIDEST) - 2

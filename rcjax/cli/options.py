@@ -56,8 +56,9 @@ Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and lo
 Prices = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG.",
+        metavar="FILE|genai",
+        help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG. "
+        "genai: public prices, of the day of each call (`rcjax[prices]`). LiteLLM's and OpenRouter's lists do, too.",
     ),
 ]
 InUse = Annotated[Any, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
@@ -69,11 +70,12 @@ class Grading:
     """Who grades answers, as the command line says it.
 
     Args:
-        graders: **exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, **command:…**
-            or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]
+        graders: **exact**, **choice**, **number**, **contains**, **call**, **json**, **regex:…**,
+            **python:module:function**, **command:…** or **judge:MODEL**; again for other kinds of question. [default:
+            what suits the answers]
         rubric: What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.
-        score_max: The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a
-            judge says right or wrong, the scores of others go from 0 to 1]
+        score_max: The full score that json, a judge, a function or a program gives: 10 if they go from 0 to 10.
+            [default: a judge says right or wrong, the scores of others go from 0 to 1]
     """
 
     graders: Annotated[list[str] | None, typer.Option("--grade", metavar="[KIND=]GRADER")] = None

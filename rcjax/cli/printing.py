@@ -176,8 +176,12 @@ def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | 
             silence()
 
 
+#: Left out where only `rcjax serve` is installed.
+_HEAVY = ("jax", "narwhals", "numpy", "polars", "scipy")
+
+
 def _describe(problem: BaseException) -> tuple[str, str]:
-    """The message of a problem, and its kind: "usage", "data", "infeasible", "file", "memory" or "internal"."""
+    """The message of a problem, and its kind: usage, data, infeasible, file, memory, missing or internal."""
     if (usage := getattr(problem, "format_message", None)) is not None:  # of typer
         return usage(), "usage"
     text = str(problem)
@@ -191,6 +195,8 @@ def _describe(problem: BaseException) -> tuple[str, str]:
         choosing = sys.modules.get("rcjax.frontier.hull")  # where it is not there nothing was infeasible
         infeasible = choosing is not None and isinstance(problem, choosing.InfeasibleError)
         return text, "infeasible" if infeasible else "data"
+    if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _HEAVY:
+        return f"this needs {name}, which an installation for rcjax serve alone lacks: pip install rcjax", "missing"
     return f"unexpected {type(problem).__name__}: {text}: {_REPORT}", "internal"
 
 

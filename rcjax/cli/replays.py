@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.wording import Money, choose_unit, count, percent
+from rcjax._base.codec import written
+from rcjax._base.wording import Money, capitalised, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
-from rcjax.cli.options import AsJson, LogFile, LogFiles, Output, PolicyFile, Reading
+from rcjax.cli.options import AsJson, InUse, LogFile, LogFiles, Model, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
-from rcjax.cli.verdict import judge_policy, next_of, show_verdict
+from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
+from rcjax.policy.comparison import what_to_do
+from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
+from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
-#: Of the cost of always asking the largest model: what the demo may spend.
-SHARE = 0.4
-FRESH = 10_000  # queries to follow the budget over
+MARGIN = 0.01  # of errors, that the demo's policy may make more than today's
+FRESH = 10_000  # queries that the demo's policy is tried on
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
@@ -34,9 +37,10 @@ def evaluate(
     reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
     policy_or_frontier: Annotated[Path, typer.Argument(metavar="POLICY_OR_FRONTIER")],
     log: LogFile,
+    today: InUse = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or a frontier: error and cost beside the predicted, and each model alone.
+    """Answer the queries of a log by a policy or a frontier: error and cost beside the predicted, and beside today's.
 
     For a policy that follows its bill also what following it does with these queries, in their order. Use
     queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
@@ -46,6 +50,7 @@ def evaluate(
 
     Args:
         policy_or_frontier: What `rcjax tune` wrote, with --out or --frontier.
+        today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
     """
     how = reading.options()
     start_jax()
@@ -72,6 +77,9 @@ def evaluate(
     if isinstance(tuned, AnyPolicy):
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: predicted is what it was to cost and err before"] * repriced
+        comparison, uncompared = compare_fresh(tuned, data, today)
+        document |= comparison
+        notes += uncompared
         with steps("checking"):
             facts, why = judge_policy(tuned, data)
         if facts is None and not shared.whole:
@@ -82,7 +90,11 @@ def evaluate(
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
         document["search"] = tuned.search
-    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
+    spec = recorded_tuning(tuned).spec if isinstance(tuned, AnyPolicy) else Spec()
+    money = spec.money([document["spent"]] if isinstance(tuned, AnyPolicy) else document["cost"])
+    show = partial(
+        _show_replay, data.describe(confidences=False), document, notes, data.counted.noun, then, rungs, money
+    )
     conclude(document, show, as_json=json_)
 
 
@@ -189,15 +201,34 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
 
 @shown
 def _show_replay(
-    heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, then: tuple[str, str], rungs: Any
+    heading: str,
+    document: Mapping[str, Any],
+    notes: Sequence[str],
+    noun: str,
+    then: tuple[str, str],
+    rungs: Any,
+    money: Money,
 ) -> None:
-    """Print what a policy, or those points of a frontier, did with the queries of a log, beside the promise."""
-    screen, money = Screen(), choose_unit(document["cost"] if rungs else [document["spent"]])
-    screen.print(heading, style="bold")
+    """Print the verdict on a policy and what it did with the queries of a log, beside today's and the promise.
+
+    Args:
+        heading: which log.
+        document: its JSON form.
+        notes: what else there is to say.
+        noun: what is counted.
+        then: what to do next, and the command.
+        rungs: the points of a frontier to print; empty for a policy.
+        money: the unit of money.
+    """
+    screen = Screen()
+    screen.print(heading)
+    if document.get("check"):
+        show_verdict(screen, document["check"])
+    show_comparison(screen, document, money, noun)
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
-        table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed", words=0)
+        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
         paid = "spent" if document["search"] == "selected" else "cost"  # as was promised: bills, or mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
@@ -212,8 +243,6 @@ def _show_replay(
         for name, one in document["single_models"].items()
     ]
     screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
-    if document.get("check"):
-        show_verdict(screen, document["check"])
     screen.hang("note", *notes)
     screen.next_step(*then)
 
@@ -280,7 +309,7 @@ def retune(
     document |= {"written": str(out)} if out and not problem else {}
     again = command("retune", policy, *log, **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
-    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, then)
+    show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -323,63 +352,54 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
 def demo(
     queries: Annotated[int, typer.Option(min=50, max=1_000_000)] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2)] = 0,
+    today: Model = None,
     json_: AsJson = False,
 ) -> None:
-    """Tune a cascade of five models on a synthetic log, and follow its budget over fresh queries: no data, no network.
+    """Tune a cascade of five models on a synthetic log, to be as good as today's for less: no data, no network.
 
-    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The budget is
-    40 % of what asking the largest one for everything costs.
+    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The policy may
+    err on one point more than today's; it is then tried on fresh queries.
 
     Example: `rcjax demo --queries 300 --seed 7`
 
     Args:
         queries: Queries of the log to tune on.
         seed: Another seed samples other queries.
+        today: The model in use today. [default: the largest]
     """
     start_jax()
     import rcjax
+    from rcjax.replaying.comparing import compare_policy
 
     steps = staged(3)
     with steps("sampling queries"):
         sample = rcjax.sample_log(queries + FRESH, seed)
         log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
     with steps("tuning"):
-        tuned = rcjax.tune(log, budget=SHARE * float(log.cost[-1]))
+        tuned = rcjax.tune(log, match=MARGIN, today=today or log.models[-1], queries=Queries(_QUERIES_A_MONTH, "month"))
     assert tuned.policy is not None
-    with steps("following the budget over fresh queries"):
-        replayed = replay_on(tuned.policy, fresh)
+    with steps("answering fresh queries"):
+        seen = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-    document |= {"policy": tuned.policy.to_json(), "observed": replayed}
-    document |= {"single_models": _single_models(fresh), "queries_a_month": _QUERIES_A_MONTH}
-    alone = {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}
-    conclude(document, partial(_show_demo, document, alone), as_json=json_)
+    document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.alone]}
+    document |= {"promised": written(tuned.comparison), "comparison": written(seen)}
+    verdict = capitalised(what_to_do(tuned.policy, seen, tuned.money))
+    conclude(document, partial(_show_demo, document, verdict, tuned.money), as_json=json_)
 
 
 @shown
-def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, float]]) -> None:
+def _show_demo(document: Mapping[str, Any], verdict: str, money: Money) -> None:
     """Print the demo in 24 lines: its log, with the error and cost of each model alone, its policy, and what came."""
-    screen, policy, month = Screen(), document["policy"], document["queries_a_month"]
-    money = choose_unit([cost for _, cost in alone.values()])
+    screen, policy = Screen(), document["policy"]
+    today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
-    rows = [(name, percent(error), money.show(cost)) for name, (error, cost) in alone.items()]
-    screen.print(make_table("each model alone", "error", f"$ per {money.name}", rows=rows, lines=False))
-    largest = document["models"][-1]
-    budget = f"${money.show(policy['budget'])} per {money.name}"
-    screen.print(f"\nWith {percent(SHARE, 0)} of the money of {largest}, {budget}, rcjax tune finds:")
+    screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
+    rows = [(one["model"], percent(1 - one["accuracy"]), money.show(one["cost"])) for one in document["model_summary"]]
+    screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
+    screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):
         screen.print(line)
-    error, *_ = facts(policy["expected"], money)
-    screen.print("  (the first answers if it is surer than that, else the next)")
-    screen.print(f"  {error.show(money)} error expected, in brackets the 90 % interval\n")
-    models, followed, n = document["single_models"], document["observed"]["followed"], document["observed"]["n"]
-    served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
-    served["the policy, following its budget"] = followed["error"], followed["bill"]
-    rows = [(name, percent(error), f"{month * cost:,.0f}") for name, (error, cost) in served.items()]
-    heads = f"on {n:,} fresh queries", "error", f"$ a month, {month / 30:,.0f} queries a day"
-    screen.print(make_table(*heads, rows=rows, lines=False))
-    before, now = round(month * models[largest]["cost"]), round(month * followed["bill"])
-    more = followed["error"] - models[largest]["error"]
-    points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
-    screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
+    show_comparison(screen, document, money, "error")
+    screen.print(f"{verdict}.")
     screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")
-    screen.next_step("with a log of your own", "rcjax tune log.csv --prices prices.toml")
+    screen.next_step("with a log of your own", "rcjax tune log.csv --prices prices.toml --match 1% --out policy.json")

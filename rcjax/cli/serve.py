@@ -119,12 +119,15 @@ def serve(
 def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> None:
     """Say that the service takes connections, and where shadow queries cannot be asked of a policy's reference."""
     from rcjax.policy.counted import recorded_reference
+    from rcjax.serving.models_file import describe_listed, read_models
 
     for name, served in catalog.policies.items():
         reference = recorded_reference(served.policy.provenance)
         if settings.shadow and reference is not None and reference.model not in catalog.models:
             what = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
+    for line in describe_listed(read_models(settings.models).values()):
+        warn(line, "note")
     if as_json:
         policies = {
             name: {

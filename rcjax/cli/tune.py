@@ -115,7 +115,7 @@ def tune(
 def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     """Print the tables, the policy last; `done` says that nothing is wrong, and the policy is written."""
     document = tuned.to_json()
-    heading = tuned.log.describe()
+    heading = tuned.log.describe(confidences=False)
     if tuned.log.second_cost:
         heading += f" Costs count ${tuned.log.second_cost:.4g} for each second of waiting, beside the money."
     if tuned.held_out is not None:
@@ -183,10 +183,10 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
     """The models that are the best buy for their money, though a ladder between two points is a trifle better."""
     from rcjax.frontier.hull import best_buys
 
-    figures = [[point[name] for point in points] for name in ("cost", "error")]
-    alone = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
+    cost, error = ([point[name] for point in points] for name in ("cost", "error"))
     there = {point["models"][0] for point in points if len(point["models"]) == 1}
-    best = [rows[i] for i in best_buys(*figures, *alone)]
+    alone = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
+    best = [rows[i] for i in best_buys(cost, error, *alone)]
     return [
         {
             "cost": row["cost"],
@@ -207,7 +207,11 @@ def _words_of(tuned: Tuned) -> dict[str, Any]:
     period, today = tuned.policy.period, tuned.comparison.today
     aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
     keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
-    said = {"verdict": f"{tuned.verdict}.", "notes": list(tuned.notes_beside), "money": keeps}
+    said = {
+        "verdict": f"{str(tuned.verdict)[:1].upper()}{str(tuned.verdict)[1:]}.",
+        "notes": list(tuned.notes_beside),
+        "money": keeps,
+    }
     return said | {"aim": aim if period is None else f"at most {period}"}
 
 

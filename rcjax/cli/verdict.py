@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rcjax.cli.console import Screen
+from rcjax._base.codec import read, written
+from rcjax._base.wording import Money, capitalised
+from rcjax.cli.console import Screen, comparison_table
 from rcjax.cli.options import Reading
 from rcjax.cli.printing import command
+from rcjax.policy.comparison import Comparison, recorded_comparison
+from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
 if TYPE_CHECKING:
     from rcjax.diagnostics.replacement import Replacement
     from rcjax.logs.log import Log
     from rcjax.policy.policy import AnyPolicy
+    from rcjax.replaying.comparing import Today
 
 
 def judge_policy(
@@ -30,11 +35,39 @@ def judge_policy(
         return None, str(problem)
 
 
+def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
+    """(a policy beside today's on a log, as JSON values, and as it was tuned; why it cannot be compared, if so).
+
+    Args:
+        policy: the policy.
+        log: the log.
+        today: a model or a policy; None for what the policy was tuned with.
+    """
+    from rcjax.logs.errors import LogError
+    from rcjax.replaying.comparing import compare_policy
+
+    beside = recorded_tuning(policy).spec.today if today is None else today
+    promised = written(recorded_comparison(policy.provenance)) if today is None else None
+    try:
+        return {
+            "comparison": written(compare_policy(policy, log, beside, money=policy.budget)),
+            "promised": promised,
+        }, []
+    except LogError as problem:
+        return {"comparison": None, "promised": promised}, [f"it is not compared with today's: {problem}"]
+
+
+def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
+    """Print the `comparison` of a document, where it has one, beside that of the tuning."""
+    if document.get("comparison"):
+        now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        screen.print(comparison_table(now, money, noun, then))
+
+
 def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
     """Print the verdict, and the `reasons`: what tuning again would gain, or what speaks against that."""
     decision, looked = facts["decision"], facts["looked"]
-    headline = decision["headline"]
-    screen.print(f"{headline[:1].upper()}{headline[1:]}.", style="bold")
+    screen.print(f"{capitalised(decision['headline'])}.", style="bold")
     if looked["since"]:
         screen.print(f"That is highest from the week of {looked['since']} on.")
     screen.hang("", *(decision["reasons"] if reasons else ()))
@@ -55,19 +88,8 @@ def tune_and_again(log: Path, test: Path, reading: Reading, spec: Spec, target: 
         spec: how the log is tuned.
         target: for what.
     """
-    options = dict(target_option(target, spec)) | {"second-cost": spec.second_cost or None}
+    today = spec.today if isinstance(spec.today, str) else None
+    options = dict(spec.options_for(target)) | {"today": today, "second-cost": spec.second_cost or None}
     again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
     return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"
-
-
-def target_option(target: Target, spec: Spec) -> Mapping[str, str]:
-    """A target as options of `rcjax tune`; of a budget, perhaps as money for a period."""
-    if spec.period is not None and target.name == "budget":
-        period = spec.period
-        queries = f"{period.money / target.value:.10g}/{period.every}"
-        return {"budget": f"{period.money:.10g}/{period.every}", "queries": queries}
-    if target.name == "budget":
-        return {"budget": f"{1e6 * target.value:.10g}/M"}
-    name, value = ("error-cost", 1 / target.value) if target.name == "lam" else (target.name, target.value)
-    return {name.replace("_", "-"): f"{value:.10g}"}

@@ -73,6 +73,11 @@ class AnswerRows:
         amounts = (row.get(name) or 0 for row in self.rows.values() for name in ("at_most", "grading_cost"))
         return sum((Decimal(str(amount)) for amount in amounts), Decimal(0))
 
+    def most_billed(self, model: str) -> Decimal:
+        """The most that a call of a model has cost; 0 where nobody told."""
+        costs = (row.get("cost") for row in self.rows.values() if row["model"] == model and not row.get("estimated"))
+        return max((Decimal(str(cost)) for cost in costs if cost), default=Decimal(0))
+
 
 def sample_of(row: Mapping[str, Any]) -> int:
     """Which of several answers of a model to a question a row is, from 1.

@@ -92,7 +92,7 @@ class Asked:
 
     def record(self, question: Question) -> str:
         """What the log keeps of it, as JSON."""
-        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price)
+        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price, question.form)
 
 
 def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
@@ -103,13 +103,15 @@ def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
 def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Money that the first request of a call may cost, and the second one of its signal."""
     endpoint = asked.endpoint(question)
-    first, second = asked.respondent.worst(question.messages, endpoint.options), second_options(endpoint.signal)
+    options = endpoint.options_for(question.options)
+    first, second = asked.respondent.worst(question.messages, options), second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second question repeats the first one and what was answered to it.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
-    return first, (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
+    by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
+    return first, max(asked.respondent.most_billed, by_price)
 
 
 async def call(
@@ -127,7 +129,7 @@ async def call(
     """
     respondent, name = asked.respondent, uuid.uuid4().hex[:16]
     _, second = worst_of(asked, question)
-    prompt = Prompt(question.query, question.messages, shadow=True)
+    prompt = Prompt(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, asked.name), aside) as expense:
         expense.note(aside)
@@ -233,7 +235,7 @@ def _observed(
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Money for a call, and its judge, by the length of the question."""
     endpoint = asked.endpoint(question)
-    read, written = usual_input_tokens(question.messages), _written(question, endpoint.options)
+    read, written = usual_input_tokens(question.messages, question.options), _written(question, endpoint.options)
     second = second_options(endpoint.signal)
     if second is not None:
         read += read + written + _SECOND

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rcjax._base.wording import count
+from rcjax.collecting.document_graders import JsonGrader, right_call
 from rcjax.collecting.grader import Attempt, Beside, Function, Grader, GraderError, Matching, Program
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import (
@@ -32,7 +33,18 @@ _FAILURES = 10  # in a row, after which a grader is asked no more
 
 _LONG = 300  # characters of what went wrong
 
-_FORMS = ("exact", "choice", "number", "contains", "regex:…", "python:module:function", "command:…", "judge:MODEL")
+_FORMS = (
+    "exact",
+    "choice",
+    "number",
+    "contains",
+    "call",
+    "json",
+    "regex:…",
+    "python:module:function",
+    "command:…",
+    "judge:MODEL",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +123,17 @@ class Graders:
 
 
 def suited_grader(question: Question) -> str | None:
-    """What grades a question where nobody said it: by choice, by number, or exactly; None without a right answer.
+    """What grades a question where nobody said it: as calls or JSON, by choice, by number, or exactly.
+
+    None without a right answer.
 
     >>> suited_grader(Question("q", (), ("1,200",))), suited_grader(Question("q", (), ("Paris",)))
     ('number', 'exact')
     """
     if not question.reference:
         return None
+    if question.options:
+        return "call" if question.options.get("tools") else "json"
     if question.choices:
         return "choice"
     return "number" if all(is_number(text) for text in question.reference) else "exact"
@@ -136,8 +152,8 @@ def make_graders(
         named: what people write, such as `["exact", "math=number"]`.
         ask: from the name of a model, how a judge of this name is asked; None if there are no models.
         template: the judge's rubric; None is the one built in.
-        score_max: the full score that judges, functions and programs give; None if judges say right or wrong, and
-            the scores of others go from 0 to 1.
+        score_max: the full score that judges, functions and programs give; None if judges and `json` say right or
+            wrong, and the scores of others go from 0 to 1.
         whole: whether functions and programs must say right or wrong, too.
 
     Raises GraderError for a name that is none, for two common graders, and for a full score that nobody gives.
@@ -151,6 +167,8 @@ def make_graders(
     most = None if whole else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
+    by_name["call"] = ComparisonGrader(right_call)
+    by_name["json"] = JsonGrader(scores=score_max is not None)
     kinds: dict[str, str] = {}
     common: str | None = None
     for text in named:
@@ -164,8 +182,9 @@ def make_graders(
             common = name
         if name not in by_name:
             by_name[name] = _make(name, most, judge)
-    if score_max is not None and not any(re.match(r"(?:judge|python|command):", name) for name in by_name):
-        what = "is the full score of judge:MODEL, python:module:function or command:…: name one"
+    scoring = re.compile(r"(?:judge|python|command):|json\Z")
+    if score_max is not None and not any(scoring.match(name) for name in [*kinds.values(), common or ""]):
+        what = "is the full score of judge:MODEL, python:module:function, command:… or json: name one"
         raise GraderError(f"--score-max {score_max:g}: {what}, or leave it out")
     return Graders(common, by_name, kinds)
 

@@ -20,7 +20,8 @@ from rcjax.collecting.text_graders import Ask
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed
-from rcjax.serving.completions import CallError, read_reply
+from rcjax.serving.completions import read_reply
+from rcjax.serving.failures import CallError
 from rcjax.serving.usage import Usage
 
 #: The expense of the row that is graded now, for judges, which cost money.
@@ -67,8 +68,10 @@ def judge_by(respondent: Respondent) -> Ask:
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
-            send, usage = partial(respondent.send, expense=_EXPENSE.get()), Usage()
-            return read_reply(await send(respondent.endpoint(options), messages, options, usage)).text
+            expense, usage = _EXPENSE.get(), Usage()
+            async with respondent.one_at_first(expense.budget):
+                sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
+                return read_reply(await sent).text
         except (CallError, StoppedError) as problem:
             # A judge that refuses one answer may well take the others; one that is down takes none.
             one = isinstance(problem, CallError) and not problem.failure.passing and respondent.stopped is None

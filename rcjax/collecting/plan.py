@@ -26,7 +26,8 @@ from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respo
 from rcjax.collecting.text_graders import Ask
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.completions import CallError, read_reply
+from rcjax.serving.completions import read_reply
+from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.usage import Usage
@@ -100,6 +101,8 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
         options: of its requests.
         usage: what the probe uses is added to it.
         expense: gets what it costs.
+
+    Raises BudgetSpentError where the budget does not cover it.
     """
     start, problem, reply = time.perf_counter(), "", None
     for wish in _WISHES:
@@ -111,8 +114,8 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
             problem = str(error)
             if error.failure.status not in (400, 422):
                 break
-        except (StoppedError, BudgetSpentError) as error:
-            problem = problem or str(error) or "the budget does not cover it"
+        except StoppedError as error:
+            problem = problem or str(error)
             break
     name, cost = respondent.settings.name, float(expense.spent)
     if reply is None:
@@ -186,6 +189,12 @@ class Setup:
             self._respondents[name] = Respondent(settings[name], self.plan.timeout)
         return self._respondents[name]
 
+    def go_on(self, answers: AnswerRows) -> None:
+        """Go on where earlier runs ended: with the money that they spent, and the bills that they saw."""
+        self.budget.spent = answers.spent
+        for name, respondent in self.respondents.items():
+            respondent.most_billed = answers.most_billed(name)
+
     def judge_of(self, question: Question) -> Respondent | None:
         """The model that judges answers to a question; None if none does."""
         form, _, model = (self.graders.named(question) or "").partition(":")
@@ -249,7 +258,7 @@ async def probe_all(plan: Plan) -> list[Abilities]:
 def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
     """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
     usual = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
-    known = {name: _known_signal(setup, name, answers) or usual for name in setup.respondents}
+    known = {name: _known_signal(setup, name, questions, answers) or usual for name in setup.respondents}
     return [_asked(setup, name, signal, questions, answers) for name, signal in known.items()]
 
 
@@ -264,7 +273,7 @@ async def choose_signals(
     """
 
     async def choose(name: str) -> tuple[Asked, str | None]:
-        signal, why = _known_signal(setup, name, file.answers), None
+        signal, why = _known_signal(setup, name, questions, file.answers), None
         if signal is None:
             signal, why = await _suited(setup, name, questions, file)
         return _asked(setup, name, signal, questions, file.answers), why
@@ -292,14 +301,21 @@ def _with_choices(questions: Sequence[Question]) -> bool:
     return bool(questions) and all(question.choices for question in questions)
 
 
-def _known_signal(setup: Setup, name: str, answers: AnswerRows) -> str | None:
-    """The signal that the model's settings, the command, or the answers that there are tell, in this order.
+def _known_signal(setup: Setup, name: str, questions: Sequence[Question], answers: AnswerRows) -> str | None:
+    """The signal that the model's settings, the command, the answers that there are, or the questions tell.
 
     Where several samples are asked for and none is told, their votes: nothing needs to be told with each.
     """
     before = _asked_before(answers, name).get("signal")
     signal = setup.respondents[name].settings.signal or setup.plan.signal or before
-    return signal or ("votes" if setup.samples(name) > 1 else None)
+    return signal or ("votes" if setup.samples(name) > 1 else _check_of(questions))
+
+
+def _check_of(questions: Sequence[Question]) -> str | None:
+    """The check that tells the answers to questions with tools, or with a schema; None for others."""
+    if questions and all(question.options.get("tools") for question in questions):
+        return "call"
+    return "json" if questions and all(question.options.get("response_format") for question in questions) else None
 
 
 def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any]:
@@ -312,7 +328,12 @@ async def _suited(setup: Setup, model: str, questions: Sequence[Question], file:
     """(the signal that suits a model, why), by a probe, which is paid for and written down like a call."""
     respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], Usage()
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
-        abilities = await probe(respondent, setup.options(model, questions), usage, expense)
+        try:
+            abilities = await probe(respondent, setup.options(model, questions), usage, expense)
+        except BudgetSpentError:  # nothing is asked, as the run will find
+            file.end(name)
+            signal = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
+            return signal, f"signal {signal}: the budget does not cover a probe"
     cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
     more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE}
     file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **more})

@@ -18,8 +18,10 @@ from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
 from rcjax.policy.any_policy import draw_lot
 from rcjax.serving.call_log import Call
+from rcjax.signals.canonical import written_calls
+from rcjax.signals.request_form import FORMING, form_of
 
-_OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
+_OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)
 
 #: Columns of the log itself, which those of the questions must not be called.
 TAKEN = {one.name for one in fields(Call)} - {"segment", "added", "billed"} | {
@@ -53,11 +55,18 @@ class Question:
     """How its answers are graded: a grader's name, or a kind that the command knows; None for the command's."""
     others: Mapping[str, Any] = field(default_factory=dict)
     """The other columns of the file."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of its requests: `tools`, `tool_choice` and `response_format`, where the file has them."""
 
     @property
     def digest(self) -> str:
-        """Of what is asked, its choices included."""
-        return _digest([list(self.messages), list(self.choices)])
+        """Of what is asked, its choices, tools and schema included."""
+        return _digest([list(self.messages), list(self.choices), *([dict(self.options)] if self.options else [])])
+
+    @property
+    def form(self) -> str:
+        """Of its requests (`rcjax.signals.request_form`)."""
+        return form_of(self.messages, self.options)
 
 
 def read_questions(
@@ -67,7 +76,8 @@ def read_questions(
 
     Columns: `prompt`, or `messages` as in the API; and, where they are there, `query` (an id; else a hash of the
     content), `answer` (a right one, or a list of several), `choices` (in a cell of CSV `A|B|C`, or
-    `Mars|Jupiter|Venus`) and `grade`. Choices of more than one word or letter are named A, B, … and written under the
+    `Mars|Jupiter|Venus`), `grade`, and `tools`, `tool_choice` and `response_format` as in the API: as JSON, or the name
+    of a file of it beside this one. Choices of more than one word or letter are named A, B, … and written under the
     question. Other columns are kept.
 
     Args:
@@ -83,7 +93,7 @@ def read_questions(
     rows: dict[str, int] = {}
     for number, row in enumerate(_rows(path), start=1):
         where = f"{path.name}, row {number}"
-        question = _question(row, system, template, where)
+        question = _question(row, system, template, where, path.parent)
         if question.query in questions:
             if questions[question.query] == question:
                 continue  # the same question twice is one
@@ -102,11 +112,18 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
     'Why?'
     """
     asked = [message for message in messages if message.get("role") != "system"]
-    contents = [message.get("content") for message in asked]
-    texts = [content if isinstance(content, str) else _of_parts(content) for content in contents]
+    texts = [_spoken_message(message) for message in asked]
     if len(asked) == 1:
         return texts[0]
     return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(asked, texts, strict=True))
+
+
+def _spoken_message(message: Mapping[str, Any]) -> str:
+    """The text of a message, and the calls of tools that it makes."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
+    made = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    return "\n".join(filter(None, [text, written_calls(made) if made else ""]))
 
 
 def _of_parts(content: Any) -> str:
@@ -133,7 +150,7 @@ def spoken(text: str) -> str:
         messages = messages.get("messages")
     if not isinstance(messages, list) or not messages:
         return text
-    spoken_ones = all(isinstance(message, Mapping) and "content" in message for message in messages)
+    spoken_ones = all(isinstance(one, Mapping) and {"content", "tool_calls"} & {*one} for one in messages)
     return conversation(messages) if spoken_ones else text
 
 
@@ -179,7 +196,7 @@ def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
     return (row for frame in table.frames for row in frame.iter_rows(named=True))
 
 
-def _question(row: Mapping[str, Any], system: str | None, template: str | None, where: str) -> Question:
+def _question(row: Mapping[str, Any], system: str | None, template: str | None, where: str, folder: Path) -> Question:
     others = {name: _plain_value(value) for name, value in row.items() if name not in _OURS}
     taken = [name for name in others if name in TAKEN]
     if taken:
@@ -188,17 +205,74 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
     messages = _messages(row, template, words, where)
     messages = (*([{"role": "system", "content": system}] if system else []), *messages)
     by_words = {said: name for name, said in reversed(words.items())}  # the first of two that say the same
-    reference = tuple(by_words.get(text, text) for text in _texts(row.get("answer"), f"{where}: answer"))
+    options = _options(row, where, folder)
+    answer = _documents(row.get("answer")) if options else _texts(row.get("answer"), f"{where}: answer")
+    reference = tuple(by_words.get(text, text) for text in answer)
     if names and any(text not in names for text in reference):
         wrong = next(text for text in reference if text not in names)
         raise LogError(f"{where}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
     query = row.get("query")
     if query is None:
-        query = _digest([messages, list(names)])
+        query = _digest([messages, list(names), *([options] if options else [])])
     if isinstance(query, bool) or not isinstance(query, str | int | float):
         raise LogError(f"{where}: query must be a text or a number that names the question")
     grade = row.get("grade")
-    return Question(str(query).strip(), messages, reference, names, words, grade and str(grade).strip(), others)
+    grade = grade and str(grade).strip()
+    return Question(str(query).strip(), messages, reference, names, words, grade, others, options)
+
+
+def _options(row: Mapping[str, Any], where: str, folder: Path) -> dict[str, Any]:
+    """The tools, the choice of one and the form of the answer that a row asks for."""
+    options = {
+        name: _read_option(row[name], f"{where}: {name}", folder) for name in FORMING if row.get(name) is not None
+    }
+    tools = options.get("tools", [])
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise LogError(f"{where}: tools must be a list of tools as the API has them: objects with type and function")
+    for tool in tools:
+        function = tool.get("function")
+        if (
+            tool.get("type") != "function"
+            or not isinstance(function, dict)
+            or not isinstance(function.get("name"), str)
+        ):
+            what = "each tool must be of type function, with a function that has a name"
+            raise LogError(f"{where}: {what}: a tool that its provider runs cannot be compared")
+        if not isinstance(function.get("parameters", {}), dict):
+            raise LogError(f"{where}: the parameters of {brief(function['name'])} must be a JSON schema, an object")
+    if not isinstance(options.get("response_format", {}), dict):
+        raise LogError(f"{where}: response_format must be an object as the API has it")
+    return {name: value for name, value in options.items() if value != []}
+
+
+def _read_option(value: Any, where: str, folder: Path) -> Any:
+    """An option: as it is, as JSON in a text, a word such as "auto", or what is in a file of JSON."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.lower().endswith(".json"):
+        try:
+            text = (folder / text).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = getattr(problem, "strerror", None) or "it is no text in UTF-8"
+            raise LogError(f"{where}: the file {brief(text)} cannot be read: {reason}") from None
+    elif not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise LogError(
+            f"{where} is not JSON: give it as the API has it, or the name of a file beside this one"
+        ) from None
+
+
+def _documents(value: Any) -> tuple[str, ...]:
+    """A right answer that is calls or JSON, as JSON; a text as it is, and of a list of texts each."""
+    if value is None:
+        return ()
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    return (value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False),)
 
 
 def _digest(value: Any) -> str:

@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from rcjax.serving.asking import Endpoint
-from rcjax.serving.completions import CallError, Failure, choice_text, read_reply
+from rcjax.serving.completions import read_reply, said_text
 from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
+from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import Usage
-from rcjax.signals import Check
+from rcjax.signals.request_form import FORMING
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # tokens that endpoints put around messages, at most
 
@@ -44,7 +46,7 @@ class Budget:
     async def put_aside(self, amount: Decimal) -> None:
         """Reserve money, once calls under way have left enough. Raises BudgetSpentError where it will not be enough."""
         async with self._changed:
-            while not self.covers(amount):
+            while amount and not self.covers(amount):
                 if not self.reserved:
                     raise BudgetSpentError
                 await self._changed.wait()
@@ -97,18 +99,29 @@ class Expense:
             self.note(self.reserved)
 
 
-def most_input_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """At most so many tokens are in messages: one for each byte, and what endpoints put around them.
+def most_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
+    """At most so many tokens are in messages and tools: one for each byte, and what endpoints put around them.
 
     >>> most_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    return _PER_REQUEST + sum(_PER_MESSAGE + _bytes(message.get("content")) for message in messages)
+    said = sum(_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
+    return _PER_REQUEST + said + _in_json(options, FORMING)
 
 
-def usual_input_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """About so many tokens are in messages: one for four characters, and four around each."""
-    return 3 + sum(4 + _bytes(message.get("content")) // _CHARACTERS for message in messages)
+def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
+    """About so many tokens are in messages and tools: one for four characters, and four around each message."""
+    sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
+    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORMING) // _CHARACTERS
+
+
+_CALLS = ("tool_calls", "tool_call_id")
+
+
+def _in_json(values: Mapping[str, Any], names: Sequence[str]) -> int:
+    """Bytes of some values as JSON."""
+    told = {name: values[name] for name in names if values.get(name) is not None}
+    return len(json.dumps(told, default=str)) if told else 0
 
 
 def _bytes(content: Any) -> int:
@@ -155,6 +168,8 @@ _MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
 
+_LESSONS = 2  # calls that a model is asked one at a time, where none of them is billed
+
 _ATTEMPTS = 5  # at one request that fails in passing, and twice as many waits for a rate limit
 
 _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
@@ -181,6 +196,9 @@ class Respondent:
         self.settings, self.timeout = settings, timeout
         self.stopped: str | None = None
         self.remarks: dict[str, None] = {}  # on how its money is reckoned
+        self.most_billed = Decimal(0)
+        """The most that a request was billed so far: its server may ask for more than the prices say."""
+        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls that are made to learn what one is billed
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
@@ -189,9 +207,30 @@ class Respondent:
         return Endpoint(self.client, self.settings.served, signal, options, self.settings.price, None)
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
-        """Money that one request may cost."""
-        price, read, written = self.settings.price, most_input_tokens(messages), most_output_tokens(options)
-        return (read * price.dearest_input + written * price.output) / 1_000_000
+        """Money that one request may cost: by prices, and by the bills so far."""
+        price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
+        return max(self.most_billed, (read * price.dearest_input + written * price.output) / 1_000_000)
+
+    @asynccontextmanager
+    async def one_at_first(self, budget: Budget) -> AsyncIterator[None]:
+        """A call of its own until a bill of the model is known, as far as a budget has a limit.
+
+        Two calls without a bill are enough: a model that fails costs nothing, and must not hold up the rest.
+        """
+        if self._is_taught(budget):
+            yield
+            return
+        async with self._lesson:
+            if not self._is_taught(budget):
+                try:
+                    yield
+                finally:
+                    self._lessons += 1
+                return
+        yield
+
+    def _is_taught(self, budget: Budget) -> bool:
+        return budget.limit is None or self.most_billed > 0 or self._lessons >= _LESSONS
 
     def counted_money(self, usage: Usage) -> Decimal:
         """Money for the tokens that replies told."""
@@ -261,10 +300,10 @@ class Respondent:
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.served, messages, options, once)
-            longest = max(len(choice_text(choice)) for choice in completion["choices"])
+            longest = max(len(said_text(choice)) for choice in completion["choices"])
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
-            read_reply(completion, calls_alone=isinstance(endpoint.signal, Check))  # without text it is a failure
+            read_reply(completion)  # without text it is a failure
             charged = self.counted_money(once) if once.counted else worst
             return completion
         except TimeoutError:
@@ -276,6 +315,7 @@ class Respondent:
             raise
         finally:  # a call that is cancelled may be charged, too
             expense.spent += charged
+            self.most_billed = max(self.most_billed, charged if once.counted else Decimal(0))
             usage.join(once)
             self.remarks |= dict.fromkeys(once.remarks(self.settings.price))
 

@@ -152,7 +152,7 @@ class Run:
         self._problem: OSError | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
         self._reservations = Reservations(
-            setup.budget, [(asked, self._waiting[asked.name]) for asked in models], setup.judge_of
+            setup.budget, questions, [(asked, self._waiting[asked.name]) for asked in models], setup.judge_of
         )
         for asked in models:
             self.tallies[asked.name] = Tally(len(self._waiting[asked.name]), asked.samples)
@@ -187,6 +187,8 @@ class Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
+        finally:
+            await self._reservations.end()
         if self._problem is None:
             await self._grade_the_rest()
         if self._problem is not None:
@@ -202,6 +204,14 @@ class Run:
         for question, number in waiting:
             try:
                 share = await self._reservations.take(asked, question, number)
+                if self._is_ending:
+                    await self._reservations.close(share)  # others may wait for it
+                    return
+                async with asked.respondent.one_at_first(self.budget):
+                    share = await self._reservations.renew(share, asked, question)
+                    sample = number if self._numbered else None
+                    row = await call(asked, question, self.file, self.budget, share.call, sample)
+                    self.file.write(row)  # before anything else can go wrong with what is paid for
             except StoppedError as why:
                 tally.stopped = str(why)
                 await self._reservations.free_all_of(asked.name)
@@ -209,13 +219,6 @@ class Run:
             except BudgetSpentError:  # there may be money aside for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
                 continue
-            if self._is_ending:
-                await self._reservations.close(share)  # others may wait for it
-                return
-            try:
-                sample = number if self._numbered else None
-                row = await call(asked, question, self.file, self.budget, share.call, sample)
-                self.file.write(row)  # before anything else can go wrong with what is paid for
             except OSError as problem:
                 self._problem = self._problem or problem
                 return

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from rcjax._base.wording import choose_unit, count, percent
+from rcjax._base.wording import Money, count, percent
 from rcjax.diagnostics.checks import Check
 from rcjax.diagnostics.figures import Figure
 from rcjax.diagnostics.replacement import Replacement
@@ -53,6 +53,7 @@ def decide(
     error: Figure,
     cost: Figure,
     replacement: Replacement | None,
+    money: Money,
     counted: Counted = ERRORS,
     unlabelled: int = 0,
     tuned_on: int = 0,
@@ -64,13 +65,14 @@ def decide(
         sample: whether the log is a fair sample.
         error, cost: the figures of the primary checks.
         replacement: what tuning again would gain, if that was asked.
+        money: the unit of money.
         counted: what is counted.
         unlabelled: queries of the log without a label.
         tuned_on: queries that the policy was tuned on.
     """
     biased = [check.advice for check in sample if check.verdict == "bad"]
     verdicts = [check.verdict for check in primary]
-    sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1])))
+    sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1], money)))
     again = replacement is not None and replacement.accepted and not biased
     reasons = (*biased, *(() if replacement is None else replacement.in_words(counted)))
     if biased:
@@ -84,7 +86,7 @@ def decide(
     state: State = "as promised"
     if "doubtful" in verdicts:
         state, sentence = "unclear", f"{sentence}; {_too_few(error, unlabelled, tuned_on)}"
-    elif error.gap < 0 and error.falls:
+    elif error.gap < 0 and error.before and error.falls:
         state = "better than promised"
     if again:
         better = replacement is not None and replacement.gain is not None and replacement.gain.better
@@ -99,21 +101,29 @@ def decide(
 
 def _error_in_words(error: Figure, check: Check, counted: Counted) -> str:
     points, se = 100 * error.gap, 100 * error.se
+    if check.name == "difference":
+        more = f"{abs(100 * error.seen):.1f} ± {se:.1f} points {'more' if error.seen >= 0 else 'less'} {counted.noun}"
+        margin = f"{'within' if points <= 0 else 'over'} the margin of {100 * error.expected:.3g}"
+        return f"the policy has {more} than today's on the same queries, {margin}{_chance(check)}"
     than = f"{abs(points):.1f} ± {se:.1f} points {'more' if points >= 0 else 'less'} than the"
-    shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
-    return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{shown}"
+    return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{_chance(check)}"
 
 
-def _money_in_words(cost: Figure, check: Check) -> str:
-    money = choose_unit([cost.seen, cost.expected])
-    shown = f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
+def _money_in_words(cost: Figure, check: Check, money: Money) -> str:
     if check.name == "budget":
         if check.verdict == "fine":
             return f"its budget is kept, {money.full(cost.expected)}"
-        return f"even its cheapest rung costs {money.full(cost.seen)}, over the ${money.show(cost.expected)}{shown}"
+        over = f"over the ${money.show(cost.expected)}{_chance(check)}"
+        return f"even its cheapest rung costs {money.full(cost.seen)}, {over}"
     way = "more" if cost.rise >= 0 else "less"
     share = percent(abs(cost.rise))
-    return f"it costs {money.full(cost.seen)}, {share} {way} than the ${money.show(cost.expected)} promised{shown}"
+    than = f"{share} {way} than the ${money.show(cost.expected)} promised{_chance(check)}"
+    return f"it costs {money.full(cost.seen)}, {than}"
+
+
+def _chance(check: Check) -> str:
+    """The p-value of a figure that is not fine, in brackets."""
+    return f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
 
 
 def _too_few(error: Figure, unlabelled: int, tuned_on: int) -> str:
@@ -124,15 +134,16 @@ def _too_few(error: Figure, unlabelled: int, tuned_on: int) -> str:
     return f"that may be chance: the {error.n:,} {what} of this log are too few to tell"
 
 
-def tell_followed(followed: Mapping[str, float], cost: Figure, counted: Counted = ERRORS) -> str:
+def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, counted: Counted = ERRORS) -> str:
     """What following its bill comes to, where a ladder does: a change of what queries cost is told in errors.
 
     Args:
         followed: as `PolicyCheck.followed`.
         cost: what was expected and what was seen at the position as tuned.
+        money: the unit of money.
         counted: what is counted.
     """
-    money, change = choose_unit([followed["budget"]]), cost.rise
+    change = cost.rise
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
     error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
     bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
@@ -143,9 +154,8 @@ def tell_followed(followed: Mapping[str, float], cost: Figure, counted: Counted 
     )
 
 
-def tell_cheaper(cost: Figure) -> Iterator[str]:
+def tell_cheaper(cost: Figure, money: Money) -> Iterator[str]:
     """A remark on money that is less than was promised, by more than chance explains: that is no drift."""
     if cost.rise < -0.05 and cost.p_value > 0.95:
-        money = choose_unit([cost.expected, cost.seen])
         less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
@@ -105,6 +106,7 @@ class Diagnosis:
         return {"verdict": self.verdict} | plain(fields | judged | {"counted": self.counted.noun})
 
 
+@takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))
 def diagnose(
     model: CascadeModel,
     log: Log,

@@ -65,7 +65,11 @@ class Figure:
         return self.p_value > 0.975
 
     def error_check(self, counted: Counted = ERRORS) -> Check:
-        """The check of an error."""
+        """The check of an error; of how much more it is than today's, beside a margin, where `before` is 0."""
+        if not self.before:
+            told = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than today's"
+            advice = f"{told}, where {100 * self.expected:.3g} were to be the most"
+            return KINDS["difference"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
         promised = percent(self.expected)
         if self.interval is not None:
             promised += f" ({' to '.join(percent(end) for end in self.interval)})"

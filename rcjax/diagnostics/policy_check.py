@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import count, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.checks import KINDS, PRIMARY, Check, Verdict, adjusted, worst
@@ -35,6 +36,7 @@ from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
+from rcjax.replaying.comparing import Replies, Today, comparable_log, models_of
 from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.replaying.stream import Rungs, Stream
 from rcjax.replaying.walk import calibrated_confidence
@@ -184,6 +186,7 @@ class PolicyCheck:
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
 
 
+@takes(policy=AnyPolicy, log=Log)
 def check_policy(
     policy: AnyPolicy,
     log: Log,
@@ -227,10 +230,13 @@ def check_policy(
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
     old = as_tuned(policy, carried_log(policy).select(policy.models))
+    if (today := _matched(policy, log)) is not None:  # differences are on queries that both have answered
+        named = {*policy.models, *models_of(today)}
+        log = log.take(log.select([name for name in log.models if name in named]).complete)
     new = as_tuned(policy, log.select(policy.models))
-    weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new)
+    weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    seen = _looked(outcomes, weeks.of_rows(new.complete), separate_looks(looks))
+    seen = _looked(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window, fine = new.take(weeks.in_window), weeks.ago_in(seen.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
@@ -241,7 +247,9 @@ def check_policy(
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
     followed = outcomes.followed(seen.rows)
-    money = tell_cheaper(seen.bill) if followed is None else (tell_followed(followed, seen.bill, log.counted),)
+    money = recorded_tuning(policy).spec.money([seen.cost.expected, seen.cost.seen])
+    told = tell_cheaper(seen.bill, money)
+    told = told if followed is None else (tell_followed(followed, seen.bill, money, log.counted),)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -254,9 +262,9 @@ def check_policy(
         bill=seen.bill,
         replacement=replacement,
         checks=(*seen.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
-        decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, **about),
+        decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, money, **about),
         followed=followed,
-        remarks=(*_remarks(policy, window, shared, replacement), *money),
+        remarks=(*_remarks(policy, window, shared, replacement), *told),
         **about,
     )
 
@@ -291,13 +299,23 @@ class _Outcomes:
         return Stream(*(of[rows] for of in self.stream)).to_json() | self.about
 
 
-def _outcomes(policy: AnyPolicy, old: Log, new: Log) -> _Outcomes:
+def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
+    """What becomes of queries that all models of a policy, and where they count today's, have answered.
+
+    Args:
+        policy: the policy.
+        old, new: the log that it carries and the fresh one, of its models.
+        log: the fresh one, of all models.
+    """
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     by_model = recorded_tuning(policy).spec.search != "selected"
     bill = _costs(now, by_model)
     error = Baseline.promised(policy, "error", before.wrong, trained_on)
     promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
+    if (today := _matched(policy, log)) is not None:
+        error, shared = Baseline(None, recorded_tuning(policy).spec.match), comparable_log(log, [policy, today])
+        now = now._replace(wrong=Replies.of(policy, shared).wrong - Replies.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
         return _Outcomes(now.wrong, bill, bill, error, promised, promised)
     rungs = Rungs.of(policy, new)
@@ -305,6 +323,14 @@ def _outcomes(policy: AnyPolicy, old: Log, new: Log) -> _Outcomes:
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     return _Outcomes(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
+
+
+def _matched(policy: AnyPolicy, log: Log) -> Today | None:
+    """What a policy with a margin is held to, where a log has its answers; None for other policies."""
+    spec = recorded_tuning(policy).spec
+    if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
+        return None
+    return spec.today
 
 
 class _Seen(NamedTuple):
@@ -326,13 +352,14 @@ class _Seen(NamedTuple):
         return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
 
 
-def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
+def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
     """Every look from the first week on, and what the last one saw: weeks without an alarm join the baseline.
 
     Args:
         outcomes: what became of the queries.
         weeks: theirs.
         separate: how many separate looks the looks of a year come to.
+        counted: what is counted.
     """
     spoilt, alarms, last = set[int](), list[int](), None
     for ago, rows, earlier in weeks.windows():
@@ -341,7 +368,7 @@ def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float) -> _Seen:
         fine = earlier & ~np.isin(weeks.ago, [*spoilt])
         error = outcomes.error.beside(outcomes.wrong[rows], outcomes.wrong[fine])
         cost = outcomes.cost.beside(outcomes.money[rows], outcomes.money[fine])
-        primary = adjusted([error.error_check(), cost.money_check()], separate)
+        primary = adjusted([error.error_check(counted), cost.money_check()], separate)
         if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST:
             spoilt |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)

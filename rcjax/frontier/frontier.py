@@ -212,6 +212,9 @@ class Frontier:
             prices={name: prices[name] for name in asked if name in prices} or None,
             expected={
                 **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
+                "error": float(
+                    np.clip(np.asarray(self.error)[index], 0.0, 1.0)
+                ),  # corrected by labels it may leave them
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
                 **price,

@@ -34,10 +34,12 @@ from rcjax.importing.lines import (
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.policy.decisions import comparable
 from rcjax.serving.completions import choice_text
+from rcjax.serving.failures import finish_of, told_in_choice, told_in_place
 from rcjax.serving.usage import told_tokens
 from rcjax.signals import SignalError, Token, mean_logprob
+from rcjax.signals.canonical import INVALID, NO_CALL, canonical_calls, written_calls
 from rcjax.signals.final_answer import chosen_choice
-from rcjax.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
+from rcjax.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.signals.signal import read_choice
 
 
@@ -100,8 +102,24 @@ def messages_of(asked: Any) -> list[tuple[str, str]]:
     if isinstance(asked, str):
         return [("user", asked)] if asked else []
     messages = asked if isinstance(asked, Sequence) else [asked] if isinstance(asked, Mapping) and asked else []
-    pairs = [(m.get("role"), m.get("content")) if isinstance(m, Mapping) else (None, m) for m in messages]
-    return [(str(role or "user"), _text_of(content)) for role, content in pairs]
+    parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
+    texts = [filter(None, [_text_of(part.get("content")), calls_in(part)]) for part in parts]
+    return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
+
+
+def calls_in(message: Any) -> str | None:
+    """The calls of tools that a message makes, as a log has them for an answer; None if it makes none.
+
+    >>> calls_in({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
+    '[{"arguments":{"x":1},"name":"f"}]'
+    """
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    return _as_answer([call for call in calls if isinstance(call, Mapping)]) if isinstance(calls, list) else None
+
+
+def _as_answer(calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """Calls in canonical form; where they cannot be read, marked as equal to nothing; None of none."""
+    return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
 
 
 def _text_of(content: Any) -> str:
@@ -145,20 +163,25 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages)
 
 
-def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
+def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
     """The lines of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
 
     Args:
         body: the reply as JSON.
         line: what they have in common; they share its cost, as they do the tokens.
+        tools: whether the request offers tools: then a reply without a call is the answer that none is to be called.
     """
     choices = body.get("choices", [])
+    if told_in_place(body) is not None:
+        return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_completed(choice) for choice in choices]
+    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
+    called = [_calls_responded(body)] if "output" in body else [calls_in(one.get("message")) for one in choices]
     replies = [
-        {"answer": text, "finish": finish} | (of_content(content, text) if content and text else {})
-        for text, content, finish in parts
+        {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
+        | (of_content(content, text) if content and text and not (calls or tools) else {})
+        for (text, content, finish), calls in zip(parts, called, strict=True)
     ]
     tokens = used(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
     return _shared([line | tokens | (reply if reply["answer"] else reply | _UNANSWERED) for reply in replies])
@@ -192,7 +215,7 @@ def taken(answer: str | None, reply: str | None) -> Line:
     return {"answer": answer} if same else {"answer_key": answer}
 
 
-#: Of a reply that calls tools, or is empty: there is nothing to judge or to compare.
+#: Of a reply that is empty: there is nothing to judge or to compare.
 _UNANSWERED = {"answer": None, "error": "without a text"}
 
 
@@ -214,12 +237,21 @@ def _shared(lines: list[Line]) -> list[Line]:
 
 def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """(text, tokens, finish reason) of a choice of a chat completion or a completion."""
-    logprobs = choice.get("logprobs") or {}
-    if "message" in choice:
-        return choice_text(choice), logprobs.get("content"), choice.get("finish_reason")
-    pairs = zip(logprobs.get("tokens") or (), logprobs.get("token_logprobs") or (), strict=True)
-    content = [{"token": token, "logprob": logprob} for token, logprob in pairs]
-    return choice.get("text") or "", content, choice.get("finish_reason")
+    content = token_content(choice.get("logprobs"))
+    finish = finish_of(choice) if told_in_choice(choice) is None else finish_of(choice) or "error"
+    text = choice_text(choice) if "message" in choice else choice.get("text") or ""
+    return text, content, finish
+
+
+def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+    """The same without the prompt, where a completion repeats it: its first token has no log-probability."""
+    _, content, finish = part
+    written = told_tokens(body.get("usage"))
+    echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
+    if not echoes or written is None:
+        return part
+    content = content[len(content) - written.written :]
+    return "".join(one["token"] for one in content), content, finish
 
 
 def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
@@ -228,8 +260,14 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     parts = [part for item in messages for part in item.get("content") or () if part.get("type") == "output_text"]
     content = [token for part in parts for token in part.get("logprobs") or ()]
     reason = (body.get("incomplete_details") or {}).get("reason")
-    finish = "length" if reason == "max_output_tokens" else reason or ("stop" if parts else None)
+    status = body.get("status") if body.get("status") in ("failed", "cancelled") else None
+    finish = "length" if reason == "max_output_tokens" else reason or status or ("stop" if parts else None)
     return "".join(part.get("text") or "" for part in parts), content, finish
+
+
+def _calls_responded(body: Mapping[str, Any]) -> str | None:
+    """The calls of functions that a response makes, as an answer."""
+    return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
 
 
 def _read(
@@ -264,7 +302,8 @@ def _of_payload(record: Mapping[str, Any], by: str | None, where: str) -> list[L
     line["prompt"] = prompt_of(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # a cache tells nothing of the model's time and money
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    return replies_of(decoded(payload["response"]), line)
+    offered = (decoded(payload.get("model_parameters")) or {}).get("tools") or sent.get("tools")
+    return replies_of(decoded(payload["response"]), line, tools=bool(offered))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
@@ -321,7 +360,7 @@ def _of_request(record: Mapping[str, Any], by: str | None, where: str) -> list[L
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
-    if record.get("error") or response.get("status_code") != 200 or body.get("error"):
+    if record.get("error") or response.get("status_code") != 200 or told_in_place(body) is not None:
         return [line | {"error": "with an error"}]
     if "choices" not in body and "output" not in body:
         return [line | {"error": f"of another kind of call ({body.get('object')})"}]

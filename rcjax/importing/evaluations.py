@@ -24,6 +24,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed
 from rcjax.logs.oddities import tell_unread
 from rcjax.policy.decisions import comparable
 from rcjax.serving.call_log import has_failed
+from rcjax.signals.canonical import canonical_json
 
 #: Where the confidence of an answer may come from, in words.
 SIGNALS = {
@@ -193,11 +194,16 @@ def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
             line |= unread(f"it is {SIGNALS[line['signal']]}")
-        said = {name: " ".join((line.get(name) or "").split()) for name in ANSWERS}
+        said = {name: _one_line(line.get(name) or "") for name in ANSWERS}
         given = {name: text if comparable(text, "text") else None for name, text in said.items()}
         lacks = next((text for name, text in said.items() if text and not given[name]), None)
         rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
     return rows
+
+
+def _one_line(text: str) -> str:
+    """An answer on one line: JSON and calls in canonical form, of other texts the words."""
+    return canonical_json(text) or " ".join(text.split())
 
 
 def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[str]:
@@ -250,7 +256,7 @@ def label_of(score: Any, most: float, where: str) -> float | None:
     try:
         value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
     except (TypeError, ValueError):
-        what = "is no number, and no word such as yes or no: choose another"
+        what = "is no number, and no word such as yes or no: put one there"
         raise LogError(f"{where}: the score {score!r:.60} {what}") from None
     if math.isnan(value):
         return None

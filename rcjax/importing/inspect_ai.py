@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.extras import how_to_install
-from rcjax.importing.call_logs import messages_of, of_choice, of_content, prompt_of, taken
+from rcjax.importing.call_logs import calls_in, messages_of, of_choice, of_content, prompt_of, taken
 from rcjax.importing.lines import (
     DamageError,
     Format,
@@ -129,13 +129,23 @@ def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, wh
     value, answer = (None, None) if scorer is None else scores[scorer]
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
     line |= {"correct": _score(value, how.score_max), "scorer": scorer}
-    reply = output.get("completion") or ""
+    calls = calls_in(_with_functions(first.get("message")))
+    reply = calls or output.get("completion") or ""
+    answer = calls or answer
     line |= {"finish": first.get("stop_reason"), **taken(answer or reply, reply)}
     line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
         usage |= tokens_of(None, None, line["prompt"] or None, [reply])
-    return line | usage | _confidence(content, reply or choice_text(first), offered, answer)
+    return line | usage | ({} if calls else _confidence(content, reply or choice_text(first), offered, answer))
+
+
+def _with_functions(message: Any) -> dict[str, Any]:
+    """A message whose calls of tools have their names and arguments as endpoints have them."""
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    named = [call for call in calls or () if isinstance(call, Mapping) and isinstance(call.get("function"), str)]
+    made = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
+    return {"tool_calls": made}
 
 
 def _score(value: Any, most: float) -> Any:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError
+from rcjax.serving.failures import ends_badly
 
 #: One answer.
 Line = dict[str, Any]
@@ -39,6 +40,10 @@ CHARACTERS = 4.0
 
 class DamageError(LogError):
     """A file, or a part of one, that cannot be read as its program writes it: it is left out where others can."""
+
+
+class WrongValueError(ValueError):
+    """A value of a line that is of no kind that it may have; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,8 @@ def unread(why: str) -> Line:
 def checked(line: Line) -> Line:
     """A line whose values are of their kinds; half of a pair of surrogates becomes a `?`.
 
-    Names are composed letters without blanks around them, so that two files call a query alike. Raises ValueError.
+    Names are composed letters without blanks around them, so that two files call a query alike. A reply whose reason
+    to end is a failure is an error. Raises WrongValueError.
 
     >>> checked({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
     True
@@ -101,14 +107,16 @@ def checked(line: Line) -> Line:
     for name in _TEXTS:
         value = line.get(name)
         if not isinstance(value, str) and (value is not None or name in ("query", "model")):
-            raise ValueError(f"{name} is {value!r:.40}, no text")
+            raise WrongValueError(f"{name} is {value!r:.40}, no text")
         if value is not None:
             line[name] = value.encode(errors="replace").decode()
+    if ends_badly(line.get("finish")) and (line.get("error") is None or line.get("unread")):
+        line |= {"error": f"with a failure in place of an answer ({line['finish']:.40})", "unread": False}
     for name in ("query", "model"):
         line[name] = unicodedata.normalize("NFC", line[name]).strip()
     for name in _AMOUNTS:
         if line.get(name) is not None and amount_of(line[name]) is None:
-            raise ValueError(f"{name} is {line[name]!r:.40}, no amount of 0 or more")
+            raise WrongValueError(f"{name} is {line[name]!r:.40}, no amount of 0 or more")
     return line
 
 
@@ -169,8 +177,21 @@ def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iter
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, LogError):
             raise
-        lines = [DamageError(f"{where}: is not as {program} writes it ({problem!r:.80}): is it whole?")]
+        lines = [DamageError(f"{where}: is not as {program} writes it ({_in_words(problem)}): is it whole?")]
     yield from lines
+
+
+def _in_words(problem: Exception) -> str:
+    """What is wrong with a piece of a file, without the words of Python.
+
+    >>> _in_words(KeyError("response")), _in_words(AttributeError("'list' object has no attribute 'get'"))
+    ("'response' is missing", 'a value is of another kind')
+    """
+    if isinstance(problem, WrongValueError):
+        return str(problem)
+    if isinstance(problem, KeyError) and problem.args and isinstance(problem.args[0], str):
+        return f"{problem.args[0]!r:.40} is missing"
+    return "it is nested too deep" if isinstance(problem, RecursionError) else "a value is of another kind"
 
 
 def lines_of(

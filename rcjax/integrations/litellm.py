@@ -51,7 +51,7 @@ class Provider(litellm.CustomLLM):
         yield _piece(choice_text(choice))
         message = choice.get("message")
         for index, tool in enumerate((message.get("tool_calls") or ()) if isinstance(message, Mapping) else ()):
-            yield _piece("", tool_use={"index": index, **tool})
+            yield _piece("", tool_use={**tool, "index": index})
         told = {"usage": whole["usage"], "provider_specific_fields": {"rcjax": whole["rcjax"]}}
         yield _piece("", is_finished=True, finish_reason=choice.get("finish_reason") or "stop", **told)
 

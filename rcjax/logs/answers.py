@@ -28,6 +28,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
+from rcjax.signals.request_form import PLAIN
 
 #: Hash of no answer.
 UNKNOWN = 0
@@ -323,7 +324,9 @@ def tells_errors(answers: Answers, name: str, say: Say) -> bool:
     return not few
 
 
-_OF_THE_QUESTION, _OF_THE_DAY = "choices", "prices"  # what differs between calls that are asked alike
+_FORM, _OF_THE_DAY = "requests", "prices"
+
+_DIFFERING = frozenset({"choices", _FORM, _OF_THE_DAY})  # what differs between calls that are asked alike
 
 
 def asked_alike(
@@ -331,8 +334,8 @@ def asked_alike(
 ) -> tuple[pl.DataFrame, dict[str, dict[str, Any]]]:
     """(the rows without those asked otherwise than most of their model; how each model was asked, where that is told).
 
-    Two ways are alike where they differ in the choices of the question, or in prices, alone. Where no way is that of
-    more than half of a model's calls, all of them are used, and what they share is kept.
+    Two ways are alike where they differ in the choices or the form of the question, or in prices alone. Where no way is
+    that of more than half of a model's calls, all of them are used, and what they share is kept.
 
     Raises LogError where a model was asked for its confidence in two ways: their values cannot be compared.
 
@@ -383,11 +386,14 @@ def _record(text: str | None) -> dict[str, Any] | None:
 
 
 def _alike(record: Mapping[str, Any]) -> str:
-    return json.dumps({k: v for k, v in record.items() if k not in (_OF_THE_QUESTION, _OF_THE_DAY)}, sort_keys=True)
+    return json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
 
 
 def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is the same in all records, and of options those that are; with the prices of the last that tells them."""
+    """What is the same in all records, and of options those that are; with the prices of the last that tells them.
+
+    Forms of requests are all that there are, if any record tells one.
+    """
     first = records[0]
     shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
     options = [one["options"] for one in records if isinstance(one.get("options"), dict)]
@@ -395,4 +401,6 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
         alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
         shared["options"] = {name: value for name, value in options[0].items() if name in alike}
     prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
-    return shared | ({_OF_THE_DAY: prices[-1]} if prices else {})
+    told = any(_FORM in one for one in records)
+    forms = {_FORM: sorted({one.get(_FORM, PLAIN) for one in records})} if told else {}
+    return shared | forms | ({_OF_THE_DAY: prices[-1]} if prices else {})

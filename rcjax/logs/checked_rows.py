@@ -13,6 +13,8 @@ import polars as pl
 from rcjax.logs.columns import (
     ANSWERS,
     CALL_COLUMNS,
+    MISSING,
+    NUMBERS,
     RIGHT_OR_WRONG,
     SAMPLE,
     SECONDS,
@@ -93,9 +95,36 @@ def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] 
             rows = rows.keep(pl.any_horizontal(pl.all().is_not_null()))
         if rows.frame.height:
             any_rows = True
+            _require_one_notation(rows)
             yield rows
     if not any_rows:
         raise LogError(f"{name}: no rows: a log needs one for each query and model")
+
+
+_SIGNS = {
+    "comma": r"^[+-]?[0-9.]*,[0-9]+([eE][+-]?[0-9]+)?$",
+    "point": r"^[+-]?[0-9]*\.[0-9.]+([eE][+-]?[0-9]+)?$",
+}
+
+
+def _require_one_notation(rows: Rows) -> None:
+    """Refuse a table with semicolons in which some numbers have commas and others points: one may be for thousands."""
+    frame = rows.frame
+    if not isinstance(rows.source, TextFile) or rows.source.separator != ";":
+        return
+    first: list[tuple[int, str, str]] = []  # (row, column, sign) of the first number with each sign
+    for sign, pattern in _SIGNS.items():
+        names = [name for name in frame.columns if frame.schema[name] == pl.String]
+        numbered = [name for name in names if name in NUMBERS or judge_columns([name])]
+        found = {name: frame[name].str.contains(pattern).fill_null(False) for name in numbered}
+        places = [(int(cells.arg_max() or 0), name, sign) for name, cells in found.items() if cells.any()]
+        first += [min(places)] if places else []
+    if len(first) < len(_SIGNS):
+        return
+    (other, beside, its), (row, name, sign) = sorted(first)
+    what = f"has a {sign}, and {beside} {brief(frame[beside][other])} a {its}"
+    at_row = np.arange(frame.height) == row
+    rows.refuse(at_row, name, f"{what}: write all decimals of a file alike, and nothing between thousands")
 
 
 def _advice(column: str, scoring: Scoring) -> str:
@@ -120,15 +149,20 @@ def require_names(rows: Rows) -> None:
     """Refuse a row that names no model, or no query."""
     for name in ("model", "query"):
         rows.refuse(rows.frame[name].is_null(), name, f"is missing: {column_of(name).advice}")
+    if isinstance(rows.source, TextFile) and rows.source.separator is None:
+        nested = rows.frame["model"].str.contains(r"^\{.*\}$|^\[.*\]$")
+        rows.refuse(nested, "model", f"is no text: {column_of('model').advice}")
 
 
 def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     """A column as float64 within the limits of its meaning; where cells may be empty (`optional`), NaN there.
 
-    Labels are scores from 0 to 1, however the source writes them.
+    Labels are scores from 0 to 1, however the source writes them. Cells with a word for a missing value are empty.
     """
     texts, column, advice = with_points(rows, name), column_of(name), _advice(name, rows.scoring)
     high = rows.scoring.most if name == "correct" else column.most
+    if texts.dtype == pl.String:
+        texts = texts.set(texts.str.to_lowercase().is_in(MISSING).fill_null(False), None)
     values = texts.cast(float, strict=False)
     missing = texts.is_null() | values.is_nan().fill_null(False)
     if not optional:

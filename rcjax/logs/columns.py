@@ -70,9 +70,15 @@ COLUMNS = {
     "latency_ms": Column(f"give the milliseconds {_TOOK}", most=1e12),
 }
 
+#: Columns of numbers.
+NUMBERS = [name for name in COLUMNS if name not in ("query", "model")]
+
+#: What stands for a missing number, by its small letters.
+MISSING = ("na", "n/a", "nan", "none", "null")
+
 _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
-CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated"]  # of call logs alone
+CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated", "time"]  # of call logs
 
 ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
 

@@ -24,6 +24,7 @@ from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
 from rcjax.policy.decisions import Comparison
 from rcjax.signals import normalise_answer
+from rcjax.signals.canonical import INVALID, canonical_json
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -251,9 +252,30 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     }
     key = [name for name in columns if name in texts.columns]
     sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
-    shown = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
+    sheet = _with_other_calls(sheet, texts)
+    shown = [
+        name for name in (*TEXTS, OTHER_ANSWERS) if name in sheet.columns and sheet[name].fill_null("").ne("").any()
+    ]
     labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in old)]
     return sheet.select(*columns, *shown, pl.Series("correct", labels, pl.String))
+
+
+#: The column with what other models answered to a query, where answers are calls or JSON.
+OTHER_ANSWERS = "other_answers"
+
+
+def _with_other_calls(sheet: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
+    """A table with the other calls, or JSON, that were answered to each query: side by side, differences are seen."""
+    if "answer" not in sheet.columns:
+        return sheet
+    if not any(canonical_json((text or "").removeprefix(INVALID)) for text in sheet["answer"]):
+        return sheet
+    answers: dict[str, dict[str, None]] = {}
+    for query, text in texts.select("query", "answer").iter_rows():
+        answers.setdefault(query, {}).setdefault(text or "")
+    pairs = sheet.select("query", "answer").iter_rows()
+    others = ["\n".join(one for one in answers.get(query, {}) if one and one != text) for query, text in pairs]
+    return sheet.with_columns(pl.Series(OTHER_ANSWERS, others, pl.String))
 
 
 def answer_texts(source: Path) -> pl.DataFrame:

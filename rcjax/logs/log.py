@@ -201,8 +201,11 @@ class Log(Cells):
             errors=self.errors and self.errors.with_waiting(second_cost),
         ).take(slice(None))  # which averages the costs
 
-    def describe(self) -> str:
+    def describe(self, *, confidences: bool = True) -> str:
         """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
+
+        Args:
+            confidences: whether it says which answers have no confidence, as a warning of `read_log` does too.
 
         >>> import polars as pl
         >>> from rcjax import read_log
@@ -217,7 +220,7 @@ class Log(Cells):
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}."
-        unread = self.without_confidence()
+        unread = self.without_confidence() if confidences else None
         text += f" {unread[:1].upper()}{unread[1:]}." if unread else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"

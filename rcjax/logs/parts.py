@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from rcjax._base.wording import count
-from rcjax.logs.columns import known_columns
+from rcjax.logs.columns import TOKENS, known_columns, plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TABLES, Parts, load_text, open_text, require_file
 
@@ -19,25 +19,38 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | Parts:
-    """One file as it is; several, or those of folders, as one table, the oldest first. LogError where one is none."""
-    files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
-    if len(paths) == 1 and files == [*paths] and paths[0].suffix.lower() in TABLES:
+    """One file as it is; several, or those of folders, as one table, the oldest first.
+
+    Of a folder tables count that tell of answers: labels beside a log are no part of it. Raises LogError where a file
+    cannot be read, or a folder has no log.
+    """
+    if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
         return paths[0]
-    frames, cut = [], 0
-    for file in files:
-        frame, lost = _read(file)
-        frames.append(frame)
-        cut += lost
+    parts = [part for path in paths for part in (_parts_of(path) if path.is_dir() else [_read(path)])]
     name = paths[0].name or str(paths[0].absolute())
-    name = name if len(files) == 1 else f"{name} ({count(len(files), 'file')})"
-    return Parts(name, pl.concat(frames, how="diagonal_relaxed"), cut)
+    name = name if len(parts) == 1 else f"{name} ({count(len(parts), 'file')})"
+    frames, cut = zip(*parts, strict=True)
+    return Parts(name, pl.concat(frames, how="diagonal_relaxed"), sum(cut))
+
+
+def _parts_of(folder: Path) -> list[tuple[pl.DataFrame, int]]:
+    """The tables of a folder that tell of answers, with the lines that are cut off."""
+    parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _tells_answers(frame.columns)]
+    if not parts:
+        needed = "query, model, and a confidence or what a call cost"
+        raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {needed}")
+    return parts
+
+
+def _tells_answers(columns: Sequence[str]) -> bool:
+    """Whether a table is a log of answers, and not one of labels, say."""
+    names = {*map(plain_name, columns)}
+    return {"query", "model"} <= names and bool({"logprob", "confidence", "cost", *TOKENS} & names)
 
 
 def _files_in(folder: Path) -> list[Path]:
     """The tables of a folder, the oldest first."""
     files = [file for file in folder.iterdir() if file.is_file() and _TABLE.search(file.name) and file.stat().st_size]
-    if not files:
-        raise LogError(f"{folder}: no table in this folder: give a log, or a folder of {', '.join(TABLES)}")
     return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
 
@@ -57,5 +70,8 @@ def _read(file: Path) -> tuple[pl.DataFrame, int]:
 
 
 def main_file(paths: Sequence[Path]) -> Path:
-    """The file that a service writes to, of those that are its log: of a folder, the last that was written."""
-    return _files_in(paths[0])[-1] if paths[0].is_dir() else paths[0]
+    """The file that a service writes to, of those that are its log: of a folder, the last JSON Lines written."""
+    if not paths[0].is_dir():
+        return paths[0]
+    files = _files_in(paths[0])
+    return next((file for file in files[::-1] if ".jsonl" in file.name), files[-1] if files else paths[0])

@@ -6,6 +6,7 @@ answers cost money, such as streamed calls without usage.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import reprlib
@@ -24,17 +25,19 @@ from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brief, listed, near
 from rcjax.logs.sources import require_file
+from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
 _LEAST = 1e6 * LEAST  # of a price per million tokens
 
 
-def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Price]:
+def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Price]:
     """Read prices by model, in money per million tokens.
 
     `source` is the path of a TOML or JSON file, or a mapping, of the form
     `{model: {"input": price, "output": price}}`, with `cached_input` and `cache_write` besides where input from a
     cache, or put into one, has prices of its own; a pair may stand for the inner mapping. A file may be UTF-8, or
-    UTF-16 or UTF-32 with a byte order mark.
+    UTF-16 or UTF-32 with a byte order mark; it may be LiteLLM's `model_prices_and_context_window.json` or OpenRouter's
+    list of models. `"genai"` stands for the prices of genai-prices (`pip install 'rcjax[prices]'`).
 
     Raises `LogError` for a file that cannot be read and for prices that are not 0 or from 1e-12 to 1e18; warns of
     prices so small that they may be meant per token (`PricesWarning`).
@@ -42,8 +45,14 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
     {'small': Price(input=0.1, output=0.4, cached_input=None, cache_write=None)}
     """
+    if isinstance(source, PriceList):
+        return source
     if isinstance(source, Mapping):
         name, content = "prices", source
+    elif os.fspath(source) == GENAI:
+        prices = GenaiPrices()
+        _ = prices.name  # the library is there
+        return prices
     else:
         path = Path(source)
         name = path.name
@@ -54,7 +63,9 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
             raise LogError(str(error)) from None
     if not isinstance(content, Mapping) or not content:
         raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
-    read = {str(model): _price(entry, f"{name}, model {brief(model)}") for model, entry in content.items()}
+    if (listed_prices := list_in(content, name)) is not None:
+        return listed_prices
+    read = {str(model): _price(entry, f"{name}, model {brief(model)}", str(model)) for model, entry in content.items()}
     if (small := too_small(read)) is not None:
         warnings.warn(f"{name}, {small}", PricesWarning, stacklevel=2)
     return read
@@ -73,15 +84,22 @@ def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: 
     """
     if model in prices:
         return prices[model]
+    if isinstance(prices, PriceList):
+        names = difflib.get_close_matches(model, [*prices], n=3, cutoff=0.55)
+        close = f"; the nearest are {', '.join(map(brief, names))}" if names else ""
+        advice = "give a file of prices, leave the model out, or rename it in the log"
+        raise LogError(f"{where}model {brief(model)}: no price in {prices.name}{close}: {advice}")
     meant = f"{near(model, {*prices} - {*others})}; the prices know {listed(prices)}"
     raise LogError(f"{where}model {brief(model)}: no price{meant}: add one, or leave the model out")
 
 
-def _price(entry: Any, where: str) -> Price:
+def _price(entry: Any, where: str, model: str) -> Price:
     if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
         raise LogError(f"{where}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
+    if not {*PRICES} & {*entry} and (known := _by_list(entry, where, model)) is not None:
+        return known
     for key in PRICES[:2]:
         if entry.get(key) is None:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
             advice = "give input and output, and in TOML put a model's name with a dot in quotes"
@@ -101,6 +119,18 @@ def _price(entry: Any, where: str) -> Price:
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
 
 
+def _by_list(entry: Mapping[str, Any], where: str, model: str) -> Price | None:
+    """The price of an entry of a `models.toml` that tells none, by genai-prices; None for another entry."""
+    from rcjax.serving.models_file import SETTINGS, listed_price  # which take longer to import than prices to read
+
+    if not {*entry} <= {*SETTINGS}:
+        return None
+    try:
+        return listed_price(str(entry.get("model", model)), entry.get("base_url"), where).price
+    except ValueError as problem:
+        raise LogError(str(problem)) from None
+
+
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
     """The money that each row cost, `cost`: its tokens by prices, and then `read` and `cached`; or its own column.
 
@@ -113,7 +143,8 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
     """
     if rates is None:
         return {"cost": _own_cost(rows)}
-    priced = pl.col("model").is_in([*rates]) if "cost" in rows.frame.columns else pl.lit(True)
+    names = [name for name in rows.frame["model"].unique().drop_nulls() if name in rates]
+    priced = pl.col("model").is_in(names) if "cost" in rows.frame.columns else pl.lit(True)
     by_price = rows.frame.select(pl.col("model").is_not_null() & priced).to_series().to_numpy()
     cells = {name: np.zeros(rows.frame.height) for name in ("cost", "read", "cached")}
     if by_price.any():
@@ -131,14 +162,32 @@ def _own_cost(rows: Rows) -> np.ndarray:
 
 
 def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarray]:
-    names = rows.frame["model"].unique(maintain_order=True).to_list()
-    full = np.array([price_for(rates, name, f"{rows.name}, ", names).full for name in names], float)
-    per_million = full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
     used = _tokens(rows)
+    per_million = _prices_by_row(rows, rates, used.read)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
         cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])
     return {"cost": cost, "read": used.read, "cached": used.cached}
+
+
+def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
+    """The prices (m, 4) of each row: of a list at the time of the row, and by how much input it has."""
+    names = rows.frame["model"].unique(maintain_order=True).to_list()
+    prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
+    if not isinstance(rates, PriceList):
+        full = np.array([prices[name].full for name in names], float)
+        return full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
+    times = pl.col("time").str.to_datetime(time_zone="UTC", strict=False).dt.truncate("30m")
+    when = rows.frame.select(times).to_series() if "time" in rows.frame.columns else [None] * rows.frame.height
+    found: dict[tuple[str, Any], ListedPrice | None] = {}
+    per_million = np.empty((rows.frame.height, len(PRICES)))
+    for number, key in enumerate(zip(rows.frame["model"], when, strict=True)):
+        if key not in found:
+            found[key] = rates.find(*key)
+        listed_price = found[key]
+        price = prices[key[0]] if listed_price is None else listed_price.price_of(int(np.nan_to_num(read[number])))
+        per_million[number] = price.full
+    return per_million
 
 
 def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, say: Say) -> dict[str, Price]:
@@ -153,6 +202,9 @@ def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, say
     prices = {model: rates[model] for model in models if model in rates}
     if not prices:
         price_for(rates, models[0], f"{place}, ")
+    if isinstance(rates, PriceList):
+        told = "; ".join(f"{model}: {found.describe()}" for model in prices if (found := rates.find(model)))
+        say(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {told}")
     if others := [model for model in models if model not in prices]:
         say(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(others)}")
     return prices

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import count
 from rcjax.logs.answers import (
     UNKNOWN,
@@ -177,7 +178,7 @@ def _read(source: Any, how: Reading) -> Log:
     if (unread := log.without_confidence()) is not None:
         how.say(NoConfidenceWarning, f"{name}: {unread}")
     if not log.complete.all():
-        how.say(IncompleteLogWarning, log.describe())
+        how.say(IncompleteLogWarning, log.describe(confidences=False))
     if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
         said = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
@@ -250,6 +251,7 @@ def _require_answers(answers: Answers, where: str) -> None:
             raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")
 
 
+@takes(log=Log)
 def with_segments(log: Log, source: Any, column: str) -> Log:
     """The log with the segment of each of its queries (`Log.segment`), "" where the cell is empty.
 

@@ -13,13 +13,14 @@ import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from rcjax.logs.columns import known_columns, our_names, plain_name
-from rcjax.logs.errors import LogError
+from rcjax.logs.errors import LogError, brief
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,6 +53,8 @@ class TextFile:
     """Where the text is: the file itself, or what was made of it where it is written in another way."""
     separator: str | None = ","
     """What stands between the fields of a CSV file; None for JSON Lines."""
+    skipped: int = 0
+    """Lines before the header: the first one, where it is Excel's `sep=;`."""
 
     def open(self) -> BinaryIO:
         """The text as a file of bytes."""
@@ -175,7 +178,14 @@ def open_text(
         raise LogError(f"{path.name}: begins as {encoding.upper()}, but is not: save the file as UTF-8") from None
     except OSError as error:
         raise LogError(f"{path.name}: {error}") from None
+    told = _TOLD.match(start.removeprefix(b"\xef\xbb\xbf")) if separated else None
+    if told is not None:
+        return TextFile(content, told[1].decode(), skipped=1)
     return TextFile(content, _separator(start, names) if separated else None)
+
+
+#: The first line by which Excel tells, or is told, what separates the fields.
+_TOLD = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)
 
 
 def _separator(start: bytes, names: Collection[str]) -> str:
@@ -212,7 +222,9 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
     if source.separator is None:
         text = None if columns is None else dict.fromkeys(columns, pl.String)
         return nw.from_native(pl.scan_ndjson(content, infer_schema_length=None, schema=text))
-    return nw.from_native(pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator))
+    return nw.from_native(
+        pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator, skip_rows=source.skipped)
+    )
 
 
 @contextmanager
@@ -226,9 +238,20 @@ def _readable(name: str, source: Any) -> Iterator[None]:
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = find_damage(source) if isinstance(source, TextFile) else None
+        why = find_damage(source) if isinstance(source, TextFile) else _twice(source)
         first = str(error).partition("\n")[0].rstrip(".")
         raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
+
+
+def _twice(source: Any) -> str | None:
+    """Say which column a dataframe has twice; None if none. The words continue a message."""
+    names = getattr(source, "column_names", None) or getattr(source, "columns", ())
+    seen = set[str]()
+    for column in map(str, names):
+        if column in seen:
+            return f": column {brief(column)} occurs twice: drop one of the two"
+        seen.add(column)
+    return None
 
 
 def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
@@ -340,10 +363,12 @@ def _is_cut(line: bytes) -> bool:
 def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
     """(the line that it starts in, from 1, its number of fields) of each record of a CSV file, its header first."""
     with io.TextIOWrapper(text.open(), "utf-8-sig", "replace", newline="") as file, suppress(csv.Error):
-        records, start = csv.reader(file, delimiter=text.separator or ","), 1
+        for _ in range(text.skipped):
+            next(file, None)
+        records, start = csv.reader(file, delimiter=text.separator or ","), 1 + text.skipped
         for record in records:  # until a field that is longer than the module takes
             yield start, len(record)
-            start = records.line_num + 1
+            start = records.line_num + 1 + text.skipped
 
 
 def csv_line(text: TextFile, record: int) -> int:

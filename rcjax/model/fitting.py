@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import fill_up, map_entries, part, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
@@ -81,6 +82,7 @@ def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
 Method = Literal["tau", "likelihood"]
 
 
+@takes(log=Log)
 def fit(
     log: Log,
     *,

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.ticker import PercentFormatter
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.reliability import reliability_curve
@@ -80,6 +81,7 @@ def plot_error_cost(
     _finish_error_cost(ax, single or {}, money, noun)
 
 
+@takes(frontier=Frontier)
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
     """A frontier as it was estimated, with the intervals for the error where it has bands.
 

@@ -23,7 +23,7 @@ IN_SERVICE = "the policy in service"
 _EQUAL = 1e-3  # of a bill, up to which two bills are one
 
 Role = Literal["today", "single"]
-_ROLES: Mapping[str, str] = {"today": "today's", "single": "the best for the money"}
+_ROLES: Mapping[str, str] = {"today": "today's", "single": "best for the money"}
 
 
 @dataclass(frozen=True, slots=True)

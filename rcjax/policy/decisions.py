@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from rcjax._base.checks import require
 from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read
+from rcjax.signals.canonical import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -160,9 +161,14 @@ _LETTERS = (
 )
 
 
-@lru_cache(maxsize=4096)
+_SHORT = 4096  # characters of an answer whose form is kept
+
+
 def comparable(answer: str | None, how: Comparison) -> str | None:
     """What is left of an answer for comparing it with another; None for none.
+
+    A JSON object or array, and calls of tools, have their canonical form (`rcjax.signals.canonical`), and what a check
+    has found invalid has none. Other answers are compared
 
     - `"text"`: without regard to case, the amount of white space, punctuation around it, and how numbers are written.
     - `"choice"`: the letter of the choice that it names; where it names none, as a text.
@@ -174,9 +180,25 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
     (None, None)
     >>> [comparable(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
     ['b', 'b', 'b', 'b', 'jupiter']
+    >>> comparable('{"b": 5.0, "a": "007"}', "text"), comparable("[invalid] [1]", "text")
+    ('{"a":"007","b":5}', None)
     """
-    if answer is None or answer.strip().casefold() in ("", *NO_ANSWERS):
+    if answer is None:
         return None
+    return _kept_form(answer, how) if len(answer) <= _SHORT else _form(answer, how)
+
+
+@lru_cache(maxsize=4096)
+def _kept_form(answer: str, how: Comparison) -> str | None:
+    return _form(answer, how)
+
+
+def _form(answer: str, how: Comparison) -> str | None:
+    if answer.startswith(INVALID) or answer.strip().casefold() in ("", *NO_ANSWERS):
+        return None
+    document = canonical_json(answer)
+    if document is not None:
+        return document
     text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").casefold().split())
     bare = _bare(text)
     if how == "choice":

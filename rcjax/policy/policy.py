@@ -25,10 +25,12 @@ from typing import Any
 
 from rcjax._base.checks import instance, require
 from rcjax._base.codec import (
+    HUGE,
     Amount,
     Names,
     check_fields,
     keyed,
+    number,
     read,
     written,
 )
@@ -78,6 +80,10 @@ class Abstain:
 
 
 Decision = Answer | Defer | Abstain
+
+
+#: What the figures of a promise are at most; at least they are 0.
+_FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_cost": HUGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,9 @@ class Policy(AnyPolicy):
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
         require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
         put("cost", keyed(self.cost, "cost", self.models))
+        for name, high in _FIGURES.items():
+            if self.expected.get(name) is not None:
+                number(self.expected[name], f"expected.{name}", 0.0, high)
         check_agreements(self.agreements, "agreements", self.models)
         own = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
         put("segments", MappingProxyType(own))
@@ -168,6 +177,17 @@ class Policy(AnyPolicy):
     def first(self) -> str:
         """The model that every query goes to first."""
         return self.models[0]
+
+    @property
+    def together(self) -> str | None:
+        """The model that is asked at the same time as the first: it is asked whatever the first one answers.
+
+        Its answer is compared with that one's. None if there is no such model.
+        """
+        *before, last = self.rules[self.first]
+        asks = last.model is not None and all(rule.up_to <= 0 for rule in before)
+        agreement = self.agreements.get(last.model or "")
+        return last.model if asks and agreement is not None and agreement.earlier == self.first else None
 
     @property
     def rungs(self) -> tuple[Policy, ...]:

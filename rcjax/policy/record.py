@@ -34,6 +34,7 @@ class _Asked(Record):
     signal: str
     options: Object = dataclasses.field(default_factory=dict)
     prices: Annotated[Mapping[str, Amount], _of_tokens] | None = None
+    requests: Names | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,8 @@ def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
 
 
 def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
-    """How each model was asked for the log that a policy was tuned on: `signal` with its entries, `options`, `prices`.
+    """How each model was asked for the log that a policy was tuned on: `signal` with its entries, `options`, `prices`,
+    and the forms of the `requests`.
 
     Empty where the log did not tell. Raises ValueError for what rcjax does not write.
     """

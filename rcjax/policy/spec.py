@@ -340,6 +340,27 @@ class Spec:
         """The unit in which money is told: for the period whose queries are known; else as suits so much per query."""
         return choose_unit(costs) if self.queries is None else self.queries.money
 
+    def options_for(self, target: Target) -> dict[str, str]:
+        """A target as options of `rcjax tune`: a budget that was made of money for a period as that, a price as money.
+
+        >>> spec = Spec(period=Period(500.0, "month"), today="large")
+        >>> spec.options_for(Target("budget", 1e-4)), Spec().options_for(Target("budget", 1.5e-4))
+        ({'budget': '500/month', 'queries': '5000000/month'}, {'budget': '150/M'})
+        >>> spec.options_for(Target("match", 0.01)), Spec().options_for(Target("lam", 150.0))
+        ({'match': '1%', 'today': 'large'}, {'error-cost': '0.006666666667'})
+        """
+        value, period = target.value, self.period
+        if target.name == "budget" and period is not None:
+            queries = f"{period.money / value:.10g}/{period.every}"
+            return {"budget": f"{period.money:.10g}/{period.every}", "queries": queries}
+        if target.name == "budget":
+            return {"budget": f"{1e6 * value:.10g}/M"}
+        if target.name == "match":
+            return {"match": f"{100 * value:.10g}%"} | ({"today": self.today} if isinstance(self.today, str) else {})
+        if target.name == "lam":
+            return {"error-cost": f"{1 / value:.10g}"} if value > 0 else {}
+        return {target.name.replace("_", "-"): f"{value:.10g}"}
+
     @property
     def search(self) -> Any:
         """As `Frontier.search` has it."""

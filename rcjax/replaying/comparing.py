@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcjax.frontier.hull import position_weights
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.replay import as_tuned, walk_log
+from rcjax.replaying.replay import as_tuned, walk_log, walk_rungs
 
 _ROUNDING = 1e-9  # of an error or a bill
 
@@ -35,13 +36,33 @@ class Replies(NamedTuple):
 
     @classmethod
     def of(cls, subject: Today, log: Log) -> Replies:
-        """What a model or a policy makes of a log whose labels are corrected, of queries that all have answered."""
+        """What a model or a policy makes of a log whose labels are corrected, of queries that all have answered.
+
+        A ladder that follows its bill stands where it comes to the budget on these queries.
+        """
         if isinstance(subject, str):
             column = log.models.index(subject)
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
-        walked = walk_log(subject, log)
         price = subject.expected.get("abstain_price") or 0.0
+        if subject.follows and subject.budget:
+            rungs = walk_rungs(subject, log)
+            weights = _at_bill(rungs.spent.mean(-1), subject.budget)
+            return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
+        walked = walk_log(subject, log)
         return cls(walked.wrong + price * walked.refused, walked.spent)
+
+
+def _at_bill(bills: np.ndarray, budget: float) -> np.ndarray:
+    """(R,) the shares of the queries by R rungs with which their bills (R,) come to a budget, as nearly as they can.
+
+    >>> _at_bill(np.array([1.0, 4.0, 2.0]), 3.0).tolist(), _at_bill(np.array([1.0, 4.0]), 9.0).tolist()
+    ([0.0, 0.5, 0.5], [0.0, 1.0])
+    """
+    order = np.argsort(bills, kind="stable")
+    place = np.interp(budget, bills[order], np.arange(len(bills), dtype=float))
+    weights = np.empty(len(bills))
+    weights[order] = position_weights(np.array([place]), len(bills))[0]
+    return weights
 
 
 def errors_alone(log: Log) -> np.ndarray:

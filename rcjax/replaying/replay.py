@@ -10,14 +10,16 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._base.checks import takes
 from rcjax._core.compilation import compiled
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Seconds, seconds_of
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
@@ -25,11 +27,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, walk
-
-if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
-
+from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, waited, walk
 
 _ROUND = 64
 
@@ -66,7 +64,8 @@ class Replay:
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
     seconds: Seconds | None = None
-    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path."""
+    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path, in
+    which two models that are asked at the same time take as long as the slower one."""
 
     @property
     def error_answered(self) -> np.ndarray:
@@ -75,6 +74,7 @@ class Replay:
         return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
 
+@takes(policy_or_frontier=(AnyPolicy, Frontier), log=Log)
 def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """Answer the queries of a log by a policy, a ladder, or every policy of a frontier, in jitted calls.
 
@@ -229,7 +229,7 @@ def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
     charged, spent = where.paid(mean_cost), where.paid(query_cost)
-    waits = None if seconds is None else where.paid(seconds)
+    waits = None if seconds is None else waited(where, policy, seconds)
     wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
     return Walked(wrong, refused, charged, spent, where.answers, where.asked, waits)
 

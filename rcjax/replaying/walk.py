@@ -17,7 +17,7 @@ from jax import lax
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax.frontier.points import Outcomes
-from rcjax.frontier.policies import ABSTAIN, NOBODY, Policies, policies_of
+from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NOBODY, Policies, policies_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
@@ -57,6 +57,23 @@ class Walk(NamedTuple):
         # Model by model: of a sum over the first axis whose mean is then taken, XLA makes ten times the work on CPUs.
         bills = (jnp.where(asked, bill, 0) for asked, bill in zip(self.asked, money, strict=True))
         return sum(bills, jnp.zeros((), money.dtype))
+
+
+def waited(where: Walk, policy: Policies, seconds: jax.Array) -> jax.Array:
+    """(n,) seconds until n queries are answered under one policy: those of the models asked, one after the other.
+
+    Of two models that are asked whatever the first one answers, as their answers are compared, the longer counts: a
+    service asks both at the same time (`rcjax.policy.Policy.together`). seconds (k, n), NaN where they are not known.
+    """
+    total = where.paid(seconds)
+    if policy.agreements is None:
+        return total
+    first, bounds = policy.first, jnp.asarray(policy.bounds)[policy.first]
+    whole = jnp.argmax(bounds >= NEVER_ANSWER)  # the interval that ends at 1
+    alone = jnp.where(whole > 0, bounds[whole - 1] <= 0, True)
+    second = jnp.asarray(policy.actions)[first, whole]
+    both = alone & (second > first) & (jnp.asarray(policy.agreements.earlier)[second] == first)
+    return total - jnp.where(both, jnp.minimum(seconds[first], seconds[second]), 0)
 
 
 def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Walk:
@@ -118,6 +135,7 @@ def outcomes(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
+    waits: bool = False,
 ) -> Outcomes:
     """What becomes of n queries, (L, n), under each of L policies.
 
@@ -129,6 +147,7 @@ def outcomes(
         cost: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
         policies: L policies over k models.
         answer: (n, k) codes, for policies that compare answers.
+        waits: whether what is charged is seconds, of which two models that are asked at once share some.
     """
     codes = None if answer is None else answer.T
 
@@ -136,13 +155,16 @@ def outcomes(
         where = walk(confidence.T, policy, codes)
         asked = where.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else where.paid(cost.T)
+        charged = waited(where, policy, cost.T) if waits else charged
         shares = where.wrong(correct.T), charged, where.refused
         return Outcomes(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(one)(policies)
 
 
-def outcomes_on_log(calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any) -> Outcomes:
+def outcomes_on_log(
+    calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any, *, waits: bool = False
+) -> Outcomes:
     """`outcomes` on a log, compiled, in numpy's arrays; queries that lack a model are walked by a stand-in.
 
     Args:
@@ -151,19 +173,27 @@ def outcomes_on_log(calibrators: Calibrator, policies: Policies, log: Log, right
         log: the log.
         right: (n, k) whether the answer is right.
         charge: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
+        waits: as of `outcomes`.
     """
     codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
-    shares = _outcomes_filled(calibrators, fill_up(log.logprob, right, log.answered), money, policies, *codes)
+    rows = fill_up(log.logprob, right, log.answered)
+    shares = _outcomes_filled(calibrators, rows, money, policies, *codes, waits=waits)
     return Outcomes(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
-@partial(compiled, runs="long")
+@partial(compiled, runs="long", static_argnames="waits")
 def _outcomes_filled(
-    calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any = None
+    calibrators: Calibrator,
+    rows: tuple[jax.Array, ...],
+    cost: jax.Array,
+    policies: Policies,
+    answer: Any = None,
+    *,
+    waits: bool = False,
 ) -> Outcomes:
     logprob, correct, answered = rows
-    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, waits)
 
 
 def require_answers(policies: Policies, log: Log) -> None:

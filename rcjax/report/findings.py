@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.codec import written
-from rcjax._base.wording import Money, between, percent
+from rcjax._base.wording import Money, between, capitalised, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Diagnosis, PolicyCheck
 from rcjax.diagnostics.model_checks import describe_gaps
@@ -144,9 +144,9 @@ class Findings:
         interval = f"{100 * expected['level']:.0f} % interval {ends} %"  # type: ignore[operator]
         errs = self.log.counted.does(f"{percent(expected['error'])} ({interval})")
         if self.fresh is None:
-            return f"{said[0].upper()}{said[1:]}. It {errs}."
+            return f"{capitalised(said)}. It {errs}."
         promised = self.promised.headline(self.money, self.log.counted)
-        return f"{said[0].upper()}{said[1:]}. As it was tuned, it {promised}, and it {errs}."
+        return f"{capitalised(said)}. As it was tuned, it {promised}, and it {errs}."
 
     @cached_property
     def beside(self) -> str | None:

@@ -22,8 +22,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from rcjax._base.checks import takes
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import between, check_figure, describe_cascade, figure, percent, threshold
+from rcjax._base.wording import between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
@@ -32,7 +33,6 @@ from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
 from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
 from rcjax.policy.comparison import Comparison, what_to_do
 from rcjax.policy.decisions import threshold_of
-from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.comparing import compare_policy
@@ -215,8 +215,11 @@ def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
     costs = np.asarray(frontier.cost, float)
     bill = float(start.expected["cost"] or 0.0)
     others = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
-    policies = [(target, report.frontier.policy(**target.to_json())) for target in others]
-    return sorted([(report.start, start), *policies], key=lambda pair: -pair[1].expected["cost"])  # type: ignore[operator]
+    policies = {start.expected["cost"]: (report.start, start)}
+    for target in others:  # where a cascade gives way to a single model, several targets have one policy
+        policy = report.tuned.policy_for(target)
+        policies.setdefault(policy.expected["cost"], (target, policy))
+    return [policies[cost] for cost in sorted(policies, key=lambda cost: -float(cost or 0.0))]
 
 
 def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -270,8 +273,8 @@ def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
         "seconds": "" if seconds is None else figure(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
-        "target": _option(target, report.spec.period if policy is report.policy else None),
-        "verdict": f"{verdict[0].upper()}{verdict[1:]}.",
+        "target": _option(report, target, policy),
+        "verdict": f"{capitalised(verdict)}.",
         "tried": _tried_itself(report, comparison),
         "rows": rows,
     }
@@ -294,25 +297,10 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
     return rows, describe_cascade(policy.to_json())
 
 
-def _option(target: Target, period: Period | None = None) -> str:
-    """A target as options of a command; of a budget, perhaps as money for a period.
-
-    >>> [_option(Target(name, 0.00015)) for name in ("budget", "max_error", "error_cost", "lam")]
-    ['--budget 150/M', '--max-error 0.00015', '--error-cost 0.00015', '--error-cost 6666.666667']
-    >>> _option(Target("budget", 1e-4), Period(500.0, "month"))
-    '--budget 500/month --queries 5000000/month'
-    """
-    if period is not None:
-        return (
-            f"--budget {period.money:.10g}/{period.every} --queries {period.money / target.value:.10g}/{period.every}"
-        )
-    if target.name == "match":
-        return f"--match {100 * target.value:.10g}%"
-    if target.name == "budget":
-        return f"--budget {1e6 * target.value:.10g}/M"
-    if target.name == "lam":
-        return f"--error-cost {1 / target.value:.10g}" if target.value > 0 else ""
-    return f"--{target.name.replace('_', '-')} {target.value:.10g}"
+def _option(report: Findings, target: Target, policy: AnyPolicy) -> str:
+    """A target as options of the command; only that of the policy asked for is money for a period."""
+    spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
+    return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
 
 
 def _tried_itself(report: Findings, comparison: Comparison) -> str:
@@ -335,6 +323,7 @@ class Report(Findings):
         write_atomically(path, self.to_html())
 
 
+@takes(log=Log, spec=(Spec, None), test=(Log, None))
 def make_report(
     log: Log, spec: Spec | None = None, *, test: Log | None = None, replicates: int = 200, **fields: Any
 ) -> Report:

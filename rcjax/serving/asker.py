@@ -21,23 +21,15 @@ from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.completions import (
-    CallError,
-    Deliver,
-    Delivery,
-    Failure,
-    NoTextError,
-    Piece,
-    choice_text,
-    joined,
-    read_reply,
-)
+from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, stream
+from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.usage import Usage
 from rcjax.serving.workers import in_short
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError
+from rcjax.signals.request_form import FORMING, PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +48,8 @@ class Prompt:
     """It goes to all models, whatever they answer."""
     deliver: Deliver | None = None
     """Takes the answer of a model that is kept whatever it is, while it comes."""
+    form: str = PLAIN
+    """Of the request (`rcjax.signals.request_form`)."""
     unjudged: str | None = None
     """Why its answer is not judged, where it is not."""
     billed: Billed | None = None
@@ -116,7 +110,7 @@ class Exchange:
             if signal is None:
                 self.text = _first_text(completion)
                 return
-            reply = read_reply(completion, calls_alone=isinstance(signal, Check))
+            reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
             self.reading = await self._read(signal, reply, send, checks)
             self.text = self.reading.text or self.text
@@ -164,7 +158,7 @@ class Exchange:
         """Note a request that failed: the first, or the second on an answer that is there."""
         if self.text is None:
             self.error, self.failure = str(problem), problem.failure
-            self.completion = self.completion if isinstance(problem, NoTextError) else None
+            self.completion = self.completion if isinstance(problem, WithheldError) else None
         else:
             self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
 
@@ -232,16 +226,17 @@ _NAMES = """
 NEUTRAL = frozenset(_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any]) -> str | None:
-    """What a log keeps of how a model is asked, by a question that has these options of its own, as JSON.
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str = PLAIN) -> str | None:
+    """What a log keeps of how a model is asked, by a question of some form that has options of its own, as JSON.
 
-    None if nothing is judged.
+    None if nothing is judged. The tools and schemas of the question itself are told by its form alone.
     """
     if endpoint.signal is None:
         return None
+    overrides = {name: value for name, value in overrides.items() if name not in FORMING}
     options, needed = endpoint.options_for(overrides), endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_asked(endpoint.signal, more, endpoint.price)
+    return record_asked(endpoint.signal, more, endpoint.price, form)
 
 
 Observe = Callable[[Call], None]
@@ -271,7 +266,7 @@ class Caller:
     ) -> None:
         self.endpoints, self.log = endpoints, log
         self._checks = Checks(check_seconds)
-        self._asked: dict[tuple[str, str], str | None] = {}
+        self._asked: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
         self._warned: set[str] = set()
@@ -357,7 +352,7 @@ class Caller:
         remarks = [] if getattr(endpoint.client, "tells_cost", False) else exchange.usage.remarks(endpoint.price)
         for remark in remarks:
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._how_asked(exchange.model, question.options))
+        call = exchange.end(policy, self._how_asked(exchange.model, question))
         if self._observe is not None:
             try:
                 self._observe(call)
@@ -367,11 +362,12 @@ class Caller:
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
-    def _how_asked(self, model: str, overrides: Mapping[str, Any]) -> str | None:
-        """`record_endpoint` of a model, made once for questions that have the same options of their own."""
-        relevant = {name: value for name, value in overrides.items() if name not in NEUTRAL}
-        key = model, repr(relevant)
-        record = self._asked.get(key) or record_endpoint(self.endpoints[model], relevant)
+    def _how_asked(self, model: str, question: Prompt) -> str | None:
+        """`record_endpoint` of a model, made once for questions of one form with the same options of their own."""
+        unseen = NEUTRAL.union(FORMING)
+        relevant = {name: value for name, value in question.options.items() if name not in unseen}
+        key = model, repr(relevant), question.form
+        record = self._asked.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
         if len(self._asked) < _MOST_KEPT and len(key[1]) <= _LONGEST_KEPT:
             self._asked[key] = record
         return record

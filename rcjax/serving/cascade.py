@@ -29,11 +29,13 @@ from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.completions import Deliver, Failure
+from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoint import openai
+from rcjax.serving.failures import Failure
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
+from rcjax.signals.request_form import form_of
 
 Messages = str | Sequence[Mapping[str, Any]]
 
@@ -79,11 +81,14 @@ class Result:
     """Where on its ladder the policy stood; None for a policy of one rung."""
     rung: int | None = None
     """By which rung it went, from 0, the cheapest, on; None for a policy of one rung."""
+    at_once: int = 1
+    """How many of its first calls were made at the same time."""
 
     @property
     def seconds(self) -> float:
-        """How long the calls below took, one after the other."""
-        return math.fsum(call.seconds for call in self.calls)
+        """How long the calls took, one after the other but for those made at the same time."""
+        first = max((call.seconds for call in self.calls[: self.at_once]), default=0.0)
+        return first + math.fsum(call.seconds for call in self.calls[self.at_once :])
 
     @property
     def problem(self) -> str:
@@ -286,7 +291,8 @@ class Cascade:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         shadow = self.shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self.shadow
-        return Prompt(name, conversation, shadow=shadow, **more)
+        form = form_of(conversation, more.get("options") or {})
+        return Prompt(name, conversation, shadow=shadow, form=form, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """By what lots are drawn for a query: also by what it asks, as a client may give one id to all that it asks."""
@@ -297,8 +303,10 @@ class Cascade:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
     async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
-        """Ask model after model, until one is sure enough or the time is up."""
+        """Ask model after model, until one is sure enough or the time is up; two at once where both are needed."""
         model: str | None = policy.first
+        ahead, visited = dict[str, Exchange](), list[Exchange]()
+        at_once = 1 if policy.together is None else 2
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
             left = None if end is None else end - time.monotonic()
@@ -308,27 +316,50 @@ class Cascade:
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
             question = replace(question, billed=replace(self.billing.mark, step=len(attempts) + 1))
             seconds = left / 2 if left is not None and later else left
-            attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
+            if model == policy.first and policy.together is not None:
+                ahead = await self._ask_both(policy, question, seconds, attempts)
+            attempt = ahead.pop(model, None)
+            if attempt is None:
+                attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
+            visited.append(attempt)
             if attempt.begun or (attempt.call.text is not None and always):
-                return make_result(question, "answered" if attempt.call.text else "failed", attempt, attempts)
+                return make_result(question, "answered" if attempt.call.text else "failed", attempt, attempts, at_once)
             if attempt.call.text is None:
                 model = next(iter(later), None)
                 continue
-            said = {one.model: one.call.answer for one in attempts}
+            said = {one.model: one.call.answer for one in visited}
             decision = policy.step(model, logprob=attempt.call.logprob, answer=said.pop(model), answers=said)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(question, status, attempt, attempts)
+                return make_result(question, status, attempt, attempts, at_once)
             model = decision.next_model
         usable = [attempt for attempt in attempts if attempt.call.text is not None]
         if not usable:
             last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
-            return make_result(question, "failed", last, attempts)
+            return make_result(question, "failed", last, attempts, at_once)
         surest = max(usable, key=lambda one: -1.0 if one.call.confidence is None else one.call.confidence)
-        return make_result(question, "best so far", surest, attempts)
+        return make_result(question, "best so far", surest, attempts, at_once)
+
+    async def _ask_both(
+        self, policy: Policy, question: Prompt, seconds: float | None, attempts: list[Exchange]
+    ) -> dict[str, Exchange]:
+        """Ask the first model and the one whose answer is compared with it at the same time; what came, by model."""
+        names, ended = [policy.first, str(policy.together)], ([], [])
+        asked = [
+            self._caller.call(
+                replace(question, billed=replace(self.billing.mark, step=step)), name, policy, seconds, own
+            )
+            for step, (name, own) in enumerate(zip(names, ended, strict=True), start=1)
+        ]
+        try:
+            return dict(zip(names, await asyncio.gather(*asked), strict=True))
+        finally:
+            attempts += [exchange for own in ended for exchange in own]
 
 
-def make_result(question: Prompt, status: str, attempt: Exchange | None, attempts: Sequence[Exchange]) -> Result:
+def make_result(
+    question: Prompt, status: str, attempt: Exchange | None, attempts: Sequence[Exchange], at_once: int = 1
+) -> Result:
     """What has come of a query.
 
     Args:
@@ -336,6 +367,7 @@ def make_result(question: Prompt, status: str, attempt: Exchange | None, attempt
         status: that of the result.
         attempt: that counts; None if none does.
         attempts: all that were made.
+        at_once: how many of them at the same time, the first ones.
     """
     calls = tuple(one.call for one in attempts)
     call = attempt.call if attempt else None
@@ -355,4 +387,5 @@ def make_result(question: Prompt, status: str, attempt: Exchange | None, attempt
         failure=failures[-1] if failures and status == "failed" else None,
         position=question.position,
         rung=question.rung,
+        at_once=at_once,
     )

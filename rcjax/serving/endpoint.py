@@ -21,17 +21,9 @@ from importlib import import_module
 from typing import Any
 
 from rcjax._base.extras import how_to_install
-from rcjax.serving.completions import (
-    Assembly,
-    CallError,
-    Failure,
-    Usage,
-    error_word,
-    read_chunks,
-    read_completion,
-    read_wait,
-)
-from rcjax.serving.usage import request_bytes
+from rcjax.serving.completions import Assembly, read_chunks, read_completion
+from rcjax.serving.failures import CallError, Failure, error_word, is_passing, read_wait
+from rcjax.serving.usage import Usage, request_bytes
 
 try:
     import openai
@@ -276,7 +268,9 @@ async def stream(
             async with aclosing(_lines(raw.iter_bytes())) as lines, aclosing(read_chunks(lines)) as chunks:
                 async for chunk in chunks:
                     whole.add(chunk)
-                    await hand_on(chunk)
+                    if whole.problem is None:  # after it the tokens may come
+                        await hand_on(chunk)
+            problem = whole.problem
     except CallError as error:  # something came, though not what was asked for
         problem, whole.arrived = error, True
     except Exception as error:
@@ -345,8 +339,7 @@ def _lost(kinds: set[str]) -> str:
 def _failure(error: openai.APIError) -> Failure:
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
-        passing = status in (408, 409, 429) or status >= 500
-        return Failure(status, error_word(error.body), read_wait(error.response.headers), passing)
+        return Failure(status, error_word(error.body), read_wait(error.response.headers), is_passing(status))
     # A connection that was not made has carried nothing that could be charged.
     unsent = _kinds(error) & _UNSENT
     return Failure(passing=isinstance(error, openai.APIConnectionError), charged=not unsent)

@@ -4,7 +4,7 @@
 model = "org/small-1.5b-instruct"      # at the endpoint; by default the name above
 base_url = "http://localhost:8000/v1"  # by default OpenAI's
 key_env = "SMALL_KEY"                  # the environment variable that holds the key
-input = 0.1                            # money per million tokens
+input = 0.1                            # money per million tokens; without input and output those of genai-prices
 output = 0.4
 cached_input = 0.01                    # of input from a cache; by default as other input
 cache_write = 0.125                    # of input that is put into one; likewise
@@ -19,11 +19,12 @@ told by a digest alone, so that two ways of asking can be told apart. A policy t
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -33,7 +34,9 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rcjax._base.checks import read_table, require
 from rcjax._base.codec import Between, Record, read
 from rcjax._base.tokens import PRICES, Price
-from rcjax.signals.records import record_signal, require_signal_name
+from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
+from rcjax.signals.records import Check, record_signal, require_signal_name
+from rcjax.signals.request_form import PLAIN
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -72,6 +75,8 @@ class ModelSettings(ServedModel):
     """The environment variable that holds the key."""
     samples: int | None = None
     """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
+    listed: str | None = None
+    """The price in words, where it is that of genai-prices; None where the file tells it."""
 
     def key(self) -> str:
         """The key, from the environment. Raises ValueError where the variable is not set, or no header can hold it.
@@ -174,20 +179,54 @@ class _Entry(Record):
 def _settings(name: str, table: Any, where: str) -> ModelSettings:
     if not isinstance(table, Mapping):
         raise ValueError(f"{where}: give a table with input and output, its price")
-    for key in PRICES[:2]:
-        if key not in table:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
-            advice = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
-            raise ValueError(f"{where}: no {key} price: {advice}")
+    is_listed = not {*PRICES} & {*table}
+    for key in () if is_listed else PRICES[:2]:
+        if key not in table:
+            raise ValueError(f"{where}: no {key} price: {_PRICED}")
     for key in table:
         if key not in SETTINGS:
-            raise ValueError(f"{where}: {key} is no setting of a model: there are {', '.join(SETTINGS)}")
-    entry: _Entry = read(_Entry, table, where)
-    prices = (getattr(entry, one) for one in PRICES)
+            more = f"no input price: {_PRICED}; and " if is_listed else ""
+            raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
+    entry: _Entry = read(_Entry, {"input": 0, "output": 0, **table}, where)
+    listed = listed_price(entry.model or name, entry.base_url, where) if is_listed else None
+    prices = (getattr(entry, one) for one in PRICES) if listed is None else listed.price
     price = Price(*(None if one is None else Decimal(str(one)) for one in prices))
     options = dict(entry.options)
-    return ModelSettings(
-        name, entry.model or name, price, options, entry.signal, entry.base_url, entry.key_env, entry.samples
-    )
+    settings = entry.signal, entry.base_url, entry.key_env, entry.samples
+    return ModelSettings(name, entry.model or name, price, options, *settings, listed and listed.describe())
+
+
+def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
+    """Which models have prices of genai-prices, in sentences: the list and its day first; nothing where none has."""
+    told = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
+    return [f"prices per million tokens by {GenaiPrices().name}", *told] if told else []
+
+
+#: Advice on a table without a price; TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3.
+_PRICED = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
+
+_OPENAI = "https://api.openai.com/v1"
+
+
+def listed_price(served: str, base_url: str | None, where: str) -> ListedPrice:
+    """The price of a model by genai-prices. Raises ValueError where it knows none, or is not there.
+
+    Args:
+        served: its name at the endpoint.
+        base_url: of the endpoint; None is OpenAI's.
+        where: the place of its table, for the message.
+    """
+    try:
+        listed = known_price(served, base_url or _OPENAI)
+    except ImportError as problem:
+        raise ValueError(f"{where}: no input price: {_PRICED}; or, for prices by the model's name, {problem}") from None
+    if listed is None:
+        names = difflib.get_close_matches(served, [*GenaiPrices()], n=3, cutoff=0.55)
+        close = f"; the nearest that it knows are {', '.join(names)}" if names else ""
+        raise ValueError(
+            f"{where}: no input price: genai-prices knows no {served} at {base_url or _OPENAI}{close}: {_PRICED}"
+        )
+    return listed
 
 
 #: Options that say how an answer is drawn, of OpenAI's interface and of the servers that speak it.
@@ -289,7 +328,7 @@ def _is_secret(name: str) -> bool:
     return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
 
 
-def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -> str:
+def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, form: str = PLAIN) -> str:
     """What a log keeps of how a model is asked, as JSON; what JSON cannot hold is left out.
 
     Of the options it keeps those of an allow-list (`rcjax.serving.models_file`), and a digest of the `others`.
@@ -298,6 +337,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
         signal: that reads its confidence.
         options: of each request, apart from those of the signal.
         price: money per million tokens, where that is known.
+        form: of the request (`rcjax.signals.request_form`), which is told where a check sees it.
 
     >>> from rcjax.signals import Choice
     >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
@@ -308,7 +348,8 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
     kept, others = recorded_options(_plain(options))
-    more = {"others": others, "prices": None if price is None else price.record()}
+    told = form if isinstance(signal, Check) and (form != PLAIN or signal.kind == "call") else None
+    more = {"others": others, "prices": None if price is None else price.record(), "requests": told}
     record = {**_plain(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 

@@ -99,7 +99,7 @@ class Checks:
         except CheckError as problem:
             self._failures.setdefault(check.name, Counter())[problem.kind] += 1
             raise
-        return check.reading(reply, verdict.value), verdict.cost
+        return check.reading(reply, verdict, options), verdict.cost
 
     async def _verdict(self, check: Check, document: Mapping[str, Any]) -> Verdict:
         """What a check says of a call, of which only so many run at once."""

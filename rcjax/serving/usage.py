@@ -124,19 +124,40 @@ class Usage:
         return [] if missing is None else [f"{what} {missing} is known"]
 
 
+def usage_of(body: Mapping[str, Any]) -> Any:
+    """The usage that a completion or a chunk of one tells: of Groq's chunks within `x_groq`, of Moonshot's in a choice.
+
+    >>> usage_of({"choices": [{"usage": {"prompt_tokens": 7}}], "usage": None})
+    {'prompt_tokens': 7}
+    """
+    choices, groq = body.get("choices"), body.get("x_groq")
+    inside = [groq, *(choices if isinstance(choices, list) else ())]
+    found = [one.get("usage") for one in (body, *inside) if isinstance(one, Mapping)]
+    return next((usage for usage in found if usage), None)
+
+
 def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
     """What a reply says that it cost, as OpenRouter does: with what the provider charges besides to one's own key."""
-    cost, details = told.get("cost"), told.get("cost_details")
-    upstream = details.get("upstream_inference_cost") if isinstance(details, Mapping) else None
-    if told.get("is_byok") is True and not _is_money(upstream):
+    cost, details = _money(told.get("cost")), told.get("cost_details")
+    upstream = _money(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
+    own_key = told.get("is_byok") is True
+    if cost is None or (own_key and upstream is None):
         return None
-    whole = [value for value in (cost, upstream if told.get("is_byok") is True else None) if _is_money(value)]
-    money = sum((Decimal(str(value)) for value in whole), Decimal(0))
-    return money if _is_money(cost) and (money > 0 or free) else None
+    money = cost + (upstream or 0) * own_key
+    return money if money > 0 or free else None
 
 
-def _is_money(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= _MOST_TOKENS
+def _money(value: Any) -> Decimal | None:
+    """An amount of money, also as a text or, as Perplexity has it, the total of an object; None if it is none.
+
+    >>> _money({"request_cost": 0.005, "total_cost": 0.02}), _money("0.02"), _money(-1)
+    (Decimal('0.02'), Decimal('0.02'), None)
+    """
+    if isinstance(value, Mapping):
+        value = value.get("total_cost")
+    if isinstance(value, str):
+        value = float(value) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,20})?([eE]-?[0-9]{1,2})?", value) else None
+    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _MOST_TOKENS else None
 
 
 def told_tokens(usage: Any) -> Tokens | None:

@@ -31,6 +31,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from rcjax._base.extras import required
+from rcjax.signals.canonical import CUT, functions_of, read_calls
 
 LONGEST = 2**16
 """Bytes that a program may print."""
@@ -88,11 +89,16 @@ def end_session(leader: int, mark: str = "") -> None:
         leader: of the session.
         mark: what its children have in their environment; by default the leader.
     """
+    marked = f"{_MARK}={mark or leader}".encode()
+    first = {
+        *_members(leader, marked),
+        *_descendants(leader),
+    }  # as long as parents live: an empty environment has no mark
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     ended: set[int] = set()
-    while more := {*_members(leader, f"{_MARK}={mark or leader}".encode())} - ended:  # `timeout` makes itself a group
+    while more := (first | {*_members(leader, marked)}) - ended:  # `timeout` makes itself a group
         for pid in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -106,6 +112,21 @@ def _members(leader: int, mark: bytes) -> Iterator[int]:
             marked = mark in Path("/proc", name, "environ").read_bytes().split(b"\0")
             if marked or os.getsid(int(name)) == leader:
                 yield int(name)
+
+
+def _descendants(leader: int) -> set[int]:
+    """The children of a process, and theirs, without itself."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+        with suppress(OSError, ValueError, IndexError):
+            status = Path("/proc", name, "stat").read_text()
+            children.setdefault(int(status.rpartition(")")[2].split()[1]), []).append(int(name))
+    found, waiting = set[int](), [leader]
+    while waiting:
+        new = [pid for pid in children.get(waiting.pop(), []) if pid not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 _START = 60.0  # seconds until a process is there: what it imports may take long
@@ -248,8 +269,9 @@ def load(name: str) -> None:
         importlib.import_module("math_verify")
     kind, _, rest = name.partition(":")
     try:
-        if kind in ("json", "python"):
-            _LOADED["check"] = _json_check() if kind == "json" else _function(rest)
+        if kind in ("json", "call", "python"):
+            made = {"json": _json_check, "call": _call_check, "python": lambda: _function(rest)}
+            _LOADED["check"] = made[kind]()
     except _RefusedError as problem:
         _LOADED["refusal"] = str(problem)
 
@@ -302,18 +324,54 @@ def _function(target: str) -> Callable[[dict[str, Any]], Any]:
 
 def _json_check() -> Callable[[dict[str, Any]], Any]:
     """The check of JSON, by the schema of the request where that has one."""
+    holds = _schema_test()
+
+    def check(call: dict[str, Any]) -> float:
+        schema = _schema(call.get("response_format"))
+        if not _is_json(call) or schema is None:
+            return float(_is_json(call))
+        return float(holds(schema, json.loads(call["answer"])))
+
+    return check
+
+
+def _schema_test() -> Callable[[Any, Any], bool]:
+    """Whether a value keeps to a JSON schema; nothing is fetched for it."""
     try:
         from jsonschema.validators import Draft202012Validator, validator_for
         from jsonschema_specifications import REGISTRY
     except ImportError:
         raise _RefusedError("it needs jsonschema: pip install jsonschema") from None
 
+    def holds(schema: Any, value: Any) -> bool:
+        return validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY).is_valid(value)
+
+    return holds
+
+
+def _call_check() -> Callable[[dict[str, Any]], Any]:
+    """The check of calls: every one is of a tool of the request, with arguments by its schema."""
+    holds = _schema_test()
+
     def check(call: dict[str, Any]) -> float:
-        schema = _schema(call.get("response_format"))
-        if not _is_json(call) or schema is None:
-            return float(_is_json(call))
-        validator = validator_for(schema, default=Draft202012Validator)
-        return float(validator(schema, registry=REGISTRY).is_valid(json.loads(call["answer"])))  # fetches nothing
+        calls, wanted = read_calls(call["tool_calls"]), call.get("tool_choice")
+        ids = [one.get("id") for one in call["tool_calls"] if isinstance(one.get("id"), str) and one["id"]]
+        if calls is None or len({*ids}) < len(ids) or call.get("finish_reason") in CUT:
+            return 0.0
+        forced = wanted == "required" or isinstance(wanted, dict)
+        if (forced and not calls) or (wanted == "none" and calls):
+            return 0.0
+        offered = {function["name"]: function.get("parameters") for function in functions_of(call.get("tools"))}
+        named = functions_of([wanted]) if isinstance(wanted, dict) else []
+        allowed = {one["name"] for one in named} or {*offered}
+        return float(
+            all(
+                one["name"] in offered
+                and one["name"] in allowed
+                and (offered[one["name"]] is None or holds(offered[one["name"]], one["arguments"]))
+                for one in calls
+            )
+        )
 
     return check
 

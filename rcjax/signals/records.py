@@ -5,12 +5,15 @@ A check gives a verdict in place of a probability: tests that pass, a schema, a 
 | name | gives | runs |
 |---|---|---|
 | `json` | 1 for valid JSON, by the schema of the request where it has one, else 0 | beside this process |
+| `call` | 1 where every call is of a tool of the request, by its schema, else 0 | beside this process |
 | `regex:PATTERN` | 1 where the pattern is found in the reply, else 0 | beside this process |
 | `length`, `length:20-2000` | 1 for a reply that came to its end, of so many characters, else 0 | here |
 | `python:module:function` | what the function returns | beside this process |
 | `command:./check` | what the program prints | beside this process |
 
-Here is what a check is asked and what its verdict means; `rcjax.serving.running_checks` runs it. Standard library only.
+The answers of `json` and `call` are in canonical form (`rcjax.signals.canonical`), in which those of two models are
+compared; a reply without a call is an answer too. Here is what a check is asked and what its verdict means;
+`rcjax.serving.running_checks` runs it. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from rcjax._base.codec import written
+from rcjax.signals.canonical import CUT, INVALID, canonical_calls, canonical_json, written_calls
 from rcjax.signals.final_answer import chosen_choice, normalise_answer
 from rcjax.signals.replies import Reading, Reply, SignalError
 from rcjax.signals.signal import (
@@ -38,12 +43,10 @@ from rcjax.signals.signal import (
 )
 
 #: Checks as people write them.
-FORMS = ("json", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
+FORMS = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
 
 #: Money that a check may say one verdict cost; whatever says more does not count money.
 MOST_COST = 1e6
-
-_CUT = ("length", "max_tokens")  # reasons to finish that leave a reply without its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Verdict:
     """Its confidence, from 0 to 1."""
     cost: float = 0.0
     """Money that the check says it cost."""
+    key: str | None = None
+    """The answer as it is to be compared with others; None for the check's usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Check(OneReply):
     """A check of the user's own, or one that is built in, as a signal; `rcjax.Cascade` and the commands run it.
 
     Args:
-        name: `json`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
+        name: `json`, `call`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
 
     Raises ValueError for a name of another form.
 
@@ -94,7 +99,8 @@ class Check(OneReply):
     @property
     def judges(self) -> frozenset[str]:
         """Fields of a request that other signals judge no answer to: those of tools are for checks that see calls."""
-        return frozenset({"response_format"} | ({"tools", "tool_choice"} if self.runs_code else set()))
+        calls = self.runs_code or self.kind == "call"
+        return frozenset({"response_format"} | ({"tools", "tool_choice"} if calls else set()))
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -111,7 +117,7 @@ class Check(OneReply):
             "answer": reply.text,
             "finish_reason": reply.finish_reason,
             "tool_calls": list(reply.tool_calls),
-            "response_format": options.get("response_format"),
+            **{name: options.get(name) for name in ("response_format", "tools", "tool_choice")},
         }
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
@@ -119,11 +125,29 @@ class Check(OneReply):
         if self.kind != "length":
             raise SignalError("the check runs in a process of its own: rcjax.Cascade, collect and serve run it")
         least, most = _bounds(self.name, self.rest)
-        return self.reading(reply, float(reply.finish_reason not in _CUT and least <= len(reply.text) <= most))
+        whole = reply.finish_reason not in CUT and least <= len(reply.text) <= most
+        return self.reading(reply, Verdict(float(whole)))
 
-    def reading(self, reply: Reply, value: float) -> Reading:
-        """The answer, the reply as it is, and the log of a verdict from 0 to 1."""
-        return Reading(reply.text, math.log(value) if value > 0 else -math.inf)
+    def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
+        """The answer, by the verdict's key where it has one, and the log of a verdict from 0 to 1.
+
+        Args:
+            reply: that was checked.
+            verdict: on it.
+            options: of its request: where that offers no tools, the answer of `call` is a text.
+        """
+        calls = bool(reply.tool_calls or (self.kind == "call" and options.get("tools")))
+        answer = self._answer(reply, verdict.value > 0, calls) if verdict.key is None else verdict.key
+        return Reading(answer, math.log(verdict.value) if verdict.value > 0 else -math.inf)
+
+    def _answer(self, reply: Reply, valid: bool, calls: bool) -> str:
+        """The calls of a reply, or its text; of `json` and `call` in canonical form, and marked where it is invalid."""
+        if calls and self.kind != "json":
+            form, said = canonical_calls(reply.tool_calls), written_calls(reply.tool_calls)
+            return form if form is not None and (valid or self.kind != "call") else INVALID + said
+        if self.kind != "json":
+            return reply.text
+        return (canonical_json(reply.text) or reply.text) if valid else INVALID + reply.text
 
 
 def is_check(name: str) -> bool:
@@ -138,17 +162,18 @@ def is_check(name: str) -> bool:
 def read_verdict(said: Any) -> Verdict | None:
     """What a check returned, as a verdict: a number from 0 to 1, true or false, or an object; None for nothing.
 
-    The object has `confidence`, such a number, and may have `cost`, money. Raises ValueError for anything else, whose
-    message does not quote it.
+    The object has `confidence`, such a number, and may have `cost`, money, and `key`, a text by which the answer is
+    compared with others. Raises ValueError for anything else, whose message does not quote it.
 
     >>> read_verdict(True), read_verdict({"confidence": 0.5, "cost": 0.001}), read_verdict(None)
-    (Verdict(value=1.0, cost=0.0), Verdict(value=0.5, cost=0.001), None)
+    (Verdict(value=1.0, cost=0.0, key=None), Verdict(value=0.5, cost=0.001, key=None), None)
     """
     cost: Any = 0.0
+    key: Any = None
     if isinstance(said, Mapping):
         if "confidence" not in said:
             raise ValueError("an object without confidence")
-        said, cost = said["confidence"], said.get("cost", 0.0)
+        said, cost, key = said["confidence"], said.get("cost", 0.0), said.get("key")
     if said is None:
         return None
     said = without_rounding(said) if isinstance(said, float) else said
@@ -156,7 +181,9 @@ def read_verdict(said: Any) -> Verdict | None:
         raise ValueError("what is no number from 0 to 1")
     if isinstance(cost, bool) or not _is_number(cost, MOST_COST):
         raise ValueError("a cost that is no money")
-    return Verdict(float(said), float(cost))
+    if not isinstance(key, str | None):
+        raise ValueError("a key that is no text")
+    return Verdict(float(said), float(cost), key)
 
 
 _ROUNDING = 1e-9  # of a sum or a mean
@@ -176,8 +203,9 @@ def _is_number(value: Any, most: float) -> bool:
 
 
 def _bare(name: str, rest: str) -> None:
-    if rest or name != "json":
-        raise ValueError(f"{name!r}: json takes nothing behind it: the schema is that of the request")
+    kind = name.partition(":")[0]
+    if rest or name != kind:
+        raise ValueError(f"{name!r}: {kind} takes nothing behind it: the schema is that of the request")
 
 
 def _pattern(name: str, rest: str) -> None:
@@ -217,6 +245,7 @@ def _bounds(name: str, rest: str) -> tuple[float, float]:
 
 _FORM: dict[str, Any] = {
     "json": _bare,
+    "call": _bare,
     "regex": _pattern,
     "length": _bounds,
     "python": _function,
@@ -322,7 +351,7 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
     """
-    fields = {name: value for name, value in record.items() if name not in ("options", "others", "prices")}
+    fields = {name: value for name, value in record.items() if name not in ("options", "others", "prices", "requests")}
     values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in fields.items()}
     name = values.pop("signal", None)
     if isinstance(name, str) and is_check(name):

@@ -130,6 +130,27 @@ class TokensError(SignalError):
         self.why = why
 
 
+def token_content(logprobs: Any) -> list[Any] | None:
+    """The tokens of an API's log-probabilities as chat completions have them; None if it tells none.
+
+    Completions, and Together's chats, have lists in place of objects: `tokens`, `token_logprobs`, `top_logprobs`.
+
+    >>> token_content({"tokens": ["A"], "token_logprobs": [-0.1]})
+    [{'token': 'A', 'logprob': -0.1, 'top_logprobs': None}]
+    """
+    told = logprobs if isinstance(logprobs, Mapping) else {}
+    if isinstance(told.get("content"), list):
+        return told["content"]
+    texts, numbers, top = (told.get(name) for name in ("tokens", "token_logprobs", "top_logprobs"))
+    if not isinstance(texts, list) or not isinstance(numbers, list) or len(texts) != len(numbers):
+        return None
+    others = top if isinstance(top, list) and len(top) == len(texts) else [None] * len(texts)
+    return [
+        {"token": text, "logprob": number, "top_logprobs": other}
+        for text, number, other in zip(texts, numbers, others, strict=True)
+    ]
+
+
 def read_tokens(content: Any, text: str) -> tuple[Token, ...]:
     """The tokens of a text, by the `content` of an API's log-probabilities; those before and after it are left out.
 

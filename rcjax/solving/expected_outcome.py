@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import in_pieces, part
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
@@ -37,6 +38,7 @@ class ErrorAndCost(NamedTuple):
     """Money per query."""
 
 
+@takes(model=CascadeModel)
 def error_and_cost(
     model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None, *, chain: Chain = "exact"
 ) -> ErrorAndCost:
@@ -119,6 +121,7 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
     return jax.vmap(single)(rows)
 
 
+@takes(frontier=Frontier)
 def outcomes(frontier: Frontier) -> Outcome:
     """What the policies of a frontier do, path by path, under its model: arrays (L, …).
 

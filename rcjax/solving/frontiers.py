@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import cores, in_pieces, join, part, size_class
 from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -20,6 +21,7 @@ from rcjax.solving.objective import Tables
 from rcjax.solving.paths import CascadePlan, plan_cascades
 
 
+@takes(model=CascadeModel)
 def solve_frontier(
     model: CascadeModel,
     *,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import what_it_is, whole
+from rcjax._base.checks import takes, what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, join, part
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -48,6 +48,7 @@ _ROUNDED = 200
 _FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programs are made for a number of them
 
 
+@takes(model=CascadeModel)
 def minimise(
     objective: Callable[..., Any],
     model: CascadeModel,

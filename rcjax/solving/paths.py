@@ -128,7 +128,10 @@ def candidate_paths(
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
         longest, number = min(max_length or k, k), 2**k - 1
         if number >= 2**13 - 1 and longest > 4:
-            raise ValueError(f"{k} models have {number} subcascades: set max_length (at most 4), or use 'adaptive'")
+            advice = "name fewer models (--models), or search 'adaptive' (--cascade adaptive)"
+            raise ValueError(
+                f"{k} models have {number:,} subcascades: {advice}; from Python, max_length up to 4 will do"
+            )
         return [path for size in range(1, longest + 1) for path in itertools.combinations(everything, size)]
     paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
     if not paths:

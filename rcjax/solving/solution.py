@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import varying_together
 from rcjax._core.compilation import compiled
 from rcjax.frontier.points import Outcomes
@@ -61,6 +62,7 @@ class Solution:
         return self.error + self.lam * self.cost
 
 
+@takes(model=CascadeModel)
 def solve(
     model: CascadeModel,
     lam: jax.Array | float | Sequence[float],

@@ -38,6 +38,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import near
+from rcjax.serving.price_lists import GENAI
 from rcjax.sweeps.engines import BatchTables, Engine, Work, connected, solve_here
 from rcjax.sweeps.problems import (
     MANY_PROBLEMS,
@@ -267,7 +268,7 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arguments of `sweep` that a TOML file holds; paths in it are relative to its folder.
 
     `logs` is a list of paths, which may have wildcards (`logs/*.csv`), or a table of paths by name; `prices` a file,
-    or a table; everything else is as `sweep` has it. Without `out` results go to a folder of the file's own name.
+    a table, or "genai"; everything else is as `sweep` has it. Without `out` results go to a folder of the file's name.
     Raises ValueError where the file cannot be read, or names what `sweep` does not know, or no log.
     """
     path = Path(path)
@@ -281,7 +282,7 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
                 raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
         SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
         places = {"out": read(str, settings.get("out", path.stem), "out")}
-        if not isinstance(settings.get("prices", {}), Mapping):
+        if not isinstance(settings.get("prices", {}), Mapping) and settings["prices"] != GENAI:
             places["prices"] = read(str, settings["prices"], "prices")
         settings["logs"] = _logs(settings.get("logs"), path.parent)
     except (TypeError, ValueError) as error:

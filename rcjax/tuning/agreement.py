@@ -99,7 +99,7 @@ def _expected_wrong(
         candidate, policy = of
         first, second, third = candidate.first, candidate.second, candidate.third
         *_, by_second, by_third = by_agreement(known, first, second, third)
-        right = jnp.zeros(confidence.T.shape, confidence.dtype)
+        right = confidence.T  # of chains, which compare no answers
         for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
             right = right.at[model].set(likely)
         answers = walk(confidence.T, policy, answer.T).answers

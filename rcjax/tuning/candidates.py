@@ -1,6 +1,7 @@
-"""Policies to choose from, judged by labels: single models, pairs of models, and policies that compare answers.
+"""Policies to choose from, judged by labels: single models, pairs of models, policies that compare answers, and chains.
 
 One record holds them all: one model is asked; where it is unsure, a second; and where their answers differ, a third.
+A chain of more models has a threshold for each.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ RUNGS = 32
     jax.tree_util.register_dataclass,
     data_fields=(
         *("first", "second", "third", "threshold", "fallback", "refusal"),
-        *("error", "cost", "counted", "abstention"),
+        *("error", "cost", "counted", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
@@ -51,6 +52,9 @@ class Candidates:
     """(C,) share of the queries that get no answer."""
     refusal: Any = None
     """(C,) confidence up to which the last model refuses; None: none does."""
+    chain: Any = None
+    """(C, k) thresholds of a chain's models; NaN of models that it does not ask, and of all where the policy is given
+    by its first, second and third model. None: no policy is a chain."""
 
     def take(self, indices: Any) -> "Candidates":
         """Some of them, by position."""
@@ -65,6 +69,13 @@ class Candidates:
     def compares(self) -> Any:
         """(C,) bool: those that go by whether answers are equal."""
         return self.second != self.third
+
+    def with_chains(self, others: "Candidates") -> "Candidates":
+        """These, and others that are chains; numpy's arrays."""
+        here = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
+        dtype = self.cost.dtype
+        others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
+        return together(dataclasses.replace(self, chain=here.astype(dtype)), others)
 
     def loss(self, lam: Any) -> Any:
         """(L, C) error + λ·cost for each λ (L,)."""
@@ -101,7 +112,12 @@ class Candidates:
         thresholds = xp.where(second, self.fallback[:, None], NEVER_ANSWER)
         thresholds = xp.where(first, self.threshold[:, None], thresholds)
         thresholds = xp.where(third, ALWAYS_ANSWER, thresholds).astype(dtype)
-        refusals = agreements = None
+        members, refusals, agreements = first | second | third, None, None
+        if self.chain is not None:
+            asked = ~xp.isnan(self.chain)
+            longer = asked.any(1, keepdims=True)
+            members = xp.where(longer, asked, members)
+            thresholds = xp.where(longer, xp.where(asked, self.chain, NEVER_ANSWER), thresholds).astype(dtype)
         if self.refusal is not None:
             refusals = xp.where(third, self.refusal[:, None], NEVER_REFUSE).astype(dtype)
             thresholds = xp.maximum(thresholds, refusals)
@@ -109,7 +125,7 @@ class Candidates:
             here = second & self.compares[:, None]
             places = (xp.where(here, place[:, None], NOBODY) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
-        return Policies.of_cascades(thresholds, first | second | third, refusals, xp, agreements)
+        return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
 
 
 def together(*several: Candidates, xp: Any = np) -> Candidates:

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rcjax._base.checks import takes
 from rcjax._base.codec import Object, read
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier
@@ -294,6 +295,7 @@ class Certificate:
         return plain(fields | {"policy": self.policy.to_json()})
 
 
+@takes(frontier=Frontier, log=Log, tuned_on=(Log, None))
 def certify(
     frontier: Frontier, log: Log, spec: Spec | None = None, *, tuned_on: Log | None = None, **fields: Any
 ) -> Certificate:

@@ -11,7 +11,7 @@ Of the policies judged a table keeps the single models, and of the others the co
 best at some price of an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -29,6 +29,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.label_outcomes import expected_without
 from rcjax.tuning.agreement import agreeing
 from rcjax.tuning.candidates import Candidates
+from rcjax.tuning.chains import are_verdicts, chains
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred
 
 FOLDS = 5  # in which a log is tuned on, each in turn left out
@@ -235,6 +236,8 @@ def judge_all(
 ) -> tuple[Candidates, Candidates | None]:
     """(single models and pairs, policies that compare answers or None): what of them may be chosen for some target.
 
+    Where every confidence is the verdict of a check, chains of more models stand among the pairs.
+
     Args:
         calibrators: (k,) of the models.
         rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
@@ -245,11 +248,29 @@ def judge_all(
     *labels, answer = rows
     pairs = judge_log(calibrators, tuple(labels), charge, judging)
     pairs = _corners(pairs, _useful(pairs), admits)
+    longer = None if judging.refusal is not None else _longer(calibrators, labels, charge, judging)
+    if longer is not None:
+        pairs = pairs.with_chains(_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
         return pairs, None
     triples = judge_log(calibrators, tuple(labels), charge, judging, answer)
     triples = _corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
+    if longer is not None and triples.cost.size:
+        triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, pairs.cost.dtype))
     return pairs, triples if triples.cost.size else None
+
+
+def _longer(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging: Judging) -> Candidates | None:
+    """Chains of more than two models, where confidences are verdicts; None elsewhere."""
+    logprob, correct, present = map(np.asarray, labels)
+    if not are_verdicts(logprob, present):
+        return None
+    confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
+    expected = np.stack([centred(*of) for of in zip(confidence.T, correct.T.astype(float), present.T, strict=True)], 1)
+    right = float(judging.label) * correct + (1 - float(judging.label)) * expected
+    return chains(
+        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)
+    )
 
 
 def _useful(pairs: Candidates) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._core.batching import side_by_side
 from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
@@ -33,6 +34,7 @@ _ROUNDING = 1e-9  # of a loss
 _CHANCE = 0.05
 
 
+@takes(policy=AnyPolicy, log=Log)
 def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
     """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
 

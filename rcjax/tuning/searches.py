@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import instance
+from rcjax._base.checks import takes
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, refusal_at
 from rcjax.frontier.policies import Policies
-from rcjax.logs.errors import OddBudgetWarning, OddLogWarning
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
@@ -53,7 +53,9 @@ def _certified(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -
 def _fit(log: Log, spec: Spec) -> Fitted:
     """The paper's model of a log."""
     from rcjax.model.fitting import fit
+    from rcjax.solving.paths import candidate_paths
 
+    candidate_paths(log.models, spec.search)  # a search that cannot be made is refused before the fit
     return fit(log, transform=spec.transform, **spec.fit)
 
 
@@ -88,6 +90,7 @@ def again_by_model(frontier: Any, log: Log, points: np.ndarray) -> Again:
 _per_query = "budget={}e-6".format  # from an amount per million queries
 
 
+@takes(log=Log, spec=(Spec, None), held_out=(Log, None))
 def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Any) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
@@ -111,15 +114,18 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
-    instance(log, Log, "log")
     for what in (*oddities(log), *doubts(log)):
         warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
     if spec.budget is not None and (what := odd_budget(spec.budget, log.with_waiting(spec.second_cost), _per_query)):
         warnings.warn(what, OddBudgetWarning, stacklevel=2)
+    if spec.segment is not None and log.segment is None:
+        advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log tells no segments: {advice}")
     return tune_in_stages(log, held_out, spec, by=as_specified(spec))
 
 
+@takes(frontier=Frontier, log=Log)
 def bootstrap(
     frontier: Frontier,
     log: Log,

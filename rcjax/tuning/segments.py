@@ -125,7 +125,7 @@ def _rung(parts: list[_Part], corners: np.ndarray, figures: np.ndarray, lam: flo
     models = tuple(dict.fromkeys(name for point in points for name in point.models))
     shared = ("calibrations", "cost", "prices")
     merged = {name: merge(getattr(point, name) or {} for point in points) for name in shared}
-    error, cost, refused = figures.tolist()
+    error, cost, refused = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrections may leave them
     expected = {"error": error, "cost": cost, **({"lam": lam, "error_cost": 1 / lam} if lam > 0 else {"lam": None})}
     expected |= {} if price is None else {"abstention": refused, "abstain_price": price}
     return dataclasses.replace(

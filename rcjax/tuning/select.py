@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._base.wording import percent
 from rcjax._core.batching import in_pieces, part
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -91,7 +92,8 @@ class SecondsFilter:
         log = self.log.select(model.models)
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, np.asarray(log.seconds))
+            charge = np.asarray(log.seconds)
+            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
             waits = np.asarray(outcomes.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
@@ -131,6 +133,7 @@ class SecondsFilter:
 _FINE = 400  # λ at which policies that go by agreement are taken
 
 
+@takes(log=Log)
 def select_frontier(
     log: Log,
     *,

@@ -24,7 +24,7 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, what_to_do
 from rcjax.policy.ladder import Period, followed, with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import Spec, Target, with_spec
+from rcjax.policy.spec import TARGETS, Spec, Target, with_spec
 from rcjax.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import draw_bands
@@ -163,6 +163,20 @@ class Tuned:
         if self.policy is None or self.comparison is None:
             return None
         return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
+
+    def policy_for(self, target: Target) -> AnyPolicy:
+        """The policy for another target on the same frontier, or the single model that it gives way to.
+
+        Args:
+            target: a budget, a limit on the error or a price.
+
+        Raises InfeasibleError where no point meets it.
+        """
+        policy = self.frontier.policy(**target.to_json())
+        if self.selection is None:
+            return policy
+        spec = dataclasses.replace(self.spec, **dict.fromkeys(TARGETS) | target.to_json())
+        return _earned(policy, self.frontier, self.log, self.selection.contest, spec)[0]
 
     @property
     def notes_beside(self) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from rcjax.tuning.comparison import Gain
 
 import rcjax
+from rcjax._base.wording import choose_unit
 from rcjax.diagnostics import KINDS, model_checks
 from rcjax.diagnostics.checks import adjusted, judge
 from rcjax.diagnostics.decision import decide, tell_cheaper
@@ -13,6 +13,7 @@ from rcjax.diagnostics.policy_check import ModelChange
 from rcjax.diagnostics.replacement import Replacement
 from rcjax.diagnostics.window import Weeks, separate_looks
 from rcjax.policy.counted import ERRORS
+from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
 
@@ -62,7 +63,7 @@ def test_p_values_count_for_all_checks_and_looks_together():
     first, *_ = adjusted([check_of(0.1, 0.02), check_of(0.0, 0.9)])
     assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
     first, *_ = adjusted([check_of(0.1, 0.002), check_of(0.0, 0.9)], separate_looks(52))
-    assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**28)), "doubtful")
+    assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**40)), "doubtful")
 
 
 def model_change(**others):
@@ -89,12 +90,13 @@ def figure(seen, expected, p_value=0.5, n=1000, before=300):
 
 SAME = figure(0.2, 0.2)
 BETTER, WORSE = (RetuningGain(0.2, Gain(mean, 0.005), Gain(0.0, 0.01), 1000.0, 500) for mean in (0.02, -0.02))
+MONEY = choose_unit([0.2])
 TAKEN, LEFT = Replacement(BETTER, ()), Replacement(WORSE, ("it is not shown to be better",))
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
     primary = adjusted([error.error_check(), cost.money_check()])
-    return decide(primary, [], error, cost, replacement, **{"unlabelled": 0, "tuned_on": 285} | others)
+    return decide(primary, [], error, cost, replacement, MONEY, **{"unlabelled": 0, "tuned_on": 285} | others)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_more_than_was_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
-    assert len([*tell_cheaper(cost)]) == remarks
+    assert len([*tell_cheaper(cost, MONEY)]) == remarks
 
 
 def test_an_improvement_has_its_sign_and_is_no_alarm():

@@ -115,10 +115,11 @@ def test_a_folder_of_rotated_parts_is_one_log(policy, weeks_of, tmp_path):
     (folder / "calls.jsonl.1").write_text("".join(lines[third : 2 * third]) + '{"call_log": 1, "que')
     (folder / "calls.jsonl").write_text("".join(lines[2 * third :]))
     (folder / "notes.txt").write_text("not a log")
+    (folder / "labels.csv").write_text("query,model,correct\nw0q1,llama3.2-1b,1\n")
     parts = join_parts([folder])
     assert (parts.name, parts.cut, parts.frame.height) == ("calls (3 files)", 1, len(lines))
     assert check_traffic(policy, parts) == whole
     assert join_parts([tmp_path / "calls.jsonl"]) == tmp_path / "calls.jsonl"
     (tmp_path / "empty").mkdir()
-    with pytest.raises(rcjax.logs.LogError, match="no table in this folder"):
+    with pytest.raises(rcjax.logs.LogError, match="no log in this folder"):
         join_parts([tmp_path / "empty"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from rcjax.importing.call_logs import messages_of, query_of
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.importing.gathering import format_of
 from rcjax.logs.errors import LogError
@@ -31,19 +32,21 @@ def test_litellm():
     payloads = lines(LITELLM)
     told = {(one["model"], one["messages"][0]["content"]): one for one in payloads if one["status"] == "success"}
     evaluations = imported(LITELLM, prompts=True)
-    assert evaluations.left_out == "4 answers left out: 2 with an error; 2 without a text"
+    assert evaluations.left_out == "2 answers left out: 2 with an error"
     frame = evaluations.frame
-    assert frame.group_by("model", maintain_order=True).len().rows() == [("toy-small", 8), ("toy-large", 8)]
-    assert frame["correct"].to_list() == [None] * 16
+    assert frame.group_by("model", maintain_order=True).len().rows() == [("toy-small", 9), ("toy-large", 9)]
+    assert frame["correct"].to_list() == [None] * 18
     for row in frame.iter_rows(named=True):
         payload = told[row["model"], row["prompt"]]
         choice = payload["response"]["choices"][0]
-        assert row["answer"] == choice["message"]["content"]
-        assert row["logprob"] == pytest.approx(choice["logprobs"]["content"][0]["logprob"])
+        calls = choice["message"].get("tool_calls")
+        assert row["answer"] == ('[{"arguments":{},"name":"sum"}]' if calls else choice["message"]["content"])
+        told_logprob = pytest.approx(choice["logprobs"]["content"][0]["logprob"])
+        assert row["logprob"] == (None if calls else told_logprob)  # of calls no confidence is read
         assert (row["input_tokens"], row["output_tokens"]) == (payload["prompt_tokens"], payload["completion_tokens"])
         assert row["cost"] == payload["response_cost"]
         assert row["seconds"] == pytest.approx(payload["response_time"], abs=1e-3)
-    assert frame["query"].n_unique() == 8  # the same for both models, by the messages
+    assert frame["query"].n_unique() == 9  # the same for both models, by the messages
 
 
 def test_litellm_as_an_array_with_queries_of_ones_own():
@@ -164,3 +167,82 @@ def test_wide_as_one_calls_it(tmp_path):
         of_a = [("1", "a", 1, pytest.approx(half), 1.0), ("2", "a", 0.5, pytest.approx(quarter), 2.0)]
         assert rows == [*of_a, *((str(number), "b", None, 0.0, 3.0) for number in (1, 2, 3))]
         assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"
+
+
+def test_the_prompt_that_a_completion_repeats_is_no_answer(tmp_path):
+    """Its first token has no log-probability: the whole of it had none, "as the files have none"."""
+    tokens = ["Which", "?", " It", " is", " B"]
+    logprobs = {"tokens": tokens, "token_logprobs": [None, -5.0, -0.5, -0.25, -0.75], "top_logprobs": None}
+    choice = {"index": 0, "text": "".join(tokens), "logprobs": logprobs, "finish_reason": "stop"}
+    body = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 2, "completion_tokens": 3}}
+    path = tmp_path / "batch.jsonl"
+    rows = [{"custom_id": one, "response": {"status_code": 200, "body": body}, "error": None} for one in "ab"]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    frame = imported(path).frame
+    assert frame["answer"].to_list() == ["It is B"] * 2
+    assert frame["logprob"].to_list() == [-0.5] * 2
+
+
+def tool_call(name, arguments, number="1"):
+    return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+CALLED = [
+    (
+        [tool_call("f", '{"x": 1.0}'), tool_call("g", "{}", "2")],
+        '[{"arguments":{"x":1},"name":"f"},{"arguments":{},"name":"g"}]',
+    ),
+    ([tool_call("f", "{")], None),  # cannot be read, and agrees with nothing
+]
+
+
+def test_calls_of_tools_in_a_batch_are_answers(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    rows = []
+    for model in ("toy-small", "toy-large"):
+        for i, (calls, _) in enumerate(CALLED):
+            message = {"role": "assistant", "content": None, "tool_calls": calls}
+            choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+            usage = {"prompt_tokens": 9, "completion_tokens": 5}
+            body = {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+            rows.append({"custom_id": str(i), "response": {"status_code": 200, "body": body}, "error": None})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    frame = imported(path).frame
+    assert frame["answer"].to_list() == [form for _, form in CALLED] * 2
+    assert frame["logprob"].to_list() == [0.0] * 4  # there is no confidence: all count as sure
+
+
+def test_calls_in_a_response_are_answers(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    call = {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"x": 1}'}
+    for model in ("toy-small", "toy-large"):
+        for i in range(2):
+            body = {"object": "response", "model": model, "status": "completed", "output": [call]}
+            body["usage"] = {"input_tokens": 9, "output_tokens": 5}
+            row = {"custom_id": str(i), "response": {"status_code": 200, "body": body}, "error": None}
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    assert imported(path).frame["answer"].to_list() == ['[{"arguments":{"x":1},"name":"f"}]'] * 4
+
+
+def test_calls_in_the_log_of_litellm_are_answers_and_so_is_none(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    rows = []
+    for payload in lines(LITELLM):
+        if payload["status"] == "success" and payload["response"]["choices"][0]["message"].get("content"):
+            payload["model_parameters"] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+            message = payload["response"]["choices"][0]["message"]
+            if payload["model"] == "toy-small":
+                message |= {"content": None, "tool_calls": [tool_call("f", "")]}
+                payload["response"]["choices"][0]["logprobs"] = None
+            rows.append(payload)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    frame = imported(path).frame
+    answers = dict(frame.group_by("model").agg(pl.col("answer").unique()).iter_rows())
+    assert answers == {"toy-small": ['[{"arguments":{},"name":"f"}]'], "toy-large": ["[]"]}
+
+
+def test_earlier_calls_tell_queries_apart():
+    asked = [{"role": "assistant", "content": None, "tool_calls": [tool_call("f", "{}")]}]
+    other = [{"role": "assistant", "content": None, "tool_calls": [tool_call("g", "{}")]}]
+    assert query_of(messages_of(asked)) != query_of(messages_of(other))

@@ -34,6 +34,16 @@ def frontier(log):
     return rcjax.tuning.select_frontier(log).frontier
 
 
+@pytest.mark.parametrize(
+    ("name", "figure"), [("error", -0.1), ("error", 1.5), ("cost", -1e-6), ("lam", -3.0), ("error_cost", -0.5)]
+)
+def test_figures_that_a_hand_has_changed_are_refused(name, figure):
+    data = LADDER.to_json()
+    data["rungs"][1]["expected"][name] = figure
+    with pytest.raises(ValueError, match=rf"^rungs\[1\]\.expected\.{name}: must be between 0 and .*it is {figure}"):
+        Ladder.from_json(data)
+
+
 def test_a_query_chooses_by_the_hash_that_is_documented():
     for query in ("q1", "größe", 7, "", "\ud800"):
         digest = sha256(f"rung:{query}".encode("utf-8", "surrogatepass")).digest()

@@ -47,7 +47,8 @@ def test_a_byte_order_mark_and_a_null_are_fine(tmp_path):
 
 # One of each check; tests/frontier/test_damaged_files.py puts any value at any place.
 BROKEN = [
-    (("schema_version",), True, "this file has version True; rcjax reads 1"),
+    (("schema_version",), True, "this file has version True; rcjax reads 1$"),
+    (("schema_version",), 2, "this file has version 2; rcjax reads 1: a newer rcjax wrote it: upgrade rcjax"),
     (("models",), ["small", "médium", "large", "more"], "calibrations: must have as keys .*'more'"),
     (("calibrations", "small", "slope"), math.nan, r"\.slope: must be between .* but it is nan"),
     (("calibrations", "small", "smallest"), 9.0, r"\.smallest: must be at most `largest`"),

@@ -10,6 +10,7 @@ import pytest
 from command_line import rows_of
 
 import rcjax
+from rcjax.policy.spec import Target
 from rcjax.report import Report
 
 MODELS = ("small", "middle", "large")
@@ -45,6 +46,8 @@ def embedded(page: str, name: str = "points"):
 
 def policy_for(report: Report, option: str):
     """The policy for a target that is written as an option of the command."""
-    name, value = option.removeprefix("--").split(" ")
+    name, value, *_ = option.removeprefix("--").split(" ")
+    if name == "match":
+        return report.policy
     amount = float(value.removesuffix("/M")) / (1e6 if value.endswith("/M") else 1)
-    return report.frontier.policy(**{name.replace("-", "_"): amount})
+    return report.tuned.policy_for(Target(name.replace("-", "_"), amount))

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import re
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from command_line import fail, run, succeed, write_folder
@@ -13,10 +11,11 @@ from page_samples import MODELS, embedded, policy_for
 from timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.ladder import Period
-from rcjax.policy.spec import Spec, Target
+from rcjax.policy.comparison import what_to_do
+from rcjax.policy.spec import Target
+from rcjax.replaying.comparing import compare_policy
 from rcjax.report.findings import compare
-from rcjax.report.page import _option, _policies, context
+from rcjax.report.page import _policies, context
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -38,88 +37,64 @@ def test_a_model_is_compared_with_the_ladder_for_its_money_and_for_its_errors(re
             assert against.at_its_error == pytest.approx(np.interp(-against.error, -error, cost), rel=1e-6)
 
 
-def test_a_target_is_an_option_of_the_command(report):
-    targets = [Target(name, 0.00015) for name in ("budget", "max_error", "error_cost", "lam")]
-    told = ["--budget 150/M", "--max-error 0.00015", "--error-cost 0.00015", "--error-cost 6666.666667"]
-    assert [_option(target) for target in targets] == told
-    assert _option(Target("budget", 1e-4), Period(500.0, "month")) == "--budget 500/month --queries 5000000/month"
-    assert report.aim == ""
-    assert "beside" not in report.to_json()  # there is no other model that answers are compared with
-
-
 def test_where_no_point_will_do_there_is_none(report):
     assert compare(report.frontier, 0, error=0.0).at_its_error is None
     dear = dataclasses.replace(report.frontier, cost=report.frontier.cost + 1.0)
     assert compare(dear, 0, error=1.0).at_its_cost is None
 
 
-def with_figures(report, error, cost, alone):
-    """The report of a frontier of three points, and of a baseline (error, cost)."""
-    first = jax.tree.map(lambda leaf: leaf[:3], (report.frontier.lam, report.frontier.policies, report.frontier.bands))
-    lam, policies, bands = first
-    frontier = dataclasses.replace(
-        report.frontier, lam=lam, policies=policies, bands=bands, error=jnp.asarray(error), cost=jnp.asarray(cost)
-    )
-    model = dataclasses.replace(frontier.model, cost=jnp.asarray([1e-6, 2e-6, alone[1]]))
-    against = compare(dataclasses.replace(frontier, model=model), 2, alone[0])
-    return dataclasses.replace(report, frontier=frontier, comparisons=(*report.comparisons[:2], against))
-
-
-@pytest.mark.parametrize(
-    ("error", "cost", "expected"),
-    [
-        (
-            [0.07, 0.1, 0.3],
-            [1e-4, 4e-5, 1e-6],
-            r"for \$40.0 per million .* 10.0 % \(.*\): 40 % of the cost of large, the same error",
-        ),
-        ([0.05, 0.06, 0.08], [1e-4, 4e-5, 1e-6], r" 8.0 % \(.*\): 1 % of the cost of large, 2.0 points less error"),
-        ([0.12, 0.2, 0.3], [1e-4, 4e-5, 1e-6], "No cascade of these models is expected to do as well for less money"),
-    ],
-)
-def test_the_headline_says_what_is_to_be_had(report, error, cost, expected):
-    found = with_figures(report, error, cost, alone=(0.1, 1e-4)).headline()
-    assert found.startswith(f"Asking {MODELS[2]} for everything errs on 10.0 %, at $100 per million")
-    assert re.search(expected, found)
+def test_a_page_without_a_target_opens_at_the_least_money_for_a_point_more_error(report):
+    assert not report.asked
+    assert report.start == Target("match", 0.01)
+    assert report.aim == f"at most 1 point more error than {report.tuned.spec.today} alone"
+    assert report.headline().lower().startswith(what_to_do(report.policy, report.promised, report.money).lower())
+    assert "beside" not in report.to_json()  # there is no other model that answers are compared with
+    assert report.to_json()["target"] == {}
+    assert "your target" not in report.to_html()
 
 
 @pytest.mark.thorough
-def test_of_fresh_queries_the_shares_are_those_seen(logs):
+def test_figures_of_fresh_queries_stand_in_the_headline(logs):
     train, test = logs
-    found = rcjax.make_report(train, test=test, baseline=MODELS[1], replicates=50)
-    np.testing.assert_allclose(found.shares, rcjax.replay(found.frontier, test).share)
+    found = rcjax.make_report(train, test=test, today=MODELS[1], budget=1e-3, replicates=50)
     assert found.diagnosis.held_out
-    assert found.against.model == MODELS[1]
+    assert found.fresh == compare_policy(found.policy, test, MODELS[1], money=1e-3)
+    assert f"on {test.n_queries} fresh queries it " in found.headline()
+    assert "As it was tuned, it " in found.headline()
     page = context(found)
     assert "the tuning has not seen" in page["judged"]
     assert page["tried"].startswith(f"On {test.n_queries} fresh queries")
     for index in (0, page["start"]):
-        replayed = rcjax.replay(policy_for(found, page["points"][index]["target"]), test)
-        told = f"{100 * float(replayed.error):.1f} % error on them, at {found.money.full(float(replayed.spent))}"
+        policy = policy_for(found, page["points"][index]["target"])
+        seen = compare_policy(policy, test, MODELS[1])
+        told = f"{100 * seen.error:.1f} % error on them, at {found.money.full(seen.cost)}"
         assert page["points"][index]["tried"].startswith(f"This one had {told}")
-    again = rcjax.diagnose(found.model, test, training=train, replicates=50)
+    again = rcjax.diagnose(found.model, test, training=train, frontier=found.frontier, replicates=50)
     for name, value in again.promise.items():
         np.testing.assert_array_equal(found.diagnosis.promise[name], value)
 
 
-def test_a_baseline_must_be_a_model(logs):
-    with pytest.raises(ValueError, match="baseline 'gpt' is not a model of the log; they are small"):
-        rcjax.make_report(logs[0], baseline="gpt")
+def test_todays_must_be_a_model(logs):
+    with pytest.raises(rcjax.LogError, match="today's gpt is no model of the log: its models are small"):
+        rcjax.make_report(logs[0], today="gpt")
 
 
-def test_the_page_opens_at_the_policy_for_the_target(report):
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["budget", "max_error"])
+def test_the_page_opens_at_the_policy_for_the_target(report, logs, name):
     """Between two points of the curve it is a ladder, whose figures the headline has, too."""
     frontier = report.frontier
     dearest, cheapest = float(frontier.cost.max()), float(frontier.cost.min())
-    for target in ({"budget": 0.6 * dearest + 0.4 * cheapest}, {"max_error": float(frontier.error.max())}):
-        aimed = dataclasses.replace(report, spec=Spec(**target))
-        page, expected = context(aimed), frontier.policy(**target).expected
-        point = page["points"][page["start"]]
-        assert aimed.to_json()["expected"] == pytest.approx(dict(expected))
-        assert point["policy"]["expected"] == pytest.approx(dict(expected))
-        assert f"{point['error']} (90 % interval {point['errors']}" in aimed.headline()
-        assert len(page["points"]) == len(frontier.rungs) + ("budget" in target)  # else it stands on a rung
-    assert "your target" not in report.to_html()
+    target = (
+        {"budget": 0.6 * dearest + 0.4 * cheapest} if name == "budget" else {"max_error": float(frontier.error.max())}
+    )
+    aimed = rcjax.make_report(logs[0], replicates=50, **target)
+    page, expected = context(aimed), aimed.frontier.policy(**target).expected
+    point = page["points"][page["start"]]
+    assert aimed.to_json()["expected"] == pytest.approx(dict(expected))
+    assert point["policy"]["expected"] == pytest.approx(dict(expected))
+    assert f"{point['error']} (90 % interval {point['errors']}" in aimed.headline()
+    assert "your target" in aimed.to_html()
 
 
 # -- the page
@@ -144,13 +119,11 @@ def test_names_are_text_and_never_markup(report):
     model = dataclasses.replace(report.model, models=models)
     log = dataclasses.replace(report.log, models=models, prices=None)
     frontier = dataclasses.replace(report.frontier, model=model)
-    selection = dataclasses.replace(report.selection, frontier=frontier)
     comparisons = tuple(
         dataclasses.replace(each, model=name) for each, name in zip(report.comparisons, models, strict=True)
     )
-    odd = dataclasses.replace(
-        report, log=log, judged=log, model=model, frontier=frontier, selection=selection, comparisons=comparisons
-    )
+    tuned = dataclasses.replace(report.tuned, log=log, frontier=frontier, policy=frontier.point(0))
+    odd = dataclasses.replace(report, tuned=tuned, judged=log, model=model, comparisons=comparisons)
     html = odd.to_html()
     assert "<b>one</b>" not in html
     assert "&lt;b&gt;one&lt;/b&gt;" in html
@@ -158,12 +131,15 @@ def test_names_are_text_and_never_markup(report):
 
 def test_every_point_brings_the_policy_of_its_target(report, page):
     points, shared = embedded(page), embedded(page, "shared")
-    assert len(points) - len(report.frontier.rungs) in (0, 1)  # where it starts between two points
+    assert 1 < len(points) <= len(report.frontier.rungs) + 1
     for point, (target, policy) in zip(points, _policies(report), strict=True):
         document = shared["policy"] | point["policy"]
         document["provenance"]["reference"] = shared["reference"]
         assert type(policy).from_json(document) == policy
-        assert policy == report.frontier.policy(**target.to_json())
+        if target.name == "match":
+            assert policy == report.policy
+            continue
+        assert policy == report.tuned.policy_for(target)
         assert policy_for(report, point["target"]).expected["cost"] == pytest.approx(policy.expected["cost"], rel=1e-5)
 
 
@@ -180,7 +156,6 @@ def test_every_point_tells_its_seconds():
         assert f"{float(f'{tail:.3g}'):g}" in point["tail"]
         assert point["policy"]["expected"]["seconds_p95"] == pytest.approx(tail)
     assert "Costs count $0.0005 for each second of waiting" in page
-    assert re.search(r"and took [\d.]+ seconds on average", points[0]["tried"])
     assert report.to_json()["frontier"][0]["seconds_p95"] == pytest.approx(float(told.p95[0]))
 
 
@@ -198,6 +173,6 @@ def test_the_command_writes_a_page(tmp_path):
 def test_the_command_refuses_before_any_work(tmp_path):
     folder = write_folder(tmp_path)
     assert "there is no folder" in fail("report", folder / "train.csv", "-o", tmp_path / "none" / "report.html")
-    assert "not a model of the log" in fail("report", folder / "train.csv", "--baseline", "gpt")
+    assert "today's gpt is no model of the log" in fail("report", folder / "train.csv", "--today", "gpt")
     assert run("report").exit_code == 2
     assert run("report", folder / "train.csv", "--budget", "1/M", "--error-cost", "1").exit_code == 2

@@ -11,10 +11,12 @@ import time
 import pytest
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
 
+from rcjax.policy.decisions import comparable
 from rcjax.serving import running_checks
 from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.workers import Workers
 from rcjax.signals import Check, Reply, SignalError
+from rcjax.signals.canonical import canonical_calls
 from rcjax.signals.records import record_signal, signal_from_record
 
 SECRET = "what nobody is to read"
@@ -40,7 +42,7 @@ def verdicts(names, reply=REPLY, options=None, seconds=20.0):
             reading, costs[name] = await checks.reading(Check(name), ASKED, reply, options or {})
         except SignalError as problem:
             return str(problem)
-        assert reading.answer == reply.text
+        assert reading.answer == (canonical_calls(reply.tool_calls) if reply.tool_calls else reply.text)
         return math.exp(reading.logprob)
 
     async def ask():
@@ -91,6 +93,8 @@ def test_what_a_check_is_told(place):
         "finish_reason": "tool_calls",
         "tool_calls": [*calls],
         "response_format": form,
+        "tools": None,
+        "tool_choice": None,
     }
 
 
@@ -133,6 +137,69 @@ def test_checks_that_are_built_in():
 
     for (*what, wanted), came in zip(BUILT_IN, asyncio.run(ask()), strict=True):
         assert came.startswith(wanted) if isinstance(wanted, str) else came == wanted, what
+
+
+def tool(name, **properties):
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def called(name, arguments, number="1"):
+    return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+TOOLS = [tool("weather", city={"type": "string"}), tool("sum", of={"type": "array"}), {"type": "web_search"}]
+TOOLS += [{"type": "function", "function": {"name": "now"}}, {"type": "function", "function": {"name": "bad"}}]
+TOOLS[-1]["function"]["parameters"] = {"type": "nonsense"}
+
+CALLS = [
+    ([called("weather", '{"city": "Paris"}')], {}, 1.0),
+    ([called("weather", '{"city": 5}')], {}, 0.0),
+    ([called("weather", "{}")], {}, 0.0),
+    ([called("weather", "[" * 100_000)], {}, 0.0),
+    ([called("Weather", '{"city": "Paris"}')], {}, 0.0),  # another name
+    ([called("now", ""), called("sum", '{"of": []}', "2")], {}, 1.0),
+    ([called("now", "{}"), called("sum", '{"of": []}')], {}, 0.0),  # of one id: nobody could answer both
+    ([], {}, 1.0),
+    ([], {"tool_choice": "required"}, 0.0),
+    ([called("now", "")], {"tool_choice": "none"}, 0.0),
+    ([called("now", "")], {"tool_choice": {"type": "function", "function": {"name": "sum"}}}, 0.0),
+    ([called("now", "")], {"tools": []}, 0.0),
+    ([called("weather", json.dumps({"city": "P" * 1_000_000}))], {}, 1.0),
+    ([called("now", "")], {"tools": [*TOOLS, *(tool(f"tool{i}") for i in range(1000))]}, 1.0),
+    ([called("bad", "{}")], {}, "the check failed: "),
+]
+
+
+def test_calls_are_held_to_the_tools_of_the_request():
+    async def ask():
+        checks, came = Checks(10.0), []
+        for calls, options, _ in CALLS:
+            try:
+                reply = Reply(("",), tool_calls=tuple(calls))
+                reading, _ = await checks.reading(Check("call"), ASKED, reply, {"tools": TOOLS} | options)
+                came.append(math.exp(reading.logprob))
+                key = comparable(reading.answer, "text")
+                assert key == (canonical_calls(calls) if came[-1] else None)  # what is invalid agrees with nothing
+            except SignalError as problem:
+                came.append(str(problem))
+        await checks.close()
+        return came
+
+    for (*what, wanted), came in zip(CALLS, asyncio.run(ask()), strict=True):
+        assert came.startswith(wanted) if isinstance(wanted, str) else came == wanted, str(what)[:200]
+
+
+def test_a_check_of_the_users_own_gives_the_key_of_an_answer(place):
+    (place / "keyed.py").write_text("def key(call):\n    return {'confidence': 0.5, 'key': call['answer'].lower()}\n")
+
+    async def ask():
+        checks = Checks(5.0)
+        reading, _ = await checks.reading(Check("python:keyed:key"), ASKED, Reply(("PARIS",)), {})
+        await checks.close()
+        return reading
+
+    assert asyncio.run(ask()).answer == "paris"
 
 
 def test_a_reply_that_was_cut_short_is_not_long_enough():
@@ -182,7 +249,9 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
         f"#!/bin/sh\nsetsid timeout 99 sleep {nap} &\ntimeout 99 sleep {nap} &\necho 1.0000000000001\n$1\n"
     )
     (place / "limits").chmod(0o755)
-    commands = ["forks ; touch broken", "check.py hangs", "limits", "limits wait"]
+    (place / "unmarked").write_text(f"#!/bin/sh\nenv -i setsid sleep {nap} &\nwait\n")  # a session, and no environment
+    (place / "unmarked").chmod(0o755)
+    commands = ["forks ; touch broken", "check.py hangs", "limits", "limits wait", "unmarked"]
     names = [*(f"command:./{command}" for command in commands), *functions]
     start = time.monotonic()
     came, *_ = verdicts(names, seconds=2.0)
@@ -191,7 +260,7 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert [line for line in processes.splitlines() if str(place) in line or nap in line] == []
     late, broken = "the check timed out", "the check broke down: it ended with status -9"
-    wanted = [1.0, late, 1.0, late, 1.0, late, broken]
+    wanted = [1.0, late, 1.0, late, late, 1.0, late, broken]
     assert misses(came, dict(zip(names, wanted, strict=True))) == {}
 
 

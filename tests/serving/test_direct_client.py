@@ -13,8 +13,8 @@ from chat_server import completion
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import endpoint
-from rcjax.serving.completions import CallError, Failure
 from rcjax.serving.endpoint import complete, stream
+from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.usage import Usage
 
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]

@@ -65,7 +65,7 @@ def run_batch(replies, log, *, policy=None, signal=None, **options):
         return asyncio.run(main())
 
 
-GOOD = json.dumps(sure("B", SURE)).encode()
+GOOD, A = (json.dumps(sure(letter, SURE)).encode() for letter in "BA")
 
 
 def check_batch(replies, path, **options):
@@ -147,7 +147,10 @@ def fail(error):
 )
 def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
     (result,), rows = check_batch(
-        [json.dumps(BODY).encode()], tmp_path / "calls.jsonl", signal=Broken(reading), policy=calibrated(*MODELS)
+        [json.dumps(sure("A", SURE)).encode()],
+        tmp_path / "calls.jsonl",
+        signal=Broken(reading),
+        policy=calibrated(*MODELS),
     )
     assert result.status == "answered"  # by the largest, which needs no confidence
     assert [call.error.startswith(says) for call in result.calls] == [True] * 3
@@ -156,9 +159,7 @@ def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
 
 @pytest.mark.parametrize("second", [fail(KeyError()), 5, ("x",), (5, {})])
 def test_a_second_question_that_is_none_fails_a_call(tmp_path, second):
-    (result,), _ = check_batch(
-        [json.dumps(BODY).encode()], tmp_path / "calls.jsonl", signal=Broken(second, "follow_up")
-    )
+    (result,), _ = check_batch([A], tmp_path / "calls.jsonl", signal=Broken(second, "follow_up"))
     assert all(call.error for call in result.calls)
 
 

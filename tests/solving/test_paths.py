@@ -80,7 +80,7 @@ def named_paths(plan, names):
 
 def test_thirteen_models_have_too_many_subcascades():
     models = SimpleNamespace(models=tuple(f"m{j}" for j in range(13)))
-    with pytest.raises(ValueError, match="8191 subcascades: set max_length"):
+    with pytest.raises(ValueError, match="8,191 subcascades: name fewer models"):
         plan_cascades(models, "all")
     plan = plan_cascades(models, "all", max_length=2)
     assert len(named_paths(plan, models.models)) == 13 + 13 * 12 // 2

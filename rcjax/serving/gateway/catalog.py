@@ -28,6 +28,7 @@ from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoint import DirectClient, direct_client
+from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.signals import Check, Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
@@ -149,6 +150,15 @@ class ServedPolicy:
     cascade: Cascade
     checked: frozenset[str] = frozenset()
     """Fields of a request that the checks of its models judge an answer to, and other signals do not."""
+    requests: frozenset[str] | None = None
+    """Forms of the requests that its log had; None where that did not tell: then its checks judge any."""
+
+    def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
+        """Why the policy does not judge the answer to a request, in words; nothing where it does."""
+        unseen = tuple(one for one in request.unjudged if one not in self.checked)
+        if unseen or self.requests is None or request.form in self.requests:
+            return unseen
+        return (request.unknown_form(self.requests),)
 
     @property
     def passing(self) -> bool:
@@ -293,7 +303,9 @@ class CatalogMaker:
         )
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [one.judges if isinstance(one, Check) else frozenset() for one in signals]
-        return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged))
+        told = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
+        requests = frozenset.intersection(*map(frozenset, told)) if told else None
+        return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), requests)
 
     def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later

@@ -17,7 +17,7 @@ from starlette.types import Send
 
 from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.cascade import CascadeError, Result, make_result
-from rcjax.serving.completions import Piece, choice_text
+from rcjax.serving.completions import Piece, said_text
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import (
     ApiError,
@@ -28,6 +28,7 @@ from rcjax.serving.gateway.chat_request import (
     upstream_error,
 )
 from rcjax.serving.gateway.metrics import Metrics
+from rcjax.signals.replies import token_content
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of an answer that comes in events."""
@@ -115,6 +116,8 @@ class Conversation:
     segment: str | None = None
     start: float = field(default_factory=time.perf_counter)
     _served: ServedPolicy | None = field(init=False)
+    _reasons: tuple[str, ...] = field(init=False)
+    """Why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
     _first: Mapping[str, Any] = field(default_factory=dict)
     """What the gateway did before the first chunk of an answer that is sent while it comes."""
@@ -125,7 +128,8 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self._served = served = self.catalog.policies.get(self.request.model)
-        self._judged = served is not None and served.checked.issuperset(self.request.unjudged)
+        self._reasons = () if served is None else served.why_unjudged(self.request)
+        self._judged = served is not None and not self._reasons
         if served is None and self.request.model not in self.catalog.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
@@ -135,7 +139,8 @@ class Conversation:
         name, served = self.request.model, self._served
         result = await (self._by_policy(served) if served is not None and self._judged else self._by_model(served))
         if self.metrics is not None:
-            self.metrics.ended(name, result, time.perf_counter() - self.start, served, judged=self._judged)
+            seconds, reason = time.perf_counter() - self.start, next(iter(self._reasons), None)
+            self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
             raise upstream_error(result)
         if self._problem is not None:
@@ -159,7 +164,7 @@ class Conversation:
                 self.query,
                 options=self.request.options(judged=True, checked=served.checked),
                 deadline=self._left,
-                deliver=self._send_piece if self.request.stream else None,
+                deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=self.segment,
             )
         except CascadeError as problem:
@@ -168,7 +173,7 @@ class Conversation:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _by_model(self, served: ServedPolicy | None) -> Result:
-        fields = ", ".join(self.request.unjudged)
+        fields = ", ".join(self._reasons)
         question = Prompt(
             self.query,
             self.request.messages,
@@ -244,7 +249,7 @@ class Conversation:
             "position": known.position,
             "rung": known.rung,
             "cost": math.fsum(call.cost for call in known.calls),
-            "not_judged": [] if served is None or self._judged else list(self.request.unjudged),
+            "not_judged": list(self._reasons),
         }
 
 
@@ -281,7 +286,7 @@ def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: 
         return [sent_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
     if judged:  # votes have several
-        choices = [choice for choice in choices if choice_text(choice) == result.text][:1] or choices[:1]
+        choices = [choice for choice in choices if said_text(choice) == result.text][:1] or choices[:1]
         return [sent_choice(request, choices[0]) | {"index": 0}]
     return [sent_choice(request, choice) for choice in choices]
 
@@ -290,6 +295,7 @@ def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, An
     """A choice with as many log-probabilities as the client asks for."""
     logprobs = choice.get("logprobs") if request.logprobs else None
     if isinstance(logprobs, Mapping):
+        logprobs = {"content": token_content(logprobs)} if "token_logprobs" in logprobs else logprobs
         logprobs = {name: _tokens(tokens, request.top_logprobs) for name, tokens in logprobs.items()}
     return {**choice, "logprobs": logprobs}
 
@@ -351,7 +357,7 @@ def _delta(message: Any) -> dict[str, Any]:
     delta = dict(message) if isinstance(message, Mapping) else {}
     calls = delta.get("tool_calls")
     if isinstance(calls, list):
-        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls) if isinstance(call, Mapping)]
+        delta["tool_calls"] = [{**call, "index": i} for i, call in enumerate(calls) if isinstance(call, Mapping)]
     return delta
 
 

@@ -20,6 +20,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 
 from rcjax.serving.cascade import Result
+from rcjax.signals.request_form import PLAIN, form_of
 
 
 @dataclass(eq=False)
@@ -145,6 +146,12 @@ _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
+#: What a policy says nothing of whose log had requests of other forms, in words.
+OTHER_TOOLS, OTHER_SCHEMA, NO_TOOLS, TOOL_RESULT = "other tools", "another schema", "no tools", "a tool's result"
+
+#: Tools that act while a model answers, such as a search, and must not be asked twice.
+PROVIDER_TOOLS = "provider tools"
+
 #: Parts of messages that are no text.
 _PARTS = {"image_url": "images", "input_audio": "audio", "file": "files"}
 
@@ -166,7 +173,18 @@ class ChatRequest:
     counted: bool
     """The last piece is to tell the tokens."""
     unjudged: tuple[str, ...]
-    """What is in it that no policy judges."""
+    """What is in it that no policy judges but by a check."""
+
+    @property
+    def form(self) -> str:
+        """What it asks of the form of its answer, as a digest."""
+        return form_of(self.messages, self.fields)
+
+    def unknown_form(self, known: Container[str]) -> str:
+        """Which part of its form is none of the known ones, in words."""
+        if form_of((), self.fields) in known:
+            return TOOL_RESULT
+        return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.form != PLAIN else NO_TOOLS
 
     @property
     def logprobs(self) -> bool:
@@ -277,6 +295,7 @@ def _check_types(data: Mapping[str, Any]) -> None:
         value = data.get(name)
         if value is not None and (type(value) is not int or not least <= value <= 128):
             raise invalid(name, f"must be a whole number from {least} on")
+    _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
         raise invalid("stream_options", "must be an object")
@@ -286,11 +305,32 @@ def _check_types(data: Mapping[str, Any]) -> None:
         raise invalid("top_logprobs", "goes with logprobs=true only")
 
 
+def _check_tools(data: Mapping[str, Any]) -> None:
+    """Refuse tools, a choice of one, and a form of the answer that are none."""
+    tools = data.get("tools")
+    if not isinstance(tools, list | None) or not all(isinstance(tool, dict) for tool in tools or ()):
+        raise invalid("tools", "must be a list of objects")
+    for index, tool in enumerate(tools or ()):
+        function = tool.get("function")
+        if tool.get("type") != "function":
+            continue
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise invalid(f"tools[{index}].function", "must be an object with a name")
+        if not isinstance(function.get("parameters"), dict | None):
+            raise invalid(f"tools[{index}].function.parameters", "must be an object: a JSON schema")
+    if not isinstance(data.get("tool_choice"), str | dict | None):
+        raise invalid("tool_choice", "must be a text or an object")
+    if not isinstance(data.get("response_format"), dict | None):
+        raise invalid("response_format", "must be an object")
+
+
 def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What is in a request that no policy judges, in words."""
     for name, is_there in _UNJUDGED.items():
         if is_there(data.get(name)):
             yield name
+    if any(tool.get("type") != "function" for tool in data.get("tools") or ()):
+        yield PROVIDER_TOOLS
     for message in messages:
         if message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
             yield "tools"

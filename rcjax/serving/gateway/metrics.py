@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -35,6 +35,10 @@ _CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 
 _COUNTERS = {
     "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
+    "unjudged_requests": (
+        "Requests that the largest model answered unjudged, by the first reason",
+        ("policy", "reason"),
+    ),
     "request_cost": ("Money for requests, those of clients that left included", ("policy",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
@@ -56,6 +60,7 @@ _HISTOGRAMS = {
 
 #: The last of each is how the figures of several workers become one.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
+    "requests_in_flight": ("Requests that are worked on", (), "livesum"),
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "confidence_shift": (
@@ -121,6 +126,8 @@ class Ended(NamedTuple):
     cost: float
     tuned: float | None
     """What the rung that it went by was tuned to cost; None if it went by none."""
+    reason: str | None = None
+    """Why its answer was not judged; None where it was, or the request was for a model."""
 
 
 class Metrics:
@@ -160,6 +167,10 @@ class Metrics:
         for outcome in LOGGED if logging else ():
             self._of("log_lines", outcome).inc(0)
 
+    def in_flight(self) -> AbstractContextManager[None]:
+        """A request is worked on."""
+        return self._figures["requests_in_flight"].track_inprogress()
+
     def logged(self, outcome: str) -> None:
         """A line of the call log was "written" or "lost"."""
         self._of("log_lines", outcome).inc()
@@ -170,7 +181,14 @@ class Metrics:
             self._of("reloads", name, one).inc(one == outcome)
 
     def ended(
-        self, name: str, result: Result, seconds: float, served: ServedPolicy | None = None, *, judged: bool = True
+        self,
+        name: str,
+        result: Result,
+        seconds: float,
+        served: ServedPolicy | None = None,
+        *,
+        judged: bool = True,
+        reason: str | None = None,
     ) -> None:
         """A request has ended.
 
@@ -180,12 +198,15 @@ class Metrics:
             seconds: how long the whole request took.
             served: the policy of this name.
             judged: it went through the policy.
+            reason: why it did not, in words of the gateway's.
         """
         model = result.model or ""
         rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
+        if reason is not None:
+            self._of("unjudged_requests", name, reason).inc()
         tuned = None if rung is None else rung.expected.get("cost")
         digest = None if served is None else served.digest
-        self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned))
+        self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned, reason))
         self._of("requests", name, model, result.status).inc()
         self._of("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():

@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from html import escape
 
 from rcjax._base.wording import choose_unit, count, figure, percent
+from rcjax.policy.comparison import recorded_comparison
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.following import DAY, Bill, PeriodBill
+from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.record import recorded_tuning
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.shifts import Shift, Shifts
@@ -83,6 +87,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         money.append(f"{what} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
     parts += [f"<p>{_period(bill, time.time())}</p>"] if isinstance(bill, PeriodBill) else []
+    parts.append(_promised(policy))
     if len(requests) > 1:
         parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
@@ -109,6 +114,16 @@ def _period(bill: PeriodBill, now: float) -> str:
         means = f"What a {period.every} has not spent is for the rest of it, as where a service starts late in it; "
         means += "its queries go by dearer rungs."
     return f"{told}: {figure(pace, 2)} times an even pace. {means}"
+
+
+def _promised(policy: AnyPolicy) -> str:
+    """What the policy was to change beside today's, as it was tuned."""
+    comparison = recorded_comparison(policy.provenance)
+    if comparison is None:
+        return ""
+    tuning = recorded_tuning(policy)
+    said = comparison.headline(tuning.spec.money([comparison.cost]), recorded_counted(policy.provenance))
+    return f"<p>As it was tuned, it {escape(said)}.</p>"
 
 
 def _check(requests: Sequence[Ended]) -> str:
@@ -183,7 +198,9 @@ def _answering(caption: str, requests: Sequence[Ended]) -> str:
 
     failures = [one.status for one in requests if one.status in ("failed", "best so far")]
     drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
-    return table(caption, [one.model or "nobody" for one in requests]) + drawn
+    reasons = [one.reason for one in requests if one.reason is not None]
+    unjudged = table("Not judged: the largest model answers, by reason", reasons) if reasons else ""
+    return table(caption, [one.model or "nobody" for one in requests]) + unjudged + drawn
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool]) -> str:

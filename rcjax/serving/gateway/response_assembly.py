@@ -10,9 +10,11 @@ from typing import Any
 from starlette.types import Send
 
 from rcjax.serving.completions import REASONING, choice_text
+from rcjax.serving.failures import is_withheld, told_finish
 from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest
 from rcjax.serving.gateway.responses import read_response_request
+from rcjax.signals.replies import token_content
 
 Event = dict[str, Any]
 """An event of a stream."""
@@ -80,9 +82,6 @@ _ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "rea
 
 _PREFIXES = {"message": "msg", "reasoning": "rs"}  # of the ids of items
 
-#: Why an answer is not complete, by the reason of a completion.
-_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-
 
 @dataclass(slots=True)
 class ResponseAssembly:
@@ -115,7 +114,10 @@ class ResponseAssembly:
 
     @property
     def _reason(self) -> str | None:
-        return _REASONS.get(self._finish_reason) if isinstance(self._finish_reason, str) else None
+        """Why it is not complete; None if it is."""
+        if is_withheld({"finish_reason": self._finish_reason}):
+            return "content_filter"
+        return "max_output_tokens" if self._finish_reason == "length" else None
 
     def add(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
         """Add a chunk; the events that tell of it."""
@@ -130,7 +132,7 @@ class ResponseAssembly:
         for choice in chunk["choices"]:
             if choice.get("index", 0) == 0:
                 yield from self._add_delta(choice.get("delta"), choice.get("logprobs"))
-                self._finish_reason = choice.get("finish_reason") or self._finish_reason
+                self._finish_reason = told_finish(choice) or self._finish_reason
 
     def end(self) -> Iterator[Event]:
         """The events that say what each item is as a whole, and the response."""
@@ -166,7 +168,7 @@ class ResponseAssembly:
 
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
         said = delta if isinstance(delta, Mapping) else {}
-        tokens = _tokens(logprobs.get("content")) if isinstance(logprobs, Mapping) else []
+        tokens = _tokens(token_content(logprobs))
         thought = next(filter(None, map(said.get, REASONING)), None)
         yield from self._add_text("reasoning_text", thought, [])
         yield from self._add_text("output_text", said.get("content"), tokens)

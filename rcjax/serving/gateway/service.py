@@ -16,7 +16,7 @@ import signal
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -30,6 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rcjax._base.wording import visible
+from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.catalog import (
     Catalog,
@@ -46,6 +47,7 @@ from rcjax.serving.gateway.chat_request import ApiError, fault_within, id_header
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
+from rcjax.serving.gateway.traces import open_traces
 
 
 class ClientLeftError(Exception):
@@ -170,6 +172,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        self.traces = open_traces()
         self.clients = Clients(settings.limits.timeout)
         self.busy = 0
         """How many requests are worked on."""
@@ -177,12 +180,19 @@ class Gateway:
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
-        self._maker = CatalogMaker(settings, self.clients.of, self.log, self.metrics.called)
+        self._maker = CatalogMaker(settings, self.clients.of, self.log, self._called)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.asked = asyncio.Event()
         """Somebody asks for the files to be read again."""
         self._files = self._look()  # before they are read
         self.take_up(self._maker.read(), None)
+
+    def _called(self, call: Call, policy: str | None = None) -> None:
+        """A call of an upstream model ended: count it, and trace it."""
+        self.metrics.called(call, policy)
+        if self.traces is not None:
+            model = self.catalog.models.get(call.model)
+            self.traces.called(call, getattr(model, "base_url", None), policy)
 
     def _look(self) -> list[Any]:
         """What tells the files from what they were before."""
@@ -251,6 +261,9 @@ class Gateway:
         except ApiError as problem:
             self.metrics.refused(problem.code or "error", problem.status)
             await responder.error(problem, ids)
+        except asyncio.CancelledError:  # the service ends, and its patience with it
+            self.metrics.refused(_STOPPED.code or "error", _STOPPED.status)
+            await responder.error(_STOPPED, ids)
         except Exception as problem:  # whose message may quote what was asked
             self.metrics.refused("internal", 500)
             await responder.error(fault_within(problem), ids)
@@ -263,6 +276,11 @@ class Gateway:
         await self.clients.close()
         if self.log is not None:
             self.log.close()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
+
+
+_STOPPED = ApiError(503, "the service is stopped before the answer is there: ask again", "service_stopped")
 
 
 class _Endpoint:
@@ -272,7 +290,10 @@ class _Endpoint:
         self._gateway, self._responder = gateway, responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._gateway.answer(scope, receive, self._responder(send))
+        traces = self._gateway.traces
+        traced = nullcontext(send) if traces is None else traces.request(scope, send)
+        with self._gateway.metrics.in_flight(), traced as sending:
+            await self._gateway.answer(scope, receive, self._responder(sending))
 
 
 def build_app(settings: Settings) -> Starlette:

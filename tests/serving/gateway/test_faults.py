@@ -1,5 +1,6 @@
 """Upstreams and clients at their worst: every request gets one answer or one error, each call is logged once."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,8 +10,10 @@ from chat_server import KEY, Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
-from rcjax.serving.gateway.chat import Conversation
+from rcjax.serving.gateway.catalog import RequestLimits, Settings
+from rcjax.serving.gateway.chat import Conversation, Responder
 from rcjax.serving.gateway.processes import Connection
+from rcjax.serving.gateway.service import Gateway
 
 QUICK = {"retry-after-ms": "1"}
 
@@ -193,3 +196,35 @@ def test_who_may_call(monkeypatch):
             assert {reply.status, service.get("/metrics", authorization=key).status} == {status}
             assert b"first" not in reply.body
         assert service.get("/health").status == service.get("/ready").status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_the_end_of_the_service_cuts_off_is_told_so(stream):
+    """It was a traceback in the log, and "Internal Server Error" for the client."""
+    sent: list = []
+    body = json.dumps({"model": "large", "stream": stream, "messages": [{"role": "user", "content": "x"}]}).encode()
+
+    async def main(gateway_):
+        asked = [body]
+
+        async def receive():
+            if asked:
+                return {"type": "http.request", "body": asked.pop()}
+            await asyncio.sleep(60)
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+        task = asyncio.create_task(gateway_.answer(scope, receive, Responder(send)))
+        await asyncio.sleep(0.3)
+        task.cancel("as Uvicorn does where --drain runs out")
+        await task
+        await gateway_.close()
+
+    with gateway(None, lambda *_: Response({}, delay=30)) as service:
+        models = service.folder / "models.toml"
+        settings = Settings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain_seconds=0.1))
+        asyncio.run(main(Gateway(settings)))
+    assert [message["status"] for message in sent if "status" in message] == [503]
+    assert json.loads(sent[-1]["body"])["error"]["code"] == "service_stopped"

@@ -78,6 +78,29 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
         assert line().startswith(f"{refused}models.toml: no models")
 
 
+def test_a_config_map_of_kubernetes_that_changes_is_taken_up(line):
+    """A link to a new folder takes the place of that to the old one; the files are links through it."""
+    with gateway(alone("small"), answers) as service:
+        folder, names = service.folder, ("policy.json", "models.toml")
+        for version in ("..1", "..2"):
+            (folder / version).mkdir()
+        for name in names:
+            (folder / "..2" / name).write_text((folder / name).read_text())
+            (folder / name).rename(folder / "..1" / name)
+        (folder / "..data").symlink_to("..1")
+        for name in names:
+            (folder / name).symlink_to(f"..data/{name}")
+        alone("large").save(folder / "..2" / "policy.json")
+        assert service.ask().json["model"] == "small"
+        (folder / "..new").symlink_to("..2")
+        (folder / "..new").replace(folder / "..data")
+        said = line()
+        while "from now on" not in said:  # while the files were moved, one was missing or another one
+            said = line()
+        assert said.endswith(" from now on: large")
+        assert service.ask().json["model"] == "large"
+
+
 def test_everything_passes_to_one_model_until_there_is_a_policy(line):
     """No confidence is told that nobody has calibrated; the log has all that a policy is tuned on."""
     with gateway({"policy": None}, answers, passing="small", shadow=1.0) as service:

@@ -1,0 +1,224 @@
+"""Lists of prices that others keep: genai-prices, by model and day, and the files of LiteLLM and OpenRouter.
+
+Only the prices of models that somebody asks for are read. `genai_prices` is an extra, `rcjax[prices]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+from functools import cache
+from typing import Any, NamedTuple
+
+from rcjax._base.extras import required
+from rcjax._base.tokens import Price
+
+GENAI = "genai"
+"""Names the prices of genai-prices where a file of prices may stand."""
+
+
+class ListedPrice(NamedTuple):
+    """What the tokens of a model cost on a day."""
+
+    price: Price
+    """Dollars per million tokens."""
+    source: str
+    """The list, the provider and the entry, in words."""
+    tiers: tuple[tuple[int, Price], ...] = ()
+    """(input tokens of one request, the price above so many), in their order."""
+
+    def price_of(self, read: int) -> Price:
+        """The price of a request with so many input tokens."""
+        above = [price for start, price in self.tiers if read > start]
+        return above[-1] if above else self.price
+
+    def describe(self) -> str:
+        """The price in words.
+
+        >>> ListedPrice(Price(0.15, 0.6, cached_input=0.075), "a list").describe()
+        'input $0.15, output $0.6, cached_input $0.075 (a list)'
+        """
+        parts = [f"{name} ${price:g}" for name, price in self.price.record().items()]
+        more = f", more above {self.tiers[0][0]:,} input tokens" if self.tiers else ""
+        return f"{', '.join(parts)}{more} ({self.source})"
+
+
+class PriceList(Mapping[str, Price]):
+    """Prices by model, of which each is read where it is asked for: `find` tells more than the price of today."""
+
+    name: str
+    """What the list is, in words."""
+
+    def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
+        """The price of a model at a time, by default at noon of today (UTC); None where the list has none."""
+        raise NotImplementedError
+
+    def __getitem__(self, model: str) -> Price:
+        found = self.find(model)
+        if found is None:
+            raise KeyError(model)
+        return found.price
+
+
+#: The names of genai-prices, of LiteLLM and of OpenRouter for our `PRICES`; the last two are per token.
+_NAMES = (
+    ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"),
+    (
+        "input_cost_per_token",
+        "output_cost_per_token",
+        "cache_read_input_token_cost",
+        "cache_creation_input_token_cost",
+    ),
+    ("prompt", "completion", "input_cache_read", "input_cache_write"),
+)
+
+
+@dataclass(frozen=True)
+class GenaiPrices(PriceList):
+    """The prices of genai-prices, by the names that providers give to models; before a slash may stand a provider."""
+
+    api: str | None = None
+    """The address of the API that is asked, whose provider's prices count."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The version of the library, and the day of its newest price."""
+        return _genai_name()
+
+    def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
+        """The price of a model at a time, by default at noon of today (UTC): some prices change within a day."""
+        noon = datetime.combine(datetime.now(UTC).date(), time(12), UTC)
+        for provider, reference in self._ways(model):
+            try:
+                kept, entry = _snapshot().find_provider_model(reference, None, provider, self.api)
+            except LookupError:
+                continue
+            listed = entry.get_prices(noon if when is None else when)
+            starts = sorted(
+                {tier.start for name in _NAMES[0] for tier in getattr(getattr(listed, name, None), "tiers", ())}
+            )
+            prices = [
+                _price([_at(getattr(listed, name, None), start) for name in _NAMES[0]], 1.0) for start in (0, *starts)
+            ]
+            if prices[0] is None:
+                return None
+            above = tuple((start, price) for start, price in zip(starts, prices[1:], strict=True) if price is not None)
+            return ListedPrice(prices[0], f"{kept.id} {entry.id}", above)
+        return None
+
+    def _ways(self, model: str) -> Iterator[tuple[str | None, str]]:
+        """(provider, its name of the model) that a name may mean."""
+        yield None, model
+        before, slash, after = model.partition("/")
+        if slash and self.api is None:
+            yield before, after
+            yield "openrouter", model
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(model.id for provider in _snapshot().providers for model in provider.models))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _snapshot() -> Any:
+    return required("genai_prices.data_snapshot", extra="prices").get_snapshot()
+
+
+@cache
+def _genai_name() -> str:
+    from importlib.metadata import version
+
+    dated = (
+        entry.constraint.start_date
+        for provider in _snapshot().providers
+        for model in provider.models
+        for entry in (model.prices if isinstance(model.prices, list) else ())
+        if hasattr(entry.constraint, "start_date")
+    )
+    newest = max(day for day in dated if day <= datetime.now(UTC).date())  # prices to come are in it, too
+    return f"genai-prices {version('genai-prices')}, whose newest price is of {newest}"
+
+
+def _at(price: Any, start: int) -> Any:
+    """A price, which may have tiers, of requests with more input tokens than `start`."""
+    tiers = getattr(price, "tiers", ())
+    return next((tier.price for tier in reversed(tiers) if tier.start <= start), getattr(price, "base", price))
+
+
+def _price(values: Sequence[Any], scale: float) -> Price | None:
+    """The price that a list tells by numbers or texts; None where input or output is none."""
+    try:
+        numbers = [None if value is None else round(scale * float(value), 12) for value in values]
+    except (TypeError, ValueError):
+        return None
+    if None in numbers[:2] or any(number is not None and not 0 <= number < 1e18 for number in numbers):
+        return None
+    return Price(*numbers)
+
+
+@dataclass(frozen=True)
+class PriceFile(PriceList):
+    """The prices in a file of LiteLLM or OpenRouter, by its names of models, or what follows their last slash."""
+
+    file: str
+    """The name of the file."""
+    entries: Mapping[str, Mapping[str, Any]]
+    """What it tells of each model."""
+    names: tuple[str, ...]
+    """What it calls our `PRICES`."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name of the file."""
+        return self.file
+
+    def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
+        """The price of a model; the file knows no times."""
+        last = model.rpartition("/")[2]
+        alike = [name for name in self.entries if name.rpartition("/")[2] == last]
+        for name in (model, last, *(alike if len(alike) == 1 else ())):
+            entry = self.entries.get(name, {})
+            price = _price([entry.get(one) for one in self.names], 1e6)
+            if price is not None:
+                return ListedPrice(price, f"{self.file}: {name}", self._tiers(entry))
+        return None
+
+    def _tiers(self, entry: Mapping[str, Any]) -> tuple[tuple[int, Price], ...]:
+        """The prices of long requests, as LiteLLM has them."""
+        starts = [k for k in (128, 200, 256) if entry.get(f"{self.names[0]}_above_{k}k_tokens") is not None]
+        told = ([entry.get(f"{one}_above_{k}k_tokens", entry.get(one)) for one in self.names] for k in starts)
+        prices = [_price(values, 1e6) for values in told]
+        return tuple((1000 * k, price) for k, price in zip(starts, prices, strict=True) if price is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def list_in(content: Any, file: str) -> PriceFile | None:
+    """The list of LiteLLM's or OpenRouter's that a file holds; None where it is neither.
+
+    >>> list_in({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "prices.json")["small"]
+    Price(input=0.1, output=0.4, cached_input=None, cache_write=None)
+    """
+    models = content.get("data") if isinstance(content, Mapping) else None
+    if isinstance(models, list):
+        told = [one for one in models if isinstance(one, Mapping) and isinstance(one.get("pricing"), Mapping)]
+        entries = {str(one.get("id")): one["pricing"] for one in told}
+        return PriceFile(file, entries, _NAMES[2]) if entries else None
+    entries = {name: entry for name, entry in content.items() if isinstance(entry, Mapping)}
+    if any(_NAMES[1][0] in entry for entry in entries.values()):
+        return PriceFile(file, entries, _NAMES[1])
+    return None
+
+
+def known_price(model: str, api: str | None = None) -> ListedPrice | None:
+    """The price of a model by genai-prices, of the provider whose API is asked; None where it knows none.
+
+    Raises ImportError where the library is not installed.
+    """
+    return GenaiPrices(api).find(model)

@@ -1,0 +1,76 @@
+"""Seconds of two models that are asked at the same time: the slower one counts, as in service."""
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy.decisions import Agreement
+from rcjax.policy.spec import SecondsLimit
+from rcjax.serving.cascade import Result
+from rcjax.tuning.select import SecondsFilter
+
+NAMES = ("small", "other", "large")
+SECONDS = {"small": 1.0, "other": 1.5, "large": 2.0}
+
+
+def log(n=40):
+    """Three of four queries on which the cheap models agree; no confidence."""
+    rows = [
+        {"query": q, "model": m, "correct": int(q % 4 > 0 or m == "large"), "cost": 1.0 if m != "large" else 20.0}
+        | {"answer": f"{q}" if q % 4 or m == "large" else f"{q} {m}", "seconds": SECONDS[m]}
+        for q in range(n)
+        for m in NAMES
+    ]
+    with pytest.warns(rcjax.logs.NoConfidenceWarning):
+        return rcjax.read_log(pl.DataFrame(rows))
+
+
+ALWAYS = (Rule(1.0, "ask", "other"),)
+
+
+def policy(first=ALWAYS):
+    return Policy(
+        NAMES,
+        dict.fromkeys(NAMES, Calibration("none", 2.0, 1.0, -9.0, 0.0)),
+        {"small": first, "other": (Rule(0.99, "ask", "large"), Rule(1.0, "answer")), "large": (Rule(1.0, "answer"),)},
+        {"small": 1.0, "other": 1.0, "large": 20.0},
+        agreements={"other": Agreement("small", "large")},
+    )
+
+
+def test_the_second_is_asked_together_with_the_first_where_it_is_asked_in_any_case():
+    assert policy().together == "other"
+    assert policy((Rule(0.9, "ask", "other"), Rule(1.0, "answer"))).together is None
+    assert policy((Rule(1.0, "ask", "large"),)).together is None
+    assert policy((Rule(1.0, "answer"),)).together is None
+
+
+def test_a_replay_counts_the_slower_of_both():
+    whole = rcjax.replay(policy(), log())
+    assert float(whole.seconds.mean) == pytest.approx(1.5 + 0.25 * 2.0, rel=1e-5)
+    one_by_one = rcjax.replay(policy((Rule(0.9, "ask", "other"), Rule(1.0, "answer"))), log())
+    assert float(one_by_one.seconds.mean) == pytest.approx(2.5 + 0.25 * 2.0, rel=1e-5)  # all are as sure: .88
+
+
+def test_a_limit_on_the_seconds_knows_it():
+    whole = log(200)
+    budget = {"budget": 8.0, "intervals": False}
+    tuned = rcjax.tune(whole, max_seconds=2.1, **budget)
+    assert tuned.policy.expected["error"] < 0.1
+    assert [rung.together for rung in tuned.policy.policies if len(rung.models) > 1] == ["other"]
+    filtered = SecondsFilter.of(SecondsLimit.of("2.1"), whole)
+    figure, _ = filtered.figures(jax.tree.map(np.asarray, tuned.frontier.policies), tuned.model)
+    assert figure.max() < 2.1
+
+
+def test_a_result_counts_the_slower_of_both():
+    calls = tuple(SimpleNamespace(seconds=seconds) for seconds in (1.0, 1.5, 2.0))
+    known = {"query": "q", "status": "answered", "text": "", "answer": "", "model": "large", "confidence": None}
+    assert Result(**known, cost=0.0, calls=calls).seconds == 4.5
+    assert Result(**known, cost=0.0, calls=calls, at_once=2).seconds == 3.5
+    assert Result(**known, cost=0.0, calls=()).seconds == 0

@@ -1,0 +1,114 @@
+"""Chains of more than two models, where confidences are a check's verdicts."""
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.model.calibrated import calibrated
+from rcjax.replaying.replay import walk_log
+from rcjax.tuning import judging
+from rcjax.tuning.chains import are_verdicts, chains
+from rcjax.tuning.judging import charges, judge_all
+from rcjax.tuning.pairs import Judging
+
+NAMES = ("small", "small@2", "middle", "middle@2", "large")
+COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3
+SKILL = np.array([0.0, 0.0, 0.7, 0.7, 1.5])
+
+
+def tasks(n=400, seed=0, errs=0.05):
+    """A log of attempts whose tests err sometimes: attempts of one model fail on the same tasks."""
+    rng = np.random.default_rng(seed)
+    odds = SKILL - 1.5 * rng.standard_normal((n, 1))
+    right = rng.random((n, 5)) < 1 / (1 + np.exp(-odds))
+    verdict = np.where(rng.random((n, 5)) < errs, ~right, right)
+    rows = {
+        "query": np.repeat(np.arange(n), 5),
+        "model": list(NAMES) * n,
+        "confidence": verdict.ravel().astype(float),
+        "correct": right.ravel().astype(int),
+        "cost": (COSTS * rng.gamma(9.0, 1 / 9, (n, 5))).ravel(),
+    }
+    return pl.DataFrame(rows)
+
+
+def tuned_error(log, fresh, budget):
+    tuned = rcjax.tune(log, budget=budget, intervals=False)
+    walked = walk_log(tuned.policy, fresh)
+    return tuned, float(walked.wrong.mean()), float(walked.spent.mean())
+
+
+def test_chains_are_walked_as_the_replay_walks_them():
+    log = rcjax.read_log(tasks(60))
+    logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)
+    assert are_verdicts(logprob, np.asarray(log.answered))
+    confidence = np.where(logprob == 0, 0.8, 0.2)
+    found = chains(confidence, correct.astype(float), log.complete, np.asarray(log.query_cost))
+    policies = found.policies()
+    assert {*policies.members.sum(1).tolist()} <= {3, 4, 5}
+    for at in range(0, len(found.cost), 5):
+        wrong, spent = [], []
+        members, cuts = np.flatnonzero(policies.members[at]), found.chain[at]
+        for row in range(log.n_queries):
+            asked = []
+            for j in members:
+                asked.append(j)
+                if confidence[row, j] > cuts[j]:
+                    break
+            wrong.append(1 - correct[row, asked[-1]])
+            spent.append(np.asarray(log.query_cost)[row, asked].sum())
+        assert np.mean(wrong) == pytest.approx(found.error[at], abs=1e-6)
+        assert np.mean(spent) == pytest.approx(found.cost[at], rel=1e-5)
+
+
+def test_chains_stand_beside_the_pairs():
+    log = rcjax.read_log(tasks(60))
+    calibrators = calibrated(log).calibrators
+    table, none = judge_all(calibrators, (log.logprob, log.correct, log.answered, None), charges(log), Judging())
+    assert none is None
+    assert set(table.policies().members.sum(1).tolist()) > {1, 2}
+
+
+@pytest.mark.thorough
+def test_longer_chains_are_chosen_and_do_what_was_expected(monkeypatch):
+    log, fresh = rcjax.read_log(tasks(400, 1)), rcjax.read_log(tasks(4000, 2))
+    tuned, error, spent = tuned_error(log, fresh, 4e-3)
+    assert max(len(rung.models) for rung in tuned.policy.policies) > 2
+    assert spent == pytest.approx(4e-3, rel=0.12)
+    assert error == pytest.approx(tuned.policy.expected["error"], abs=0.05)
+    monkeypatch.setattr(judging, "are_verdicts", lambda *_: False)
+    tuned, pairs, _ = tuned_error(log, fresh, 4e-3)
+    assert max(len(rung.models) for rung in tuned.policy.policies) == 2
+    assert error < 0.8 * pairs  # .151 against .248, where pairs take as much
+
+
+@pytest.mark.thorough
+def test_the_bootstrap_tunes_chains_again():
+    log = rcjax.read_log(tasks(120, 3))
+    tuned = rcjax.tune(log, budget=9e-3)
+    bands = tuned.frontier.bands
+    low, high = np.asarray(bands.error).T
+    assert np.isfinite(low).all()
+    assert (low <= high).all()
+
+
+def test_there_are_none_where_confidences_are_no_verdicts():
+    frame = tasks(60)
+    plain = rcjax.read_log(frame.with_columns(confidence=0.25 + pl.col("confidence") / 2))
+    sure = rcjax.read_log(frame.with_columns(confidence=pl.lit(1.0)))
+    for log in (plain, sure):
+        assert not are_verdicts(np.asarray(log.logprob), np.asarray(log.answered))
+    two = rcjax.read_log(frame.filter(pl.col("model").is_in(["small", "large"])))
+    assert chains(np.asarray(two.logprob), np.asarray(two.correct), two.complete, np.asarray(two.query_cost)) is None
+
+
+@pytest.mark.thorough
+def test_unread_verdicts_and_a_log_in_float64():
+    frame = tasks(100).with_columns(confidence=pl.when(pl.int_range(pl.len()) % 17 > 0).then("confidence"))
+    with jax.enable_x64(True):
+        with pytest.warns(rcjax.logs.NoConfidenceWarning):
+            log = rcjax.read_log(frame)
+        assert are_verdicts(np.asarray(log.logprob), np.asarray(log.answered))
+        assert rcjax.tune(log, budget=9e-3, intervals=False).policy is not None
