@@ -53,8 +53,20 @@ def write_folder(folder: Path) -> Path:
     return folder
 
 
+#: The words of the command that runs now.
+RUNNING: list[str] = []
+
+
+def afterwards():
+    """What is done after each command: with `next_steps`, that which its screen says to do next."""
+
+
 def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    RUNNING[:] = map(str, arguments)
+    result = CliRunner().invoke(app, [*RUNNING])
+    RUNNING.clear()
+    afterwards()
+    return result
 
 
 def succeed(*arguments) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import absl.logging
 import jax
 import jax.numpy as jnp
+import next_steps
 import numpy as np
 import pytest
 import tiers
@@ -191,13 +192,14 @@ def own_settings(request, tmp_path_factory, monkeypatch):
     """Commands run in this process set JAX up for themselves: keep that out of the other tests.
 
     They share a cache folder, and have a terminal as wide as the module's COLUMNS say. However slow the machine is, no
-    line of progress comes between their warnings.
+    line of progress comes between their warnings. What their screens say to type next is run after the test.
     """
     monkeypatch.setattr("rcjax.cli.console.EVERY", 1e6)
     monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
-    yield
+    with next_steps.collected(tmp_path_factory):
+        yield
     keep_programs(None)
     before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():

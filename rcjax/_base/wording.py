@@ -80,12 +80,17 @@ def budget_between(costs: Sequence[float | None]) -> str:
 
     >>> budget_between([2e-5, 8e-4]), budget_between([0.0, 3e-4]), budget_between([None, 0.0])
     ('130/M', '150/M', '150/M')
+    >>> budget_between([1.04e-4, 1.04e-4])
+    '110/M'
     """
     positive = [cost for cost in costs if cost]
     if not positive:
         return "150/M"
     middle = math.sqrt(min(positive) * max(positive)) if len(positive) > 1 else positive[0] / 2
-    return f"{float(f'{1e6 * middle:.2g}'):.6g}/M"
+    amount = float(f"{1e6 * middle:.2g}")
+    if amount < 1e6 * min(costs := [cost or 0.0 for cost in costs]):  # rounded below what any policy costs
+        amount = float(f"{1.05 * 1e6 * min(costs):.2g}")
+    return f"{amount:.15g}/M"
 
 
 def count(number: int, noun: str) -> str:
@@ -129,6 +134,19 @@ def no_confidence(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage."""
     return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def apart(*shares: float) -> tuple[str, ...]:
+    """Return shares as percentages with as many digits as tell them apart, one at least.
+
+    >>> apart(0.25, 0.2), apart(0.10999, 0.1103)
+    (('25.0 %', '20.0 %'), ('11.00 %', '11.03 %'))
+    """
+    for digits in range(1, 6):
+        words = tuple(percent(share, digits) for share in shares)
+        if len({*words}) == len({*shares}):
+            break
+    return words
 
 
 def figure(value: float, digits: int = 3) -> str:

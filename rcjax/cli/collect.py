@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing
@@ -14,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.wording import budget_between, count, figure
+from rcjax._base.wording import count, figure
 from rcjax.cli.console import Screen, busy, duration, make_table, share_done
-from rcjax.cli.import_ import models_table
+from rcjax.cli.import_ import models_table, next_of_answers
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, Count, File, Grading, Money, Name, Output, Really, Seconds, Text
 from rcjax.cli.printing import INTERRUPTED, conclude, interruptible, shown, terminable, warn
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Asked, Plan, Setup
+    from rcjax.collecting.plan import Abilities, Asked, Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
 
@@ -103,7 +102,7 @@ def collect(
     if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
         raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
     asked = draw(read_questions(questions, system, template), limit, seed)
-    _run(plan, asked, out, None if dry_run else concurrency, json_)
+    _run(plan, asked, questions, out, None if dry_run else concurrency, json_)
 
 
 def _probe(plan: Plan, as_json: bool) -> None:
@@ -113,18 +112,34 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
     with busy("asking"):
         abilities = asyncio.run(probe_all(plan))
-    document = {"models": [asdict(one) | {"signals": list(one.signals)} for one in abilities]}
+    document = {
+        "models": [
+            asdict(one) | {"signals": list(one.signals), "wrong_signal": _wrong_signal(plan, one)} for one in abilities
+        ]
+    }
     conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
-    if any(one.error for one in abilities):
+    if any(one.error or _wrong_signal(plan, one) for one in abilities):
         raise typer.Exit(1)
 
 
-def _run(plan: Plan, questions: list[Question], out: Path | None, concurrency: int | None, as_json: bool) -> None:
+def _wrong_signal(plan: Plan, one: Abilities) -> str | None:
+    """The signal that somebody chose for a model which cannot give it; None if it can, or nobody chose any."""
+    from rcjax.signals.records import is_check
+
+    signal = plan.models[one.model].signal or plan.signal
+    told = one.error is None and signal is not None and not is_check(signal)
+    return signal if told and signal not in one.signals else None
+
+
+def _run(
+    plan: Plan, questions: list[Question], source: Path, out: Path | None, concurrency: int | None, as_json: bool
+) -> None:
     """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well.
 
     Args:
         plan: how to ask.
         questions: what.
+        source: their file.
         out: the log that is written, or gone on with.
         concurrency: questions to a model at once; None to ask nothing.
         as_json: whether results are one document.
@@ -144,7 +159,7 @@ def _run(plan: Plan, questions: list[Question], out: Path | None, concurrency: i
         return
     came = collected(run)
     document |= came | {"notes": document["notes"] + came["notes"]}
-    conclude(document, partial(_show_collected, document), as_json=as_json)
+    conclude(document, partial(_show_collected, document, source), as_json=as_json)
     if run.interrupted:
         raise typer.Exit(INTERRUPTED)
     if document["stopped"] or document["grading"] or document["silent"]:
@@ -251,6 +266,9 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         elif row["logprobs"] and row["top"] <= 1:
             what = "only the log-probability of its own tokens: no choice, no verification"
             screen.hang("note", f"{row['model']}: {what}")
+        if row["wrong_signal"] is not None:
+            able = f"it can give {', '.join(row['signals'])}"
+            screen.hang("error", f"{row['model']}: its signal is {row['wrong_signal']}, and {able}")
         if row["unusable"] is not None:
             screen.hang("note", f"{row['model']}: {row['unusable']}")
     cost = sum(row["cost"] for row in models)
@@ -282,7 +300,7 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
 
 @shown
-def _show_collected(document: Mapping[str, Any]) -> None:
+def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     """Print what was collected, model by model, what is missing, and the next command."""
     screen = Screen()
     models = document["models"]
@@ -305,10 +323,10 @@ def _show_collected(document: Mapping[str, Any]) -> None:
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
-        screen.hang("budget", "what is left of it does not cover another call")
+        screen.hang("budget", "what is left of it does not cover another question to all models")
     screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
-    screen.hang("next", _next(document))
+    screen.next_step(*_next(document, source))
 
 
 def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
@@ -319,21 +337,25 @@ def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
         show_ungraded(screen, document["ungraded"], document["without_reference"])
 
 
-def _next(document: Mapping[str, Any]) -> str:
-    """What to do first: nothing that ends as this run did."""
-    out = shlex.quote(document["out"])
-    if document["ungraded"] == document["answers"] and document["answers"]:
-        return f"no answer is graded: rcjax grade {out} --grade …, or rcjax tune {out} --labels labels.csv"
+_UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label some by hand"
+
+_ENOUGH = 30  # questions that all models answered, to tune on
+
+
+def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
+    """What to do first, and the command: nothing that ends as this run did."""
     left = sum(row["left"] for row in document["models"])
     stopped = ", ".join(dict.fromkeys([*document["stopped"], *document["silent"]]))
     before = f"see to what stopped {stopped} (above), then " if stopped else ""
     more = f"{before}the same command {'with a larger --budget' if document['budget_spent'] else 'again'}"
-    if left and document["answered_by_all"] < 30:
-        return f"{more}, which asks what is missing"
-    task = " --task choice" if {*document["signals"].values()} == {"choice"} else ""
-    budget = budget_between([row["cost"] for row in document["models"]])
-    tune = f"rcjax tune {out}{task} --budget {budget} --out policy.json"
-    return f"{tune}; {more} asks the {left:,} that are missing" if left else tune
+    if left and document["answered_by_all"] < _ENOUGH:
+        return f"{more}, which asks what is missing", ""
+    options = {
+        "task": "choice" if {*document["signals"].values()} == {"choice"} else None,
+        "questions": source,
+    }
+    words, then = next_of_answers(document, document["out"], _UNGRADED, **options)
+    return (f"{more} asks the {left:,} that are missing; or {words}" if left else words), then
 
 
 def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:

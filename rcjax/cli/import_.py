@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from rcjax.cli.console import Screen, busy, make_table
 from rcjax.cli.inputs import require_distinct, require_outputs
 from rcjax.cli.options import AsJson, FullScore, Name
 from rcjax.cli.parsers import pairs
-from rcjax.cli.printing import attempt, conclude, shown, warn
+from rcjax.cli.printing import attempt, command, conclude, shown, warn
 
 
 def import_(
@@ -86,16 +85,45 @@ def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | N
     screen.hang("note", *notes)
     if out is not None:
         screen.hang("written", f"to {out}")
-        screen.hang("next", _next_step(models, out))
+        screen.next_step(*next_of_answers(summary, out, _TO_LABEL))
 
 
-def _next_step(models: Sequence[Mapping[str, Any]], out: Path) -> str:
+_TO_LABEL = "no answer has a label: give them to rcjax tune with --labels, or label some by hand"
+
+_LABELS = 100  # by hand
+
+
+def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **options: object) -> tuple[str, str]:
+    """What to do with the answers of models, and the command: nothing that refuses them.
+
+    Args:
+        summary: `models`, and how many queries are `answered_by_all`, as `summarise` gives them.
+        out: the log with the answers.
+        unlabelled: what to do where no answer has a label.
+        options: what else `rcjax label` needs, `questions`, and `rcjax tune`, `task`; None where nothing.
+    """
+    from rcjax.logs.oddities import FEWEST
+
+    models, queries = summary["models"], summary["answered_by_all"]
     if len(models) < 2:
-        return "import the answers of another model too: a cascade needs two"
+        return "add the answers of another model: a cascade needs two", ""
+    if queries < FEWEST:
+        return (
+            f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred",
+            "",
+        )
+    if all(row["accuracy"] in (0, 1) for row in models) and len({row["accuracy"] for row in models}) == 1:
+        return "look at the labels: they say the same of every answer, and nothing tells the models apart", ""
     if all(row["accuracy"] is None for row in models):
-        return f"rcjax label {shlex.quote(str(out))} --n 100 --out to_label.csv, or rcjax tune with --labels"
-    prices = "" if all(row["cost"] is not None for row in models) else " --prices prices.toml"
-    return f"rcjax tune {shlex.quote(str(out))}{prices} --budget {budget_between([row['cost'] for row in models])}"
+        n = min(_LABELS, sum(row["answers"] for row in models))
+        options["task"] = None
+        return unlabelled, command("label", out, n=n, **options, out="to_label.csv")
+    options["questions"] = None
+    if any(row["cost"] is None for row in models):
+        priced = "tune, with the prices of the models in a file, and a budget between what they cost"
+        return priced, command("tune", out, **options, prices="prices.toml")
+    budget = budget_between([row["cost"] for row in models])
+    return "tune", command("tune", out, **options, budget=budget, out="policy.json")
 
 
 def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str] | None = None) -> Table:

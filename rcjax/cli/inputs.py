@@ -20,7 +20,7 @@ import typer
 from rcjax._base.checks import load
 from rcjax._base.extras import how_to_install
 from rcjax._base.files import is_stream
-from rcjax._base.wording import budget_between, choose_unit, figure
+from rcjax._base.wording import choose_unit, figure
 from rcjax.cli.printing import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import policy_from_json
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from rcjax.policy.spec import Target
 
 _IF_RIGHT = "; if it is right, add --yes"
-
-#: Times the cost of the most expensive policy, from which a budget looks like one of another unit (a thousand apart).
-_ANOTHER_UNIT = 100
-
-#: What a budget is meant to be multiplied by, where it was typed per thousand or per query, and not per million.
-_UNITS = (1e-3, 1e-6)
 
 
 # What is refused before any work.
@@ -122,10 +116,10 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         really: it is right.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.logs.oddities import oddities
+    from rcjax.logs.oddities import doubts, oddities
 
     odd = oddities(log)
-    for what in odd:
+    for what in (*odd, *doubts(log)):
         warn(f"{Path(log.source).name}: {what}")
     if odd and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
@@ -139,36 +133,13 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
         log: what models cost.
         really: it is meant so.
     """
-    import numpy as np
+    from rcjax.logs.oddities import odd_budget
 
     if target is None or target.name != "budget" or really:
         return
-    costs, budget = np.asarray(log.cost, float), target.value
-    dearest = float(np.nansum(costs))
-    if not 0 < dearest < budget:
-        return
-    unit = choose_unit([dearest])
-    every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
-    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
-    meant = _meant(budget, costs[np.isfinite(costs)].tolist())
-    raise typer.BadParameter(f"{what}: {meant}; if it is right, add --yes", param_hint="--budget")
-
-
-def _meant(budget: float, costs: Sequence[float]) -> str:
-    """What is likely meant by a budget above what asking every model costs, in words: the same figure in another unit.
-
-    >>> _meant(0.15, [2e-5, 8e-4])
-    'was $150 per million queries meant? Then give --budget 150/M'
-    >>> _meant(2e-3, [2e-5, 8e-4])
-    'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
-    """
-    for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():
-        if min(costs) <= budget * scale <= sum(costs):
-            other = budget * scale
-            return f"was {choose_unit([other]).full(other)} meant? Then give --budget {1e6 * other:.6g}/M"
-    unit = choose_unit(costs)
-    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
-    return f"give less, such as --budget {budget_between(costs)}: {alone}"
+    what = odd_budget(target.value, log, "--budget {}/M".format)
+    if what is not None:
+        raise typer.BadParameter(f"{what}{_IF_RIGHT}", param_hint="--budget")
 
 
 # Logs.

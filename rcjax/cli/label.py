@@ -152,8 +152,9 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
         screen.hang("note", "the table shows no questions: give --questions FILE, and another --out")
     if "answer" not in columns:
         screen.hang("note", "the table shows no answers: the log has no column text or answer")
-    how = f": fill in its column correct, 1 or 0, then {back}" if back else ""
-    screen.print(f"written to {document['written']}{how}", soft_wrap=True)
+    screen.print_path(f"written to {document['written']}")
+    if back:
+        screen.next_step("fill in its column correct, 1 or 0, then tune with it", back)
 
 
 def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
@@ -178,8 +179,10 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
         key = "\x03"
         screen.print()
     left = labels.count(None)
-    told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else f"all are labelled: {back}"
-    screen.print(escaped(f"saved in {out}: {told}"), soft_wrap=True)
+    told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
+    screen.print_path(escaped(f"saved in {out}: {told}"))
+    if not left:
+        screen.next_step("tune with these labels", escaped(back))
     if key == "\x03":
         raise typer.Exit(INTERRUPTED)
 
@@ -196,9 +199,11 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
 
 
 def _key(screen: Screen) -> str:
-    """The next key that means something."""
+    """The next key that means something: the first of several that come at once, as with Enter behind it."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
-    while (key := typer.getchar().lower()) not in _KEYS:
-        pass
+    key = None
+    while key is None:
+        pressed = typer.getchar().lower()
+        key = None if pressed.startswith("\x1b") else next((one for one in pressed if one in _KEYS), None)
     screen.print({"y": "right", "n": "wrong", "s": "skipped", "q": ""}[key], style="dim")
     return key

@@ -126,18 +126,15 @@ def _next(
         whole: the log is the very one that it was tuned on.
         repriced: prices are others than it was tuned at.
     """
-    spec, options = recorded_tuning(policy).spec, reading.as_options()
-    if repriced and "lam" not in spec.target:
-        target = {name.replace("_", "-"): f"{value:.6g}" for name, value in spec.target.items()}
-        target |= {"budget": f"{1e6 * spec.budget:.6g}/M"} if spec.budget is not None else {}
-        target |= {"task": "choice"} if spec.transform == "choice" else {}
-        return "which policy is best at these prices?", command("tune", log, **options | target)
+    options = reading.as_options() | {"reference": None, "same": None}  # which are the policy's own
+    if repriced:
+        return "which policy is best at these prices?", command("retune", file, log, **options)
     if whole:
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    again = command("retune", file, log, **options | {"reference": None, "same": None}, out=file)
-    advice, again = next_of(facts, again)  # the reference is the policy's own
+    again = command("retune", file, log, **options, out=file)
+    advice, again = next_of(facts, again)
     return f"{advice}{'' if again else ' (rcjax serve --help)' * (not facts['drifted'])}", again
 
 

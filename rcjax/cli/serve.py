@@ -81,6 +81,7 @@ def serve(
         drain: For requests under way when it is stopped.
         refusal_text: The answer if the policy refuses.
     """
+    require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     files = _policies(policy, policies or [], pass_)
     if models is None:
         raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
@@ -93,7 +94,6 @@ def serve(
         if given and not is_there:
             what = f"goes with {partner.split()[0]} only: give {partner} too"
             raise typer.BadParameter(what, param_hint=option)
-    require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     from rcjax.serving.gateway.catalog import RequestLimits, Settings
     from rcjax.serving.gateway.processes import serve as run
     from rcjax.serving.shadowing import ShadowRate

@@ -161,9 +161,11 @@ def show_tuning(
             screen.hang("note", f"{what}: no threshold parts them")
     from rcjax.frontier.hull import rows_to_show
 
-    costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     refusing = any(point.get("abstention") for point in points)
-    some = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing)
+    points = [*points, *([] if refusing else _models_left_out(rows, points))]
+    costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
+    single = [i for i, point in enumerate(points) if len(point["models"]) == 1]
+    some = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single)
     target = None if chosen is None else (chosen["cost"], chosen["error"])
     marked = next((i for i, figures in enumerate(zip(costs, errors, strict=True)) if figures == target), None)
     if marked is not None and marked not in some:  # in place of the point that is nearest to it
@@ -175,6 +177,27 @@ def show_tuning(
     more = f" ({'; '.join(words)})" if words else ""
     screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
     screen.print(_frontier_table([points[i] for i in some], money, screen.width, [i == marked for i in some], noun))
+
+
+def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The models that are the best buy for their money, though a ladder between two points is a trifle better."""
+    from rcjax.frontier.hull import best_buys
+
+    cost, error = ([point[name] for point in points] for name in ("cost", "error"))
+    there = {point["models"][0] for point in points if len(point["models"]) == 1}
+    alone = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
+    best = [rows[i] for i in best_buys(cost, error, *alone)]
+    return [
+        {
+            "cost": row["cost"],
+            "error": 1 - row["accuracy"],
+            "seconds": row.get("seconds"),
+            "models": [row["model"]],
+            "rules": {row["model"]: [{"up_to": 1.0, "action": "answer"}]},
+        }
+        for row in best
+        if row["model"] not in there
+    ]
 
 
 def _words_of(tuned: Tuned) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
 
 
 async def call(
-    asked: Asked, question: Question, file: AnswerFile, budget: Budget, sample: int | None = None
+    asked: Asked, question: Question, file: AnswerFile, budget: Budget, aside: Decimal, sample: int | None = None
 ) -> dict[str, Any]:
     """Put a question to a model, and give the line of the log; whatever a server does is no exception.
 
@@ -124,28 +124,15 @@ async def call(
         question: that is put to it.
         file: that keeps what is under way.
         budget: that pays.
+        aside: money that was put aside for it, `worst_of`.
         sample: which of several answers of the model to the question this is; None if there is one alone.
-
-    Raises StoppedError or BudgetSpentError where nothing was asked.
     """
-    respondent = asked.respondent
-    if respondent.stopped is not None:
-        raise StoppedError(respondent.stopped)
-    async with respondent.one_at_first(budget):
-        return await _call(asked, question, file, budget, sample)
-
-
-async def _call(
-    asked: Asked, question: Question, file: AnswerFile, budget: Budget, sample: int | None
-) -> dict[str, Any]:
     respondent, name = asked.respondent, uuid.uuid4().hex[:16]
-    first, second = worst_of(asked, question)
+    _, second = worst_of(asked, question)
     prompt = Prompt(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))
-    async with budget.expense(partial(file.begin, name, question.query, asked.name), first + second) as expense:
-        if respondent.stopped is not None:  # while it waited for money
-            raise StoppedError(respondent.stopped)
-        expense.note(expense.reserved)
+    async with budget.expense(partial(file.begin, name, question.query, asked.name), aside) as expense:
+        expense.note(aside)
         send = partial(respondent.send, expense=expense)
         try:
             await exchange.run(partial(send, after=second), send, asked.checks)
@@ -214,7 +201,7 @@ def estimate(
         judge: the model that judges answers to a question; None if none does.
     """
     waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
-    most = sum((sum(worst_of(asked, question), _judging(asked, question, judge, True)) for question in waiting), _NONE)
+    most = sum((sum(worst_of(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
     usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
     observed = _observed(asked, questions, answers, judge)
     distinct = len({question.query for question in waiting})
@@ -254,7 +241,7 @@ def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respond
         read += read + written + _SECOND
         written += min(4, most_output_tokens(second))
     price = asked.respondent.settings.price
-    return price.money(Tokens(read, written)) + _judging(asked, question, judge, False)
+    return price.money(Tokens(read, written)) + judging_cost(asked, question, judge, worst=False)
 
 
 def _written(question: Question, options: Mapping[str, Any]) -> int:
@@ -263,8 +250,17 @@ def _written(question: Question, options: Mapping[str, Any]) -> int:
     return min(usual, most_output_tokens(options))
 
 
-def _judging(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None], worst: bool) -> Decimal:
-    """Money for judging one answer: at the `worst` a longest one, asked about twice."""
+def judging_cost(
+    asked: Asked, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
+) -> Decimal:
+    """Return the money for judging one answer.
+
+    Args:
+        asked: the model that gives the answer, and how it is asked.
+        question: that is answered.
+        judge: the model that judges answers to a question; None if none does.
+        worst: for the longest answer, asked about twice; else for a usual one.
+    """
     respondent = judge(question)
     if respondent is None:
         return _NONE

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -116,6 +117,8 @@ class Manner:
     graded, nor are the queries that it did not answer."""
     calls: Collection[str] | None = None
     """Names of the calls whose answers are graded, where others cannot be; None for all."""
+    aside: Decimal = Decimal(0)
+    """Money put aside for the judge of one answer."""
     watch: Callable[[int, int], object] = lambda done, whole: None
     """Is told how many answers have been looked at, of how many."""
 
@@ -151,7 +154,9 @@ async def grade_row(
     Gives why the grader cannot work any more, which is no verdict; None if it can. Raises OSError.
     """
     name, placed = f"{row['call']}/judge", {**row}
-    async with budget.expense(partial(file.begin, name, row["query"], row["model"])) as expense:
+    async with budget.expense(partial(file.begin, name, row["query"], row["model"]), manner.aside) as expense:
+        if manner.aside:
+            expense.note(manner.aside)
         token = _EXPENSE.set(expense)
         try:
             verdict = await _verdict(row, question, graders)

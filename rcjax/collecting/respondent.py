@@ -28,7 +28,7 @@ _CHARACTERS = 4  # of a token, in usual texts
 
 
 class BudgetSpentError(Exception):
-    """What is left of the budget does not cover a call at its worst."""
+    """What is left of the budget does not cover what is to be asked, at its worst."""
 
 
 class Budget:
@@ -43,30 +43,35 @@ class Budget:
         self.limit, self.spent, self.reserved = limit, spent, Decimal(0)
         self._changed = asyncio.Condition()
 
-    @asynccontextmanager
-    async def expense(self, note: Callable[[Decimal], object], worst: Decimal = Decimal(0)) -> AsyncIterator[Expense]:
-        """One call, for which money is put aside, once calls under way have left enough of what they reserved.
-
-        Args:
-            note: writes down what the call may cost, before it does.
-            worst: money that is put aside at first.
-
-        Raises BudgetSpentError where it will not be enough. However the call ends, what it has cost is spent.
-        """
+    async def put_aside(self, amount: Decimal) -> None:
+        """Reserve money, once calls under way have left enough. Raises BudgetSpentError where it will not be enough."""
         async with self._changed:
-            while worst and not self.covers(worst):
+            while amount and not self.covers(amount):
                 if not self.reserved:
                     raise BudgetSpentError
                 await self._changed.wait()
-            self.reserved += worst
-        expense = Expense(self, note, worst)
+            self.reserved += amount
+
+    async def free(self, amount: Decimal) -> None:
+        """Let others have money that was put aside."""
+        self.reserved -= amount
+        async with self._changed:
+            self._changed.notify_all()
+
+    @asynccontextmanager
+    async def expense(self, note: Callable[[Decimal], object], aside: Decimal = Decimal(0)) -> AsyncIterator[Expense]:
+        """One call. However it ends, what it has cost is spent.
+
+        Args:
+            note: writes down what the call may cost, before it does.
+            aside: money that was put aside for it.
+        """
+        expense = Expense(self, note, aside)
         try:
             yield expense
         finally:
-            self.reserved -= expense.reserved
             self.spent += expense.spent
-            async with self._changed:
-                self._changed.notify_all()
+            await self.free(expense.reserved)
 
     def covers(self, amount: Decimal) -> bool:
         """Whether so much is neither spent nor reserved."""

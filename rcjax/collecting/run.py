@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rcjax.collecting.calls import Asked, call, estimate
 from rcjax.collecting.grading import Manner, grade_row, score_remarks
 from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
+from rcjax.collecting.reservations import Reservations
 from rcjax.collecting.respondent import BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import summarise, tell_unread
@@ -149,6 +151,9 @@ class Run:
         self._judged: set[str] = set()
         self._problem: OSError | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
+        self._reservations = Reservations(
+            setup.budget, questions, [(asked, self._waiting[asked.name]) for asked in models], setup.judge_of
+        )
         for asked in models:
             self.tallies[asked.name] = Tally(len(self._waiting[asked.name]), asked.samples)
 
@@ -156,6 +161,11 @@ class Run:
     def grading(self) -> str | None:
         """Why answers could not be graded."""
         return next(iter(self._grading.values()), None)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether no call is begun any more."""
+        return self.interrupted or self._problem is not None
 
     def stop(self) -> None:
         """Begin no call any more; those under way are finished."""
@@ -177,6 +187,8 @@ class Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
+        finally:
+            await self._reservations.end()
         if self._problem is None:
             await self._grade_the_rest()
         if self._problem is not None:
@@ -190,25 +202,30 @@ class Run:
     async def _work(self, asked: Asked, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[asked.name]
         for question, number in waiting:
-            if self.interrupted or self._problem is not None:
-                return
             try:
-                row = await call(asked, question, self.file, self.budget, number if self._numbered else None)
-                self.file.write(row)  # before anything else can go wrong with what is paid for
+                share = await self._reservations.take(asked, question, number)
+                if self._is_ending:
+                    await self._reservations.close(share)  # others may wait for it
+                    return
+                async with asked.respondent.one_at_first(self.budget):
+                    share = await self._reservations.renew(share, asked, question)
+                    sample = number if self._numbered else None
+                    row = await call(asked, question, self.file, self.budget, share.call, sample)
+                    self.file.write(row)  # before anything else can go wrong with what is paid for
             except StoppedError as why:
                 tally.stopped = str(why)
+                await self._reservations.free_all_of(asked.name)
                 return
-            except BudgetSpentError:
-                self.budget_spent = True
-                return
+            except BudgetSpentError:  # there may be money aside for later questions
+                self.budget_spent = self.budget_spent or not self._is_ending
+                continue
             except OSError as problem:
                 self._problem = self._problem or problem
                 return
             self._count(tally, row)
             if _is_cancelled():
                 raise asyncio.CancelledError
-            if not has_failed(row):
-                await self._grade(row, question)
+            await self._grade(row, question, share.judge)
             self._look_ahead()
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
@@ -226,14 +243,18 @@ class Run:
             costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in left)
             self.forecast = float(self.budget.spent) + sum(costs)
 
-    async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
-        """Write the row again with its verdict, where something can tell; no answer is graded twice in a run."""
+    async def _grade(self, row: Mapping[str, Any], question: Question, aside: Decimal = Decimal(0)) -> None:
+        """Write the row again with its verdict, where something can tell; no answer is graded twice in a run.
+
+        `aside` is money that was put aside for its judge.
+        """
         grader = self.graders.named(question)
-        if grader is None or grader in self._grading or row["call"] in self._judged:
+        if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:
+            await self.budget.free(aside)
             return
         self._judged.add(row["call"])
         try:
-            problem = await grade_row(self.file, row, question, self.graders, self.budget, Manner())
+            problem = await grade_row(self.file, row, question, self.graders, self.budget, Manner(aside=aside))
         except OSError as full:
             self._problem = self._problem or full
             return
@@ -245,7 +266,7 @@ class Run:
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
         for row in rows:
-            if self.interrupted or self._problem is not None:
+            if self._is_ending:
                 return
             if row["query"] in questions:
                 await self._grade(row, questions[row["query"]])

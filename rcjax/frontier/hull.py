@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.wording import choose_unit, figure
+from rcjax._base.wording import apart, choose_unit, figure
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Target
+
+#: Errors, from which on a cascade is worth more than a single model.
+LEAST_GAIN = 0.001
 
 _Point = tuple[float, float]  # cost, error
 
@@ -94,7 +98,9 @@ def _above(middle: _Point, left: _Point, right: _Point) -> bool:
     return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)
 
 
-def rows_to_show(cost: ArrayLike, error: ArrayLike, most: int, refusing: bool = False) -> list[int]:
+def rows_to_show(
+    cost: ArrayLike, error: ArrayLike, most: int, refusing: bool = False, kept: Sequence[int] = ()
+) -> list[int]:
     """Places of the points of a table, cheapest first: at most so many corners of the hull that stand for all of it.
 
     The hull is of figures as they are printed, with three digits: of points that are printed alike, one is a corner.
@@ -102,19 +108,48 @@ def rows_to_show(cost: ArrayLike, error: ArrayLike, most: int, refusing: bool = 
 
     Args:
         cost, error: (L,) of the points.
-        most: rows of the table, at most.
+        most: rows of the table, at most, beside those kept.
         refusing: whether models may refuse.
+        kept: places that are shown unless another point beats them as printed, such as those of single models.
 
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
+    >>> rows_to_show([1.0, 2.0, 3.0, 4.0], [0.4, 0.3, 0.21, 0.1], 2, kept=[1])
+    [0, 1, 3]
+    >>> rows_to_show([1.0, 1.0], [0.1, 0.1], 9, kept=[1])
+    [1]
     """
     costs = np.array([float(f"{figure:.3g}") for figure in np.ravel(cost)])
     errors = np.round(np.ravel(np.asarray(error, float)), 3)
+    others = (place for place in range(len(costs)) if place not in {*kept})
+    first = [*kept, *others]  # of points that are printed alike
+    front = np.array(first)[pareto(costs[first], errors[first])]
     if refusing:
         order = np.argsort(costs, kind="stable")
-        return order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))].tolist()
-    hull = lower_hull(costs, errors)
-    return hull[thinned(costs[hull], errors[hull], most)].tolist()
+        some = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
+    else:
+        hull = front[lower_hull(costs[front], errors[front])]
+        some = hull[thinned(costs[hull], errors[hull], most)]
+    shown = {*some.tolist(), *({*front.tolist()} & {*kept})}
+    return sorted(shown, key=lambda place: (costs[place], -errors[place]))
+
+
+def best_buys(cost: ArrayLike, error: ArrayLike, single_cost: ArrayLike, single_error: ArrayLike) -> list[int]:
+    """Places of the single models that are the best buy for their money: no policy for it gains much.
+
+    Args:
+        cost, error: (L,) of the corners of a hull, between which ladders stand.
+        single_cost, single_error: (k,) of the models.
+
+    >>> best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
+    [0, 1]
+    """
+    costs, errors = np.ravel(np.asarray(cost, float)), np.ravel(np.asarray(error, float))
+    order = np.lexsort((-errors, costs))
+    alone, wrong = np.ravel(np.asarray(single_cost, float)), np.ravel(np.asarray(single_error, float))
+    near = wrong < np.interp(alone, costs[order], errors[order]) + LEAST_GAIN
+    beaten = [bool(((costs < c) & (errors <= e)).any()) for c, e in zip(alone, wrong, strict=True)]
+    return np.flatnonzero(near & ~np.array(beaten, bool)).tolist()
 
 
 class InfeasibleError(ValueError):
@@ -155,8 +190,8 @@ def point_for(
     if target.name == "max_error":
         if not (penalty <= limit).any():
             refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
-            best = f"the best {counted.does(f'{penalty.min():.3%}')}{refusing}"
-            raise InfeasibleError(f"no cascade {counted.does(f'{value:.3%}')} or less; {best}")
+            least, most = apart(float(penalty.min()), value)
+            raise InfeasibleError(f"no cascade {counted.does(most)} or less; the best {counted.does(least)}{refusing}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
 

@@ -225,7 +225,10 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         lacking, several = ", ".join(either.get(column, column) for column in missing), len(missing) > 1
         meant = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
-        advice = f"no column{'s' * several} {lacking}: rename or add {'them' if several else 'it'}{meant}"
+        named = " ".join(f"--column {column}=…" for column in missing)
+        ways = f", or say what the file calls {'them' if several else 'it'}: rcjax import {name} {named} --out log.csv"
+        advice = f"rename or add {'them' if several else 'it'}{meant}{ways if '.' in name else ''}"
+        advice = f"no column{'s' * several} {lacking}: {advice}"
         raise LogError(f"{name}: {advice}; found: {listed(columns)}")
 
 

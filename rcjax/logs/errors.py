@@ -41,6 +41,10 @@ class OddLogWarning(UserWarning):
     """A log can hardly be right: what is tuned on it is worth no more than it is."""
 
 
+class OddBudgetWarning(UserWarning):
+    """A budget is above what asking every model costs: any policy meets it, and another unit may be meant."""
+
+
 #: Takes what is to be said of a log that is read: the kind of warning, and its words.
 Say = Callable[[type[Warning], str], None]
 

@@ -6,19 +6,24 @@ Answers that are missing, or have a label, by chance tell of all others; those t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from rcjax._base.wording import figure, no_confidence
+from rcjax._base.wording import budget_between, choose_unit, figure, no_confidence
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
-_FEWEST = 20  # queries
+FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second it is said
+_Z90 = 1.645  # standard errors on either side of a 90 % interval
+#: Times the cost of asking every model, from which a budget looks like one of another unit (a thousand apart).
+_ANOTHER_UNIT = 100
+#: What a budget is meant to be multiplied by, where it was typed per thousand or per million, and not per query.
+_UNITS = (1e-3, 1e-6)
 _MOST_CHEAPEST = 1.0  # money for an answer of the cheapest model
 _INVERTED = 0.45  # how often a better answer is the surer one of two
 _Z = 3.5  # standard errors below a half
@@ -35,8 +40,73 @@ def oddities(log: Log) -> tuple[str, ...]:
     return tuple(_odd(log))
 
 
+def doubts(log: Log) -> tuple[str, ...]:
+    """What makes the policies of a log that may be right doubtful, a sentence each.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> doubts(log), doubts(log.take(slice(30)))
+    ((), ('30 queries tell an error to ± 13 points, whichever policy it is of: log 100 or more',))
+    """
+    return tuple(_doubtful(log))
+
+
+def _doubtful(log: Log) -> Iterator[str]:
+    n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
+    labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
+    if FEWEST <= n < _SOME:
+        known = [float(right[has].mean()) for right, has in zip(labels.T, labelled.T, strict=True) if has.any()]
+        best = min(max(known, default=0.5), 1 - 1 / n)
+        points = 100 * _Z90 * math.sqrt(best * (1 - best) / n)
+        yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
+    for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # no threshold is on the last
+        told = confidence[confidence > NO_CONFIDENCE]
+        if len(told) > 1 and (told == told[0]).all():
+            what = f"the confidence of {name} is {figure(math.exp(told[0]))} in all {len(told):,} answers"
+            yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
+
+
+def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
+    """What is odd about a budget per query, and what to give; None of one that decides something.
+
+    Args:
+        budget: money per query.
+        log: what models cost.
+        write: a budget as somebody is to give it, from its amount per million queries.
+
+    >>> import rcjax
+    >>> odd_budget(150.0, rcjax.sample_log(300, seed=0), "budget={}e-6".format)[-59:]
+    'was $150 per million queries meant? Then give budget=150e-6'
+    """
+    costs = np.asarray(log.cost, float)
+    dearest = float(np.nansum(costs))
+    if not 0 < dearest < budget:
+        return None
+    unit = choose_unit([dearest])
+    every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
+    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
+    return f"{what}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
+
+
+def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
+    """What is likely meant by a budget above what asking every model costs, in words: the same figure in another unit.
+
+    >>> _meant(0.15, [2e-5, 8e-4], "--budget {}/M".format)
+    'was $150 per million queries meant? Then give --budget 150/M'
+    >>> _meant(2e-3, [2e-5, 8e-4], "--budget {}/M".format)
+    'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
+    """
+    for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():
+        if min(costs) <= budget * scale <= sum(costs):
+            other = budget * scale
+            return f"was {choose_unit([other]).full(other)} meant? Then give {write(f'{1e6 * other:.6g}')}"
+    unit = choose_unit(costs)
+    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {alone}"
+
+
 def _odd(log: Log) -> Iterator[str]:
-    if log.n_queries < _FEWEST:
+    if log.n_queries < FEWEST:
         yield f"{log.n_queries} queries tell good policies from lucky ones no better than dice: log 100 or more"
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]

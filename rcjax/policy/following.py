@@ -23,7 +23,7 @@ from rcjax.policy.ladder import Period, position_at
 WINDOW = 400.0
 #: What the newest query counts in the running means of what was paid and what was expected.
 _NEWEST = 0.005
-_DAY = 86_400.0  # seconds
+DAY = 86_400.0  # seconds
 _JUMP = 60.0  # seconds that a clock goes back, from which on it was set anew
 
 
@@ -148,7 +148,7 @@ class PeriodBill(Following):
         """
         read(Positive, budget, "budget")
         start, _ = period.around(time)
-        queries = _memory(period) * period.money / budget / (_DAY * period.days)
+        queries = _memory(period) * period.money / budget / (DAY * period.days)
         place = {"start": start, "spent": 0.0, "before": (start, 0.0), "time": time}
         return cls(period=period, queries=queries, paid=budget, expected=budget, **place)
 
@@ -200,7 +200,7 @@ class PeriodBill(Following):
 
 
 def _memory(period: Period) -> float:
-    return _DAY * min(period.days, 7.0)
+    return DAY * min(period.days, 7.0)
 
 
 def new_bill(policy: AnyPolicy, time: float) -> Following | None:

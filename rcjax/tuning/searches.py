@@ -11,9 +11,9 @@ from rcjax._base.checks import takes
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, refusal_at
 from rcjax.frontier.policies import Policies
-from rcjax.logs.errors import LogError, OddLogWarning
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import oddities
+from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import Calibrator
 from rcjax.policy.spec import Spec
@@ -87,6 +87,9 @@ def again_by_model(frontier: Any, log: Log, points: np.ndarray) -> Again:
     return again
 
 
+_per_query = "budget={}e-6".format  # from an amount per million queries
+
+
 @takes(log=Log, spec=(Spec, None), held_out=(Log, None))
 def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Any) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
@@ -102,7 +105,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy, or is None where the
     budget is below the price of every model, which is told before anything is fitted. ValueError for options
     that do not go together; LogError as `fit` and `select_frontier` do. An `OddLogWarning` says what is odd about a log
-    that can hardly be right.
+    that can hardly be right, or whose policies are doubtful, and an `OddBudgetWarning` what is odd about a budget that
+    any policy meets.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -110,9 +114,11 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
-    for what in oddities(log):
+    for what in (*oddities(log), *doubts(log)):
         warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
+    if spec.budget is not None and (what := odd_budget(spec.budget, log.with_waiting(spec.second_cost), _per_query)):
+        warnings.warn(what, OddBudgetWarning, stacklevel=2)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log tells no segments: {advice}")

@@ -15,7 +15,7 @@ from rcjax._base.codec import written
 from rcjax._base.wording import Money, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.hull import InfeasibleError, too_dear
+from rcjax.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
@@ -35,8 +35,6 @@ from rcjax.tuning.matching import single_policy
 from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter, Selection
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
-
-_LEAST_GAIN = 0.001  # of errors, from which on a cascade is worth more than a single model
 
 
 def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
@@ -353,7 +351,7 @@ def _earned(
     gain = errors[best] - policy.expected["error"] + lam * (costs[best] - policy.expected["cost"])  # type: ignore[operator]
     compares = any(rung.agreements for rung in policy.policies)
     seen = contest.gain(compares, target, costs)
-    if gain >= _LEAST_GAIN and seen.mean >= -seen.se:
+    if gain >= LEAST_GAIN and seen.mean >= -seen.se:
         return policy, []
     worth = f"points of {log.counted.noun}{' and money' * bool(lam)}"
     found = f"the best is expected to gain {100 * gain:.1f} {worth}, {100 * seen.mean:.1f} ± {100 * seen.se:.1f} on"

@@ -229,7 +229,7 @@ def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
         for name in ("half", "whole")
     )
     assert half == changed != stored
-    for name, words in (("half", "--task choice --error-cost 0.001"), ("same", "Next: ")):
+    for name, words in (("half", "which policy is best at these prices?"), ("same", "Next: ")):
         file = folder / "prices.json" if name == "same" else tmp_path / "half.json"
         shown = succeed("evaluate", policy, folder / "test_tokens.csv", "--prices", file)
         assert (words in shown, "prices have changed" in shown) == (True, name == "half")

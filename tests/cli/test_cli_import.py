@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_line import run, succeed
+from command_line import rows_of, run, succeed, write_log
 
 import rcjax
 
@@ -21,7 +21,7 @@ def test_what_is_written_is_a_log(ending, tmp_path):
     out = tmp_path / f"log.{ending}"
     shown = succeed("import", *EVAL, "--out", out)
     assert "8 queries, 8 of them answered by all of 2 models" in shown
-    assert f"rcjaxtune{out}--pricesprices.toml--budget" in "".join(shown.split())  # a path may be longer than a line
+    assert shown.endswith("Next: add more: 8 queries that all models answered tell too little; log a hundred\n")
     log = rcjax.read_log(out, task="choice", prices=PRICES)
     assert log.models == ("small", "large")
     assert log.answer is not None  # agreement can be tried at once
@@ -43,7 +43,7 @@ def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
     calls = FILES / "litellm" / "calls.jsonl"
     shown = " ".join(succeed("import", calls, "--prompts", "--out", out).split())
     assert "of 18 answers the files do not tell whether they are right" in shown
-    assert "--n 100 --out to_label.csv, or rcjax tune with --labels" in shown
+    assert "Next: add more: 9 queries" in shown
     assert pl.read_csv(out)["prompt"][0] == "What is 0 + 1? Number only."
     document = json.loads(succeed("import", calls, "--out", out, "--json"))
     assert [model["accuracy"] for model in document["models"]] == [None, None]
@@ -83,3 +83,18 @@ def test_a_file_of_another_kind_is_refused_before_any_work(tmp_path):
         result.stderr
         == "error: log.xlsx: a log of kind '.xlsx' cannot be written: give .csv, .tsv, .parquet, .jsonl, .ndjson\n"
     )
+
+
+def test_the_next_command_is_one_that_runs(tmp_path):
+    """Its budget lies between what the models cost; without labels some are drawn, no more than there are."""
+    whole = write_log(tmp_path / "whole.csv", rows_of(0, 60))
+    assert " --budget " in succeed("import", whole, "--out", tmp_path / "log.csv")
+    bare = write_log(tmp_path / "bare.csv", [(*row[:3], "", *row[4:]) for row in rows_of(0, 25)])
+    assert " --n 75 " in succeed("import", bare, "--out", tmp_path / "unlabelled.csv")
+    tokens = "query,model,logprob,correct,input_tokens,output_tokens"
+    unpriced = write_log(tmp_path / "unpriced.csv", rows_of(0, 60), tokens)
+    assert succeed("import", unpriced, "--out", tmp_path / "free.csv").endswith(" --prices prices.toml\n")
+    wrong = write_log(tmp_path / "wrong.csv", [(*row[:3], 0, *row[4:]) for row in rows_of(0, 60)])
+    assert "Next: look at the labels" in succeed("import", wrong, "--out", tmp_path / "all_wrong.csv")
+    one = write_log(tmp_path / "one.csv", [row for row in rows_of(0, 60) if row[1] == "small"])
+    assert "Next: add the answers of another model" in succeed("import", one, "--out", tmp_path / "single.csv")

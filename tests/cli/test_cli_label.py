@@ -44,7 +44,7 @@ def test_a_table_to_fill_in_that_comes_back(log, rows, tmp_path):
     told = succeed("label", log, "--n", 60, "--task", "choice", "--out", out)
     assert "No answer is labelled" in told
     assert "60 answers to label, drawn at random" in told
-    assert f"then rcjax tune {log} --labels {out} --task choice" in told
+    assert told.endswith(f"then tune with it:\n  rcjax tune {log} --labels {out} --task choice\n")
     table = pl.read_csv(out)
     assert table.columns == ["query", "model", "question", "answer", "correct"]
     assert table["correct"].null_count() == 60
@@ -167,9 +167,9 @@ def test_keys_label_skip_and_quit(sheet, monkeypatch):
     assert f"\nsaved in {sheet}: 2 of 5 are left; the same command goes on\n" in told
     labels, told = press(monkeypatch, sheet, "y\x03", 130)  # an interrupt loses nothing
     assert labels == [1, 1, 0, None, 1]
-    labels, told = press(monkeypatch, sheet, "n")
+    labels, told = press(monkeypatch, sheet, ["\x1b[n", "n\r"])  # an arrow, and a key that comes with Enter
     assert labels == [1, 1, 0, 0, 1]
-    assert "all are labelled: rcjax tune log.csv --labels" in told
+    assert "all are labelled\nNext: tune with these labels:\n  rcjax tune log.csv --labels" in told
     pl.read_csv(sheet).drop("answer").write_csv(sheet)
     result = run("label", "log.csv", "--out", sheet, "--ask")
     assert "it shows no answers, which nobody can judge" in result.stderr

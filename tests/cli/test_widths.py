@@ -57,11 +57,29 @@ def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
 def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
     """At $20.0 both: who reads the table would not know why the first is there; nor the last, which is dearer."""
     figures = ((2.0001e-5, 0.50), (2.0004e-5, 0.43), (4e-5, 0.31), (5e-5, 0.3099))
-    tune.show_tuning("A log.", ROWS, [point(*one) for one in figures], chosen=CHOSEN, money=MILLION)
+    rows = [row | {"accuracy": 0.6} for row in ROWS]
+    tune.show_tuning("A log.", rows, [point(*one) for one in figures], chosen=CHOSEN, money=MILLION)
     out = capsys.readouterr().out
     table = out[out.index("The frontier") :]
     assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
     assert "(2 of 4; * is that" in " ".join(table.split())
+
+
+def test_a_model_that_is_the_best_buy_for_its_money_is_in_the_table(capsys):
+    """On the hull, where few rows stand for all, and printed as a dearer cascade is; or a trifle above the hull."""
+    cascades = [point(1e-6 * (i + 1), 0.5 * 0.9**i) for i in range(12)]
+    cascades[4] = point(5e-6, 0.5 * 0.9**4, NAMES[:1])
+    cascades.insert(5, point(5.0001e-6, 0.5 * 0.9**4 - 1e-5))
+    rows = [
+        {**ROWS[1], "cost": 8.5e-6, "accuracy": 1 - (0.5 * 0.9**7.5 + 5e-4)},
+        {**ROWS[2], "cost": 9.5e-6, "accuracy": 0.6},
+    ]
+    tune.show_tuning("a log", [ROWS[0], *rows], cascades, money=MILLION, chosen={"cost": 1e-6, "error": 0.5})
+    shown = capsys.readouterr().out
+    table = shown[shown.index("The frontier") :]
+    assert re.search(rf"^ *5\.00 +32\.8 % +{re.escape(NAMES[0])} *$", table, re.MULTILINE)
+    assert re.search(rf"^ *8\.50 +22\.7 % +{re.escape(NAMES[1])} *$", table, re.MULTILINE)
+    assert not re.search(r"^ *9\.50", table, re.MULTILINE)  # it is none
 
 
 def test_the_row_of_the_policy_chosen_is_starred(capsys):
@@ -116,7 +134,8 @@ def test_cascades_are_told_whole():
 def test_a_probe_says_who_gives_the_log_probability_of_its_own_tokens_alone(capsys):
     row = {"error": None, "samples": True, "counted": True, "seconds": 1.0, "signals": ["stated"], "cost": 0.0}
     tops = {"all": 20, "own": 1, "none": 0}
-    rows = [row | {"model": name, "unusable": None, "logprobs": top > 0, "top": top} for name, top in tops.items()]
+    row |= {"unusable": None, "wrong_signal": None}
+    rows = [row | {"model": name, "logprobs": top > 0, "top": top} for name, top in tops.items()]
     collect._show_probe(rows)
     notes = [line for line in capsys.readouterr().out.splitlines() if "of its own tokens" in line]
     assert [line.split()[:2] for line in notes] == [["note", "own:"]]

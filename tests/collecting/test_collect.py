@@ -39,6 +39,17 @@ def test_every_model_answers_every_question_once(place):
     assert not (place / "answers.jsonl.under-way").exists()
 
 
+def test_what_is_next_is_nothing_that_fails(place):
+    rows = [row | {"answer": None} for row in questions(22)]
+    result, _ = collect(place, Models(), "--signal", "choice", rows=rows, names=["tiny", "large"])
+    shown = " ".join(result.stdout.split())
+    assert "Next: no answer is graded: give --grade (rcjax grade --help), or label some by hand: rcjax label" in shown
+    assert f" --n 44 --questions {place / 'questions.jsonl'} --out to_label.csv" in shown
+    (place / "answers.jsonl").unlink()
+    result, _ = collect(place, Models(), "--signal", "choice", names=["tiny"])
+    assert result.stdout.endswith("Next: add the answers of another model: a cascade needs two\n")
+
+
 def test_the_same_command_again_asks_nothing(place):
     collect(place, Models())
     before = (place / "answers.jsonl").read_bytes()
@@ -158,6 +169,7 @@ def test_the_budget_is_never_exceeded(thousandths, failures, usage, lengths, con
         done = len(answers(Path(folder)))
         failed = sum(row["error"] is not None for row in lines(Path(folder)))
         assert document["budget_spent"] or done + failed == 160
+        assert failed or done == 4 * document["answered_by_all"]  # question by question
         # A second run has what is left, and no more.
         collect(Path(folder), behave, *options, rows=rows)
         assert behave.charged <= Decimal(str(budget))
@@ -202,6 +214,10 @@ def test_a_probe_says_what_models_can_do(place):
         models = write_models(place / "models.toml", url, ["tiny", "small", "large"])
         result = run("collect", "--probe", "--models", models, "--json")
         shown = run("collect", "--probe", "--models", models).stdout
+        chosen = run("collect", "--probe", "--models", models, "--signal", "verification").stdout
+    assert "tiny: its signal is verification, and it can give votes, stated" in " ".join(chosen.split())
+    assert "large: its signal" not in chosen
+    assert "its signal" not in shown
     assert result.exit_code == 1
     tiny, small, large = json.loads(result.stdout)["models"]
     assert (tiny["logprobs"], tiny["samples"], tiny["signals"]) == (False, True, ["votes", "stated"])

@@ -41,6 +41,26 @@ def test_a_judge_costs_money_and_is_blind(place):
     assert not any("tiny" in prompt or "org/" in prompt for prompt in judged)
 
 
+def test_a_budget_that_ends_leaves_whole_questions_with_their_verdicts(place):
+    """The cheap model is quick, the dear one slow: what is paid for it goes to no question that the other lacks."""
+
+    class Slow(WithJudge):
+        def __call__(self, request, headers):
+            response = super().__call__(request, headers)
+            response.delay = 0.03 * request["model"].endswith("large")
+            return response
+
+    options = "--signal", "choice", "--grade", "judge:large", "--budget", "0.1"
+    result, _ = collect(place, Slow(), *options, "--json", n=60, names=["tiny", "large"])
+    document, rows = json.loads(result.stdout), answers(place)
+    assert (document["budget_spent"], document["grading"]) == (True, None)
+    assert 5 < document["answered_by_all"] == len(rows) / 2 < 60
+    assert all(row["correct"] is not None for row in rows)
+    result, _ = collect(place, Slow(), *options[:-1], "0.15", "--json", n=60, names=["tiny", "large"])
+    more = json.loads(result.stdout)
+    assert document["answered_by_all"] < more["answered_by_all"] == more["answers"] / 2
+
+
 def test_a_judge_that_fails_can_be_asked_later(place):
     class Away(WithJudge):
         def __call__(self, request, headers):

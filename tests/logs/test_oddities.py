@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.logs import OddLogWarning
-from rcjax.logs.oddities import oddities, uneven
+from rcjax.logs import OddBudgetWarning, OddLogWarning
+from rcjax.logs.oddities import doubts, oddities, uneven
 
 LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
 
@@ -45,6 +45,26 @@ def test_confidences_that_tell_nothing_are_not_inverted():
         assert oddities(log) == ()
     ties = dataclasses.replace(LOG, logprob=jnp.asarray(rng.choice([-0.5, 0.0], LOG.logprob.shape)))
     assert oddities(ties) == ()
+
+
+def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_refused():
+    assert doubts(LOG) == ()
+    few = LOG.take(slice(36))
+    assert (oddities(few), *doubts(few)) == (
+        (),
+        "36 queries tell an error to ± 9 points, whichever policy it is of: log 100 or more",
+    )
+    constant = dataclasses.replace(LOG, logprob=LOG.logprob.at[:, 0].set(-0.7))
+    assert [told.split(":")[0] for told in doubts(constant)] == [
+        "the confidence of llama3.2-1b is 0.497 in all 300 answers"
+    ]
+    with pytest.warns(OddLogWarning, match="no threshold parts the right ones"):
+        rcjax.tune(constant, budget=1e-4, intervals=False)
+
+
+def test_a_budget_of_another_unit_is_asked_about():
+    with pytest.warns(OddBudgetWarning, match=r"was \$100 per million queries meant\? Then give budget=100e-6"):
+        rcjax.tune(LOG, budget=100, intervals=False)
 
 
 def test_tuning_warns():

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from rcjax._base.wording import choose_unit, count, percent
+from rcjax._base.wording import choose_unit, count, figure, percent
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.counted import recorded_counted
-from rcjax.policy.following import Bill
+from rcjax.policy.following import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
@@ -22,6 +22,7 @@ from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.shifts import Shift, Shifts
 
 _POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
+_UNEVEN = 1.2  # times an even pace
 _FEWEST = 20  # requests whose mean cost says something
 _UNLIKELY = 0.001  # of a p-value, below which chance does not explain a shift: the page is looked at often
 _CLOCK = "%Y-%m-%d %H:%M UTC"
@@ -58,8 +59,9 @@ def draw_page(catalog: Catalog, requests: Sequence[Ended], shifts: Shifts | None
         requests: the last ones, from old to new.
         shifts: how far confidences have moved, where that was counted.
     """
-    which = f"the last {count(len(requests), 'request')} of this worker. Load it again for news."
-    worker = f"{time.strftime(_CLOCK, time.gmtime())}: {which}"
+    last = f"the last {count(len(requests), 'request')} of this worker"
+    which = last if requests else "no request to this worker yet"
+    worker = f"{time.strftime(_CLOCK, time.gmtime())}: {which}. Load it again for news."
     drawn = [_policy(served, requests, shifts or Shifts()) for served in catalog.policies.values()]
     others = [one for one in requests if one.name not in catalog.policies]
     passed = _answering("Passed on, by the name of a model", others) if others else ""
@@ -83,18 +85,39 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
     if isinstance(bill, Bill):
         what = "overspent" if bill.balance < 0 else "in hand"
         money.append(f"{what} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
-    money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
     if (beside := served.shadow_cost) is not None:
         shadow = served.cascade.shadow
         which = f"{shadow}" if not isinstance(shadow, float) else percent(shadow)
         money.append(f"shadow queries ({which}) {escape(beside.describe(shadow))}")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
+    parts += [f"<p>{_period(bill, time.time())}</p>"] if isinstance(bill, PeriodBill) else []
     parts.append(_promised(policy))
     if len(requests) > 1:
         parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
     moved = _moved([*shifts.of(f"{served.name} {served.digest}", time.time())])
     return "".join([*parts, _check(requests), moved, _ladder(served, billing.position), answering])
+
+
+def _period(bill: PeriodBill, now: float) -> str:
+    """Which day, week or month it is, what is left of its money, for how long, and what that means."""
+    period, left = bill.period, bill.left(now)
+    start, end = period.around(now)
+    month, days = time.strftime("%B %Y", time.gmtime(start)), (end - now) / DAY
+    day = f"{time.gmtime(start).tm_mday} {month}"
+    which = {"day": day, "week": f"The week from {day} on", "month": month}[period.every]
+    until = f"{days:.1f} of {(end - start) / DAY:.0f} days" if period.every != "day" else f"{24 * days:.1f} of 24 hours"
+    told = f"{which} (UTC): <strong>${figure(max(left, 0.0))} of ${figure(period.money)} left</strong>, for {until}"
+    if left <= 0:
+        return f"{told}. All is spent: the cheapest rung answers until the {period.every} ends."
+    pace = left / period.money * (end - start) / (end - now)
+    if 1 / _UNEVEN <= pace <= _UNEVEN:
+        return f"{told}, at an even pace."
+    means = f"Queries go by cheaper rungs until the {period.every} ends."
+    if pace > 1:
+        means = f"What a {period.every} has not spent is for the rest of it, as where a service starts late in it; "
+        means += "its queries go by dearer rungs."
+    return f"{told}: {figure(pace, 2)} times an even pace. {means}"
 
 
 def _promised(policy: AnyPolicy) -> str:
@@ -114,9 +137,10 @@ def _check(requests: Sequence[Ended]) -> str:
         return ""
     paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
     spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
-    off = "as much as" if abs(paid - tuned) <= spread else "more than" if paid > tuned else "less than"
-    share = f"({percent(paid / tuned - 1)} ± {percent(spread / tuned)})"
-    said = f"The last {count(len(pairs), 'judged request')} cost {off} their rungs did when they were tuned {share}."
+    off, ends = paid / tuned - 1, f"± {100 * spread / tuned:.1f} points"
+    why = "which chance explains" if abs(paid - tuned) <= spread else "more than chance explains"
+    said = f"The last {count(len(pairs), 'judged request')} cost {percent(abs(off))} {'more' if off > 0 else 'less'}"
+    said = f"{said} than their rungs did when they were tuned, {why} ({ends})."
     return f"<p>{said} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
 
 
@@ -160,7 +184,11 @@ def _ladder(served: ServedPolicy, position: float) -> str:
         (str(number), models, f"${unit.show(expected['cost'])}", percent(expected["error"]))
         for number, (models, expected) in enumerate(rungs)
     ]
-    where = f"The ladder, as it was tuned: the next request at {position:.3g}" if len(rows) > 1 else "As it was tuned"
+    low, share = int(position), position % 1
+    above = f", {percent(share, 0)} by rung {low + 1}" if share else ""
+    to = f"{percent(1 - share, 0)} of the queries go by rung {low}{above}"
+    ladder = f"The ladder of {len(rows)} rungs, as it was tuned; now at {position:.3g}: {to}"
+    where = ladder if len(rows) > 1 else "As it was tuned"
     heads = ("rung", "asks", f"costs per {unit.name}", "errs")
     return _table(where, heads, rows, [abs(number - position) < 1 < len(rows) for number in range(len(rows))])
 

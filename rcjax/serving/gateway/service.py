@@ -199,11 +199,19 @@ class Gateway:
         paths = (*self.settings.policies.values(), self.settings.models)
         return [file_signature(path) for path in paths if path is not None]
 
+    def _catch_up(self) -> None:
+        """Tell what others have spent of a period's money, however idle this worker is."""
+        for name, served in self.catalog.policies.items():
+            if served.cascade.billing.left is not None:
+                served.cascade.billing.catch_up()
+                self.metrics.followed(name, served.cascade.billing)
+
     async def watch(self) -> None:
         """Take up what the files say whenever one has changed or somebody asks; until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.asked.wait(), _INTERVAL)
+            self._catch_up()
             files = self._look()
             if not self.asked.is_set() and files == self._files:
                 continue

@@ -1,6 +1,8 @@
 """Services that follow a bill, whole: a budget per query, and money for a period."""
 
+import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -67,6 +69,13 @@ def test_money_for_a_period_is_told_by_the_log():
         cost, _ = ask(service, range(100)).T
         assert figure(service, "period_left") == pytest.approx(money - cost.sum())
         assert 0 < figure(service, "ladder_position") <= 2  # by how much of the month is over
+        log = service.folder / "calls.jsonl"
+        others = [json.loads(line) | {"cascade": "another"} for line in log.read_text().splitlines()]
+        log.write_text(log.read_text() + "".join(json.dumps(row) + "\n" for row in others))
+        end = time.monotonic() + 30  # a replica that is asked nothing knows what the others spend
+        while figure(service, "period_left") > money - 1.99 * cost.sum():
+            assert time.monotonic() < end
+            time.sleep(0.1)
     with gateway(policy, behave, follow=False) as service:
         assert ask(service, ["fixed"])[0, 1] == 1.5
     needs = pytest.raises(ValueError, match=r"its budget is for each month.*give --log")

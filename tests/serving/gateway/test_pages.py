@@ -10,7 +10,11 @@ from gateway_service import MODELS, SURE, gateway, make_policy
 
 from rcjax._base.codec import written
 from rcjax.policy import Comparison, Ladder, Rival
+from rcjax.policy.following import DAY, PeriodBill
+from rcjax.policy.ladder import Period
 from rcjax.serving.gateway.catalog import digest_of
+from rcjax.serving.gateway.metrics import Ended
+from rcjax.serving.gateway.page import _check, _period
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 KEY = {"authorization": "Bearer key-of-a-client"}
@@ -79,6 +83,35 @@ def test_the_page_tells_of_money_the_ladder_and_who_answers_and_of_nothing_that_
     assert not [part for part in ("<script", "key-of-a-client", "a secret", "<b>") if part in page]
 
 
+def test_the_page_says_which_month_it_is_and_what_its_rest_means():
+    """Of $300 for November 2026, with $100 spent before."""
+    first = 1_793_491_200.0  # 1 November 2026
+
+    def told(days, spent, every="month"):
+        bill = PeriodBill.of(Period(300.0, every), 1e-4, first + DAY * days)
+        return _period(bill.spend(spent, first + DAY * days), first + DAY * days)
+
+    assert (
+        told(10, 100.0)
+        == "November 2026 (UTC): <strong>$200 of $300 left</strong>, for 20.0 of 30 days, at an even pace."
+    )
+    assert "for 3.0 of 30 days: 10 times an even pace. What a month has not spent is for the rest" in told(27, 0.0)
+    assert told(10, 270.0).endswith("0.15 times an even pace. Queries go by cheaper rungs until the month ends.")
+    assert told(10, 301.0).endswith("All is spent: the cheapest rung answers until the month ends.")
+    assert told(10.5, 1.0, "week").startswith("The week from 9 November 2026 on (UTC): ")
+    assert told(10.5, 1.0, "day").startswith(
+        "11 November 2026 (UTC): <strong>$299 of $300 left</strong>, for 12.0 of 24 h"
+    )
+
+
+def test_what_chance_explains_is_said_without_a_claim():
+    ended = [Ended("p", "d", 0.0, "m", "answered", cost, 1.0) for cost in (0.0, 2.2) * 15]
+    assert (
+        "cost 10.0 % more than their rungs did when they were tuned, which chance explains (± 33.0 points)"
+        in _check(ended)
+    )
+
+
 def test_the_page_says_what_the_policy_was_to_change_beside_todays():
     comparison = Comparison(0.123, 5e-5, 300, False, (Rival("large", "today", 0.12, 2e-4, 0.003, 0.006),))
     told = {"comparison": written(comparison), "tuning": {"queries": {"number": 1e8, "every": "month"}}}
@@ -113,7 +146,7 @@ def test_the_page_in_a_browser():
                 tab.on("console", lambda message: troubles.append(message.text))  # noqa: B023
                 tab.goto(service.url)
                 text = tab.inner_text("body")
-                said = "25 judged requests cost more than their rungs did when they were tuned (15.6 % ± 0.0 %)"
+                said = "25 judged requests cost 15.6 % more than their rungs did when they were tuned, more than chance"
                 for part in (said, "paid", "budget", "small → middle → large", "Who answers", "Failures: none"):
                     assert part in text
                 assert tab.locator("svg polyline").count() == 1
