@@ -69,7 +69,7 @@ class Step:
         if (desk / word).exists():
             return str(desk / word)
         if word == "NEW_LOG.csv":
-            return str(self.log)
+            return str(_labelled(self.log, desk))
         if word == "log.csv":  # of somebody who has seen the demo
             return str(command_line.write_log(desk / word, command_line.rows_of(0), TOKENS))
         if option == "--prices":
@@ -92,16 +92,18 @@ def _prices(log: Path, desk: Path) -> Path:
 
 
 def _labelled(table: Path, desk: Path) -> Path:
-    """A table of labels; of one of `rcjax label`, whose labels are missing, a copy that has them."""
+    """A table of labels, or a log with them; of one whose labels are missing, as of `rcjax label`, a copy with some."""
+    if table.suffix != ".csv":
+        return table
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if all(row.get("correct") for row in rows):
         return table
     path = desk / table.name
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, rows[0] | {"correct": ""})
         writer.writeheader()
-        writer.writerows(row | {"correct": row["correct"] or str(int(i % 3 > 0))} for i, row in enumerate(rows))
+        writer.writerows(row | {"correct": row.get("correct") or str(int(i % 3 > 0))} for i, row in enumerate(rows))
     return path
 
 

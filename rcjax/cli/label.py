@@ -16,7 +16,7 @@ from rcjax._base.wording import count, visible
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen
 from rcjax.cli.inputs import read_log, require_distinct, require_outputs
-from rcjax.cli.options import AsJson, File, InUse, LogFile, Reading
+from rcjax.cli.options import AsJson, File, LogFile, Reading
 from rcjax.cli.parsers import today
 from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
 
@@ -39,8 +39,8 @@ def label(
     ask: bool = False,
     questions: File = None,
     seed: int = 0,
-    between: InUse = None,
-    and_: Annotated[Any, typer.Option("--and", parser=today, metavar="MODEL|FILE")] = None,
+    between: Annotated[str | None, typer.Option(metavar="MODEL|FILE")] = None,
+    and_: Annotated[str | None, typer.Option("--and", metavar="MODEL|FILE")] = None,
     json_: AsJson = False,
 ) -> None:
     """Draw answers at random, equally many of each model, and write a table in which to label them.
@@ -65,6 +65,10 @@ def label(
     if (between is None) != (and_ is None):
         one, other = ("--between", "--and") if and_ is None else ("--and", "--between")
         raise typer.BadParameter(f"goes with {other}: give two policies, or a model and a policy", param_hint=one)
+    pair = [] if between is None or and_ is None else [(text, today(text)) for text in (between, and_)]
+    pair.sort(key=lambda side: side[0] == side[1])  # a policy before a model
+    if pair and pair[0][0] == pair[0][1]:
+        raise typer.BadParameter("is a model, as that of --and is: one must be a policy", param_hint="--between")
     require_distinct([("--out", out)], [*reading.inputs(log).items(), ("--questions", questions)])
     if ask and json_:
         raise typer.BadParameter("does not go with --json", param_hint="--ask")
@@ -76,8 +80,9 @@ def label(
     from rcjax.logs.labels import draw_answers, label_sheet, read_sheet, write_sheet
 
     back = command("tune", log, **reading.as_options() | {"labels": out})
-    if between is not None:
-        back = command("check", "POLICY", log, **reading.as_options() | {"labels": out}, against="NEW")
+    if pair:
+        again = reading.as_options() | {"labels": out, "task": None, "models": None}  # the policy tells the rest
+        back = command("check", pair[0][0], log, **again, against=pair[1][0])
     if out.exists() and ask:
         _ask(out, read_sheet(out), back)
         return
@@ -91,10 +96,10 @@ def label(
     if data.scores is not None:
         what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
         raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
-    if between is None:
+    if not pair:
         drawn, how_drawn = draw_answers(data, n, seed), "drawn at random, equally many of each model"
     else:
-        drawn, how_drawn = _draw_between(data, between, and_, n, seed)
+        drawn, how_drawn = _draw_between(data, pair[0][1], pair[1][1], n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)
     models_drawn = [data.models[model] for _, model in drawn]

@@ -3,7 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,10 @@ from scipy.interpolate import CubicSpline
 from stated_samples import stated_log
 
 import rcjax
-from rcjax.bayes import Priors, sample_posterior
+from rcjax.bayes import Posterior, Priors, sample_posterior
 from rcjax.bayes.credible import credible_bands
 from rcjax.bayes.hierarchy import KNOTS, gather, hierarchical_model, interpolate, starting_point
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Outcomes
 from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import Calibrator
@@ -186,7 +186,9 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
     np.testing.assert_allclose(interpolate(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
     drawn = rng.normal(size=(3, 40, 2))
     monkeypatch.setattr("rcjax.bayes.credible.posterior_figures", lambda *_, draws: Outcomes(*drawn[:, :draws]))
-    bands = credible_bands(None, SimpleNamespace(abstention=drawn[2]), level=0.8, draws=30)
+    posterior, frontier = (object.__new__(kind) for kind in (Posterior, Frontier))
+    object.__setattr__(frontier, "abstention", drawn[2])
+    bands = credible_bands(posterior, frontier, level=0.8, draws=30)
     for band, figures in zip((bands.error, bands.cost, bands.abstention), drawn, strict=True):
         np.testing.assert_allclose(band, np.quantile(figures[:30], (0.1, 0.9), axis=0).T, rtol=1e-9)
     assert (bands.level, bands.replicates) == (0.8, 30)

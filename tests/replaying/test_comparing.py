@@ -40,20 +40,33 @@ def test_differences_are_counted_query_by_query(logs, policy):
 
 
 def by_hand(policy, log):
-    """((n,) how likely each query is answered wrongly, (n,) its money), by `policy.step` on each rung."""
+    """((n,) how likely each query is answered wrongly, (n,) its money): two rungs, each by `step`, share a budget."""
+    replies = [of_rung(rung, log) for rung in policy.policies]
+    cheap, dear = (
+        end(
+            ((spent.mean(), wrong, spent) for wrong, spent in replies if beyond * (spent.mean() - policy.budget) > 0),
+            key=lambda reply: reply[0],
+        )
+        for beyond, end in ((-1, max), (1, min))
+    )
+    share = (policy.budget - cheap[0]) / (dear[0] - cheap[0])
+    return tuple((1 - share) * below + share * above for below, above in zip(cheap[1:], dear[1:], strict=True))
+
+
+def of_rung(rung, log):
+    """The same of one rung."""
     wrong, spent = np.zeros(log.n_queries), np.zeros(log.n_queries)
     logprob, correct, money = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
-    for weight, rung in zip(policy.weights, policy.policies, strict=True):
-        for row in range(log.n_queries):
-            model = rung.first
-            while True:
-                column = log.models.index(model)
-                spent[row] += weight * money[row, column]
-                decision = rung.step(model, logprob=float(logprob[row, column]))
-                if isinstance(decision, rcjax.policy.Answer):
-                    wrong[row] += weight * (1 - correct[row, column])
-                    break
-                model = decision.next_model
+    for row in range(log.n_queries):
+        model = rung.first
+        while True:
+            column = log.models.index(model)
+            spent[row] += money[row, column]
+            decision = rung.step(model, logprob=float(logprob[row, column]))
+            if isinstance(decision, rcjax.policy.Answer):
+                wrong[row] = 1 - correct[row, column]
+                break
+            model = decision.next_model
     return wrong, spent
 
 

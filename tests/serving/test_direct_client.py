@@ -20,7 +20,7 @@ from rcjax.serving.usage import Usage
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]
 BODY = json.dumps(completion("A")).encode()
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY)
-CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "A"}}]}\n\n'
+CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "A"}, "finish_reason": null}]}\n\n'
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 BEGUN = STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK)
 LIMITED = b"HTTP/1.1 429 x\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n"
