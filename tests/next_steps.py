@@ -68,7 +68,7 @@ class Step:
             return word
         if (desk / word).exists():
             return str(desk / word)
-        if word == "NEW_LOG.csv":
+        if word == "NEW_LOG.csv" and self.log is not None:
             return str(_labelled(self.log, desk))
         if word == "log.csv":  # of somebody who has seen the demo
             return str(command_line.write_log(desk / word, command_line.rows_of(0), TOKENS))
