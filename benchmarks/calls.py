@@ -5,8 +5,9 @@
 Logs have no confidence, and canonical calls as answers. `bfcl2024` is DIR/public/bfcl2024_calls.csv, made of results
 that the Berkeley Function Calling Leaderboard publishes; `live` is simulated with the agreement and the errors that
 gpt-oss-20b, gpt-oss-120b and Opus 4.5 have on its live questions. For each, over splits of the queries: `rcjax.tune` on
-so many labels for a share of the large model's bill, replayed on all other queries, against the large model there;
-with the interval of both differences, 95 %, over queries. Beside it the policy that asks both cheap models about all.
+so many labels, for a share of the large model's bill and to match it within a point of error, replayed on all other
+queries, against the large model there; with the interval of both differences, 95 %, over queries. Beside it the policy
+that asks both cheap models about all.
 
 With --serve, so many requests go through `rcjax serve` by the official client of OpenAI, in turn as chat, as a stream
 and as a response: who was asked, what was answered and what it cost are compared, query by query, with the replay.
@@ -15,6 +16,7 @@ and as a response: who was asked, what was answered and what it cost are compare
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import subprocess
 import sys
@@ -40,6 +42,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.gateway.servers import free_port
 from benchmarks.report import machine, markdown
+from rcjax.policy.spec import Spec
 from rcjax.replaying.replay import walk_log, walk_rungs
 from rcjax.signals.canonical import NO_CALL, canonical_calls
 
@@ -118,21 +121,30 @@ def compared(wrong: np.ndarray, spent: np.ndarray, large_wrong: np.ndarray, larg
 
 
 def tuned_rows(name: str, frame: pl.DataFrame, labels: int, splits: int) -> Iterator[dict[str, Any]]:
-    """What `rcjax.tune` comes to on splits of a log, and the policy by hand on all of it."""
+    """What `rcjax.tune` comes to on splits of a log for each target, and the policy by hand on all of it."""
     for seed in range(splits):
         learnt, fresh = split(frame, labels, seed)
         log, rest = (rcjax.read_log(part, task="generation") for part in (learnt, fresh))
         budget = SHARES[name] * float(np.asarray(rest.query_cost)[:, -1].mean())
-        tuned = rcjax.tune(log, budget=budget, intervals=False)
-        assert tuned.policy is not None
-        walked = walk_log(tuned.policy, rest)
         large = 1 - np.asarray(rest.correct, float)[:, -1], np.asarray(rest.query_cost, float)[:, -1]
-        told = compared(walked.wrong, walked.spent, *large)
-        expected = float(tuned.policy.expected["error"] or 0)
-        yield {"log": name, "split": seed, "asks": " → ".join(tuned.policy.models), **told} | {
-            "expected": f"{expected:.1%}",
-            "seen": f"{walked.wrong.mean():.1%}",
-        }
+        for target in (Spec(budget=budget), Spec(match=0.01, today=rest.models[-1])):
+            policy = rcjax.tune(log, dataclasses.replace(target, intervals=False)).policy
+            assert policy is not None
+            walked = walk_log(policy, rest)
+            named = {
+                "log": name,
+                "split": seed,
+                "for": "a budget" if target.match is None else "--match 1%",
+                "asks": " → ".join(policy.models),
+            }
+            yield (
+                named
+                | compared(walked.wrong, walked.spent, *large)
+                | {
+                    "expected": f"{float(policy.expected['error'] or 0):.1%}",
+                    "seen": f"{walked.wrong.mean():.1%}",
+                }
+            )
     yield {"log": name, "split": "by hand, all queries"} | by_hand(frame)
 
 

@@ -59,6 +59,8 @@ def _doubtful(log: Log) -> Iterator[str]:
         best = min(max(known, default=0.5), 1 - 1 / n)
         points = 100 * _Z90 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
+    if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
+        return  # answers are compared, and reading the log has said that there is no confidence
     for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # no threshold is on the last
         told = confidence[confidence > NO_CONFIDENCE]
         if len(told) > 1 and (told == told[0]).all():

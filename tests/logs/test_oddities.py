@@ -4,10 +4,11 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 
 import rcjax
-from rcjax.logs import OddBudgetWarning, OddLogWarning
+from rcjax.logs import NoConfidenceWarning, OddBudgetWarning, OddLogWarning
 from rcjax.logs.oddities import doubts, oddities, uneven
 
 LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
@@ -60,6 +61,17 @@ def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_ref
     ]
     with pytest.warns(OddLogWarning, match="no threshold parts the right ones"):
         rcjax.tune(constant, budget=1e-4, intervals=False)
+
+
+def test_that_a_log_has_no_confidence_is_said_once_as_it_is_read():
+    rows = [(i, model, i % 3 > 0, 1.0, "x") for i in range(100) for model in ("small", "large")]
+    frame = pl.DataFrame(rows, ["query", "model", "correct", "cost", "answer"], orient="row")
+    with pytest.warns(NoConfidenceWarning, match="only whether models agree counts"):
+        log = rcjax.read_log(frame)
+    assert doubts(log) == ()
+    assert [told.split(" is ")[0] for told in doubts(dataclasses.replace(log, answer=None))] == [
+        "the confidence of small"
+    ]
 
 
 def test_a_budget_of_another_unit_is_asked_about():
