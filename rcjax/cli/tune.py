@@ -339,9 +339,9 @@ def report(
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, again: str) -> None:
     """Print what a report comes to, and where it is; of one with fresh queries also the verdict by these."""
     screen = Screen()
-    screen.print(headline)
     if check:
         show_verdict(screen, check)
+    screen.print(headline)
     if written:
         screen.print_path(f"Report written to {written}")
         if check and check["decision"]["tune_again"]:

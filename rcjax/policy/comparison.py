@@ -110,6 +110,14 @@ class Comparison(Record):
         """Whether the policy is what is in use today."""
         return self.today is not None and self.today.se == 0
 
+    @property
+    def dominated(self) -> bool:
+        """Whether today's costs no more and errs no more, on queries that the policy was not tuned on."""
+        today = self.today
+        if today is None or self.keeps_today or not self.fresh:
+            return False
+        return today.cost <= self.cost and today.more >= 0
+
     def headline(self, money: Money, counted: Counted = ERRORS) -> str:
         """What the policy changes, beside today's, in a sentence without a subject.
 
@@ -174,13 +182,15 @@ def describe_rungs(policy: AnyPolicy) -> str:
 def what_to_do(policy: AnyPolicy, comparison: Comparison, money: Money, counted: Counted = ERRORS) -> str:
     """Say what to do with a policy, and what that changes beside today's, in a sentence.
 
+    It is not to be used where fresh queries show that today's is as good for no more money.
+
     Args:
         policy: the policy.
         comparison: the policy beside today's.
         money: the unit in which money is told.
         counted: what is counted.
     """
-    verb = "keep" if comparison.keeps_today else "use"
+    verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated else "use"
     where = f"on {comparison.queries:,} fresh queries it" if comparison.fresh else "it"
     return f"{verb} {describe_rungs(policy)}: {where} {comparison.headline(money, counted)}"
 

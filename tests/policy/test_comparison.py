@@ -76,3 +76,10 @@ def test_rungs_are_named_with_their_shares():
     said = what_to_do(cheap, beside(fresh=True), MONTH)
     assert said.startswith("use small → large: on 300 fresh queries it saves $15,000 of")
     assert what_to_do(dear, beside(0.0, 0.0, 2e-4), MONTH) == "keep large alone: it costs $20,000 a month as before"
+    for more, cost, fresh, verb in (
+        (0.003, 3e-4, True, "do not use"),
+        (0.003, 3e-4, False, "use"),
+        (0.003, 1e-4, True, "use"),
+        (-0.003, 3e-4, True, "use"),
+    ):
+        assert what_to_do(cheap, beside(more, cost=cost, fresh=fresh), MONTH).startswith(f"{verb} small → large: ")
