@@ -7,6 +7,7 @@ turns until the time is over: bodies that are legal and dear to parse, heads wit
 what a web page could send, connections that send nothing, clients that leave; replies of a gigabyte, compressed,
 nested, endless, without text, with numbers that JSON has not, redirects, resets. Each says what its client is to get.
 Meanwhile well-behaved clients ask, and somebody looks at /health. At the end the service is stopped while clients ask.
+Then others try to spend a month's money (`benchmarks.gateway.spending`).
 Prints a Markdown table of what held. Ends with status 1 where something did not, where a well-behaved client got no
 answer or waited for more than five seconds, or where memory grew by more than a fifth. Linux; needs
 `pip install 'rcjax[serve]'`.
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from benchmarks.gateway import spending
 from benchmarks.gateway.hostile import BODIES, BODY, HEAD, JSON, SENT, posted
 from benchmarks.gateway.misbehaving import MODES, misbehaving
 from benchmarks.gateway.servers import open_files, policy_of, resident
@@ -344,7 +346,7 @@ def main() -> None:
     print(f"Memory: {memory[0]:.0f} MB after the first round, {memory[-1]:.0f} MB after the last of {len(memory)}.")
     print(f"Open files: {files[0]}, then {files[-1]}. At the end, {resets} of 140 clients were reset.")
     misses = what_missed(rows, meanwhile, memory) + (["a traceback"] if "Traceback" in said else [])
-    misses += [f"{resets} resets at the end"] if resets else []
+    misses += ([f"{resets} resets at the end"] if resets else []) + spending.play()
     attacked = f"`rcjax serve` under {len(rows)} attacks for {chosen.minutes:.0f} minutes"
     record.headline(
         f"{attacked}: held; ordinary questions that failed",

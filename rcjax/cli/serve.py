@@ -35,6 +35,7 @@ def serve(
     shadow: Annotated[Any, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = "0",
     shadow_models: Models = None,
     no_follow: bool = False,
+    stop_at_budget: bool = False,
     key_env: Name = None,
     open_: bool = False,
     allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
@@ -70,6 +71,7 @@ def serve(
             for a period pays for them; a budget per query does not.
         shadow_models: Ask these models, too.
         no_follow: Keep the position of each ladder, whatever its file says.
+        stop_at_budget: Refuse what the money for a period does not cover, rather than go by the cheapest rung.
         key_env: Environment variable with the keys of clients.
         open_: Let others call without a key.
         allow_host: Another name it is called by; may be repeated.
@@ -108,6 +110,7 @@ def serve(
         shadow=replace(shadow, workers=workers) if isinstance(shadow, ShadowRate) else shadow,
         shadow_models=tuple(shadow_models or ()),
         follow=not no_follow,
+        stops=stop_at_budget,
         key_env=key_env,
         hosts=_hosts(host, allow_host or [], has_key=key_env is not None),
         log=log,

@@ -17,6 +17,7 @@ from rcjax.serving.completions import read_reply, said_text
 from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.pace import most_written
 from rcjax.serving.usage import Usage
 from rcjax.signals.request_form import FORMING
 
@@ -141,15 +142,10 @@ def most_output_tokens(options: Mapping[str, Any]) -> int:
     >>> most_output_tokens({"max_tokens": 10, "n": 5})
     50
     """
-    limits = [options[name] for name in ("max_tokens", "max_completion_tokens") if _is_count(options.get(name))]
-    samples = options.get("n")
-    if not limits:
+    most = most_written(options)
+    if most is None:
         raise ValueError("options without max_tokens: what such a call costs has no limit")
-    return max(limits) * (samples if _is_count(samples) else 1)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
+    return most
 
 
 _CONNECTING = 0.9  # of the time for an attempt: a connection that is not made by then has cost nothing

@@ -25,6 +25,7 @@ from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joi
 from rcjax.serving.endpoint import TIMED_OUT, complete, stream
 from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
+from rcjax.serving.pace import Pace, most_written
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.usage import Usage
 from rcjax.serving.workers import in_short
@@ -93,6 +94,8 @@ class Exchange:
     """Money that its check says it cost."""
     begun: bool = False
     """Some of the answer was handed on while it came."""
+    pace: Pace | None = None
+    """Of the model's answers, by which an answer that is cut off is reckoned; None if by its bytes alone."""
     call: Call = field(init=False, repr=False)
     """What a log keeps of it, once it has ended."""
 
@@ -172,7 +175,8 @@ class Exchange:
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
         calibrated = policy is not None and self.model in policy.calibrations and logprob is not None
-        account = self.endpoint.account(usage)
+        seconds, most = time.perf_counter() - self.start, most_written(self.endpoint.options_for(question.options))
+        account = self.endpoint.account(usage, seconds, self.pace, most)
         account["cost"] += self.check_cost
         self.call = Call(
             query=question.query,
@@ -184,7 +188,7 @@ class Exchange:
             confidence=policy.calibrate(self.model, logprob=logprob) if calibrated else None,  # type: ignore[union-attr]
             **account,
             attempts=max(usage.attempts, 1 if usage.waiting else 0),
-            seconds=time.perf_counter() - self.start,
+            seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
             segment=question.segment,
@@ -270,6 +274,11 @@ class Caller:
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
         self._warned: set[str] = set()
+        self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
+
+    def expect(self, question: Prompt, model: str) -> float:
+        """What an answer of a model may cost: money, by the length of the prompt and the limit on its tokens."""
+        return self.endpoints[model].expect(question.messages, question.options, self._paces[model])
 
     async def call(
         self,
@@ -292,7 +301,8 @@ class Caller:
             kept: its answer is kept whatever it is: then it is handed on while it comes, if the question wants that.
         """
         attempts = [] if attempts is None else attempts
-        exchange, delivery, first = Exchange(question, model, self.endpoints[model]), None, self._send
+        exchange = Exchange(question, model, self.endpoints[model], pace=self._paces[model])
+        delivery, first = None, self._send
         if kept and question.deliver is not None:
             calls = tuple(one.call for one in attempts)
             delivery = Delivery(question.deliver, Piece(model, calls, position=question.position, rung=question.rung))
@@ -353,6 +363,8 @@ class Caller:
         for remark in remarks:
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
         call = exchange.end(policy, self._how_asked(exchange.model, question))
+        if call.output_tokens and not call.estimated and exchange.pace is not None:
+            exchange.pace.add(call.output_tokens, call.seconds)
         if self._observe is not None:
             try:
                 self._observe(call)

@@ -18,8 +18,9 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.pace import Pace, most_written
 from rcjax.serving.running_checks import require_runnable
-from rcjax.serving.usage import Usage
+from rcjax.serving.usage import Usage, request_bytes
 from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.records import contradiction, record_signal, signal_from_record
 
@@ -108,22 +109,57 @@ class Endpoint:
         top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
-    def account(self, usage: Usage) -> dict[str, Any]:
+    def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
+        """What an answer may cost, before it is asked for: by the bytes of the prompt and the limit on its tokens.
+
+        Args:
+            messages: the conversation.
+            options: of the question, as of `options_for`. Without a limit on tokens the answer is taken to be as usual.
+            pace: of the model's answers.
+        """
+        if self.price is None:
+            return self.mean or 0.0
+        options = self.options_for(options)
+        read, most = -(-request_bytes(messages, options) // _BYTES), most_written(options)
+        cost = float(self.price.money(Tokens(read, most or int(pace.written) * (options.get("n") or 1))))
+        return max((not most and self.mean) or 0.0, self.samples * cost)
+
+    def guess_pace(self) -> Pace:
+        """The pace of the model's answers before the first one: by their mean cost, if that is known."""
+        if self.mean is None or self.price is None or not self.price.output:
+            return Pace()
+        return Pace.guess(max(1.0, 1e6 * self.mean / float(self.price.output)))
+
+    def account(
+        self, usage: Usage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
+    ) -> dict[str, Any]:
         """The tokens and the cost of a call, as its fields.
 
         What no reply has counted is estimated: by price, a token for four bytes of what was sent and said; and at least
         the mean of the log, where a reply came. Of votes the mean is of all: those that never came have no part in it.
+        For an answer that was not waited for the model is paid for the time, and for a mean answer at least.
+
+        Args:
+            usage: of the call.
+            seconds: that it took.
+            pace: of the model's answers; None to reckon what was cut off by its bytes alone.
+            most: tokens that one answer may have; None if there is no limit.
         """
         told = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
         missing, cost = usage.replies - usage.counted, 0.0 if told is None else float(told)
         whole = not missing and not usage.waiting
         estimated = (told is None or not whole) and bool(usage.replies or usage.waiting)
+        cut = usage.cut if estimated and pace is not None else 0
         if estimated and self.price is not None:
             sizes = usage.uncounted_read + usage.waiting, usage.uncounted_written
             read, written = (-(-size // _BYTES) for size in sizes)
+            if pace is not None and (usage.waiting or usage.broken):
+                worked = max(seconds * pace.rate * self.samples, cut * pace.written)
+                written = max(written, int(worked if most is None else min(worked, max(usage.attempts, 1) * most)))
             cost += float(self.price.money(Tokens(read, written)))
-        if estimated and self.mean is not None and (missing or self.price is None):
-            cost = max(cost, self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
+        if estimated and self.mean is not None and (missing or cut or self.price is None):
+            lost = cut if pace is not None else 0 if usage.replies else self.samples
+            cost = max(cost, self.mean * max(lost, min(self.samples, usage.replies)) / self.samples)
         read, written, cached, stored = usage.tokens if whole and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}

@@ -12,21 +12,39 @@ import re
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.following import Bill, Following, PeriodBill, new_bill
+from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 
 _LOOK = 1.0  # seconds between looks at what others have spent
 
+Way = TypeVar("Way")
+
 _BESIDE = 1_000_000  # the step of calls that shadow queries add: none of them begins a query
+
+
+class BudgetSpentError(RuntimeError):
+    """The money that is left of a period's does not cover a request.
+
+    Args:
+        period: the money.
+        end: of the period, in seconds since 1970.
+    """
+
+    def __init__(self, period: Period, end: float) -> None:
+        until = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        what = f"what is left of {period} does not cover this request"
+        super().__init__(f"{what}: the next {period.every} begins {until}")
+        self.end = end
 
 
 class Billing:
@@ -47,6 +65,9 @@ class Billing:
         if log is not None and isinstance(self.bill, PeriodBill):
             self._reader = LogReader(log.path, self.bill.earliest)
         self._looked, self._said = -math.inf, -math.inf
+        self._held: dict[object, float] = {}
+        self.stops = False
+        """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
         self.catch_up()
 
     @property
@@ -63,6 +84,48 @@ class Billing:
     def left(self) -> float | None:
         """Money that is left of a period's; None if there is no period."""
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
+
+    @contextmanager
+    def holding(self, ways: Sequence[Way], expect: Callable[[Way], float]) -> Iterator[Way]:
+        """Put aside what a request may cost, until its end, and give the first way to answer it that is covered.
+
+        Args:
+            ways: to answer it, the cheapest last, which is the one if the money is spent.
+            expect: what a way may cost.
+
+        Raises BudgetSpentError if what is left of the money for a period covers no way, and the service `stops`.
+        """
+        if not isinstance(self.bill, PeriodBill):
+            is_spent = self.bill is not None and not self.bill.aim(time.time())
+            yield ways[-1] if is_spent else ways[0]
+            return
+        now, costs = time.time(), [expect(way) for way in ways]
+        covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
+        if not covered and self.stops:
+            raise BudgetSpentError(self.bill.period, self.bill.period.around(now)[1])
+        place = covered[0] if covered else len(ways) - 1
+        with self._aside(costs[place]):
+            yield ways[place]
+
+    @contextmanager
+    def holding_beside(self, cost: float) -> Iterator[bool]:
+        """Put aside what shadow calls may cost, until their end; False if the money for a period does not cover it."""
+        is_covered = self._covers(cost)
+        with self._aside(cost if is_covered else 0.0):
+            yield is_covered
+
+    def _covers(self, cost: float) -> bool:
+        left = math.inf if self.left is None else self.left - math.fsum(self._held.values())
+        return cost <= left and left > 0
+
+    @contextmanager
+    def _aside(self, cost: float) -> Iterator[None]:
+        hold = object()
+        self._held[hold] = cost
+        try:
+            yield
+        finally:
+            del self._held[hold]
 
     def pay(self, calls: Sequence[Call], expected: float | None = None) -> None:
         """Put what a query cost into the bill, if there is one.

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Integral
 from types import NoneType, TracebackType
 from typing import Any, Literal, cast
@@ -278,18 +279,25 @@ class Cascade:
     async def _answer(self, question: Prompt, end: float | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         self.billing.catch_up()
-        rung = self.policy.rungs[0]
+        index, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position
             index = self.policy.rung_of(self._lot(question.query, question.messages), position)
-            rung, question = self.policy.rungs[index], replace(question, position=position, rung=index)
         attempts: list[Exchange] = []
-        try:
-            result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
-        finally:  # who leaves has been worked for
-            self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
+        with self.billing.holding((index, 0), partial(self._expect_rung, question)) as index:
+            rung, place = self.policy.rungs[index], None if position is None else index
+            question = replace(question, position=position, rung=place)
+            try:
+                result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
+            finally:  # who leaves has been worked for
+                self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
+
+    def _expect_rung(self, question: Prompt, index: int) -> float:
+        """What a query may cost on a rung, if each of its models is asked."""
+        models = self.policy.rungs[index].of_segment(question.segment).models
+        return math.fsum(self._caller.expect(question, model) for model in models)
 
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
@@ -306,8 +314,11 @@ class Cascade:
 
     async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         question = replace(question, billed=self.billing.mark_beside)
-        asked = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
-        self.billing.pay_beside([one.call for one in asked])
+        cost = math.fsum(self._caller.expect(question, model) for model in models)
+        with self.billing.holding_beside(cost) as is_covered:
+            if is_covered:
+                asked = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
+                self.billing.pay_beside([one.call for one in asked])
 
     async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
         """Ask model after model, until one is sure enough or the time is up; two at once where both are needed."""

@@ -215,8 +215,8 @@ async def complete(
 
     Raises CallError where no completion came back.
     """
-    problem, sent = None, request_bytes(messages, options)
-    usage.waiting += sent
+    problem, sent, lost = None, request_bytes(messages, options), 0
+    usage.begin(sent)
     try:
         body = {name: value for name, value in options.items() if name not in _BESIDE}
         beside: Any = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
@@ -233,8 +233,8 @@ async def complete(
         before = usage.attempts
         problem = _problem(error, usage)
         if problem.failure.charged:  # each time; a server that says no has not worked on it
-            usage.waiting += sent * (usage.attempts - before)
-    usage.waiting -= sent
+            lost = usage.attempts - before
+    usage.lose(sent, lost, cut=str(problem) == TIMED_OUT)
     if problem is not None:  # raised here, so that the client's error, which holds the request, is no part of it
         raise problem
     return read_completion(content, usage, sent)
@@ -260,8 +260,8 @@ async def stream(
     """
     problem, sent, before = None, request_bytes(messages, options), usage.attempts
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    streaming, whole = client.chat.completions.with_streaming_response, Assembly()
-    usage.waiting += sent
+    streaming, whole, ended = client.chat.completions.with_streaming_response, Assembly(), False
+    usage.begin(sent)
     try:
         async with streaming.create(model=model, messages=messages, stream=True, **options) as raw:  # pyright: ignore
             usage.attempts += raw.retries_taken + 1
@@ -270,14 +270,16 @@ async def stream(
                     whole.add(chunk)
                     if whole.problem is None:  # after it the tokens may come
                         await hand_on(chunk)
-            problem = whole.problem
+            problem, ended = whole.problem, True
     except CallError as error:  # something came, though not what was asked for
         problem, whole.arrived = error, True
     except Exception as error:
         problem = _problem(error, usage, connected=usage.attempts > before)
     finally:
         lost = not whole.arrived and (problem is None or problem.failure.charged)
-        usage.waiting += sent * (max(usage.attempts - before, 1) - 1) if lost else -sent
+        left = problem is None or str(problem) == TIMED_OUT
+        usage.lose(sent, max(usage.attempts - before, 1) if lost else 0, cut=left)
+        usage.broken += whole.arrived and not ended
         completion = whole.completion(usage, sent)
     if problem is not None:
         raise problem

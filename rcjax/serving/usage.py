@@ -62,6 +62,10 @@ class Usage:
     """Bytes of the texts of those."""
     waiting: int = 0
     """Bytes of what was sent and may be charged though no reply came: what is under way, timed out, or lost."""
+    cut: int = 0
+    """How many of those were not waited for any longer: who was asked may still work on them."""
+    broken: int = 0
+    """How many streams ended before their end."""
     reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
     """What each reply told: its tokens, and all by the names of OpenAI."""
 
@@ -91,9 +95,25 @@ class Usage:
         else:
             self.reported.append((tokens, _by_openai(usage)))
 
+    def begin(self, sent: int) -> None:
+        """Count a request of so many bytes, to which no reply has come yet."""
+        self.waiting += sent
+        self.cut += 1
+
+    def lose(self, sent: int, requests: int, *, cut: bool) -> None:
+        """Count what has become of the request that was begun: how many came to nothing, though they may be charged.
+
+        Args:
+            sent: bytes of each.
+            requests: how many, the first one and those sent again; 0 if a reply came, or nothing is charged.
+            cut: they were not waited for any longer.
+        """
+        self.waiting += sent * (requests - 1)
+        self.cut += requests * cut - 1
+
     def join(self, other: Usage) -> None:
         """Add what other requests of the call have used."""
-        for name in ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting"):
+        for name in ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting", "cut", "broken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reported += other.reported
 

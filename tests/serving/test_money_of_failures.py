@@ -67,13 +67,30 @@ def test_what_failed_for_free_costs_nothing_streamed_or_not():
     assert {case: cost for case, cost in costs.items() if cost != (0.0, (False,))} == {}
 
 
+RATE = 50  # tokens a second, of a model that has not answered yet
+
+
 @pytest.mark.parametrize("name", LOST)
-def test_what_was_lost_costs_what_was_sent_as_an_estimate(name):
-    """A quarter of the bytes as tokens, of each attempt: a server may have worked on it all the same."""
+def test_what_was_lost_costs_what_was_sent_and_the_time(name):
+    """A quarter of the bytes as tokens, of each attempt, and what a model writes meanwhile: it may go on with it."""
     patience = ({}, {"timeout": 1.0, "deadline": 20.0}) if name == "late" else ({},)
-    costs = {booked(LOST[name], streamed=way, **more) for way in (False, True) for more in patience}
-    assert {round(1e6 * cost, 6) for cost, _ in costs} <= {2 * 3, 2 * 2 * 3}
+    costs = [booked(LOST[name], streamed=way, **more) for way in (False, True) for more in patience]
+    seconds = 2.0 if name == "late" else 0.0
     assert all(estimated == (True,) for _, estimated in costs)
+    assert all(seconds * RATE * 15 <= 1e6 * cost - 6 <= (seconds + 2.0) * RATE * 15 for cost, _ in costs)
+    assert name != "late" or min(costs)[0] >= 2 * MEAN  # of whatever was not waited for
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_who_does_not_wait_pays_the_mean_at_least_and_no_more_than_the_limit(streamed):
+    """Of each attempt: that of the policy, until answers tell another."""
+    limited = {"timeout": 0.2, "deadline": 20.0, "options": {"max_tokens": 2}}
+    cost, estimated = booked(LOST["late"], streamed=streamed, **limited)
+    assert (cost, estimated) == (pytest.approx(2 * MEAN), (True,))
+    answers = [Response(completion("A", usage=(100, 900)))] * 3 + [LOST["late"]]
+    calls = []
+    ask(script(large=answers), "A or B?", policy=alone(), times=4, timeout=0.2, retries=0, observe=calls.append)
+    assert calls[-1].cost >= 0.99 * calls[0].cost == pytest.approx(0.99 * (300 + 900 * 15) / 1e6)
 
 
 def test_what_came_back_costs_the_mean_streamed_or_not():
@@ -101,13 +118,14 @@ ASKING = {
 }
 
 #: What a server does, and the tokens of its answer by what came of it, whole and streamed; None: it costs nothing.
+#: A whole answer that nobody waits for has 500, until the model has told what it writes as a rule.
 UNTOLD = {
     "refused": (broken(400), None, None),
     "no usage": (Response(SAID | {"usage": None}), 17, 17),
     "zeros": (Response(SAID | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}), 17, 17),
     "breaks off": (Response(events_of(SAID)[:2], hang=True), 0, 9),
     "an error in the stream": (Response([*events_of(SAID)[:3], ERROR]), 0, 17),
-    "the client leaves": (Response([*events_of(SAID)[:3], *[b": wait\n\n"] * 600], pause=0.02), 0, 17),
+    "the client leaves": (Response([*events_of(SAID)[:3], *[b": wait\n\n"] * 600], pause=0.02), 500, 17),
 }
 
 

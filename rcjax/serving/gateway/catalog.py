@@ -71,6 +71,8 @@ class Settings:
     """Models that these are asked of besides."""
     follow: bool = True
     """Whether policies move along their ladders, as their files say; else they keep their positions."""
+    stops: bool = False
+    """Whether requests that the money for a period does not cover are refused."""
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None if none is needed."""
     hosts: tuple[str, ...] | None = None
@@ -307,6 +309,7 @@ class CatalogMaker:
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
+        cascade.billing.stops = settings.stops
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [one.judges if isinstance(one, Check) else frozenset() for one in signals]
         told = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]

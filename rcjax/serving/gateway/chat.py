@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
 from starlette.types import Send
 
 from rcjax.serving.asker import Exchange, Prompt
+from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import Piece, said_text
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
@@ -137,7 +140,11 @@ class Conversation:
     async def answer(self) -> None:
         """Answer it. Raises ApiError where no model does."""
         name, served = self.request.model, self._served
-        result = await (self._by_policy(served) if served is not None and self._judged else self._by_model(served))
+        try:
+            result = await (self._by_policy(served) if served is not None and self._judged else self._by_model(served))
+        except BudgetSpentError as problem:
+            wait = problem.end - time.time()
+            raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         if self.metrics is not None:
             seconds, reason = time.perf_counter() - self.start, next(iter(self._reasons), None)
             self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
@@ -183,16 +190,28 @@ class Conversation:
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.mark,
         )
-        model, attempts = self.request.model if served is None else served.policy.models[-1], list[Exchange]()
-        try:
-            attempt = await self.catalog.caller.call(question, model, None, self._left, attempts, kept=True)
-        finally:  # who leaves has been worked for
-            calls = [one.call for one in attempts]
-            if self.metrics is not None:
-                self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
-            if served is not None:
-                served.cascade.billing.pay(calls)
+        attempts, caller = list[Exchange](), self.catalog.caller
+        with self._model(served, partial(caller.expect, question)) as model:
+            try:
+                attempt = await caller.call(question, model, None, self._left, attempts, kept=True)
+            finally:  # who leaves has been worked for
+                calls = [one.call for one in attempts]
+                if self.metrics is not None:
+                    self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
+                if served is not None:
+                    served.cascade.billing.pay(calls)
         return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
+
+    @contextmanager
+    def _model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
+        """The model that answers unjudged: the one of the name or, while there is money, the largest of the policy."""
+        if served is None:
+            yield self.request.model
+            return
+        largest, cheapest = served.policy.models[-1], served.policy.rungs[0].models[-1]
+        served.cascade.billing.catch_up()
+        with served.cascade.billing.holding((largest, cheapest), expect) as model:
+            yield model
 
     async def _send_piece(self, piece: Piece) -> None:
         """Send a piece of an answer while it comes."""

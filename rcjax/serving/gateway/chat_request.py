@@ -46,9 +46,8 @@ class ApiError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Headers that go with it: when to try again, and whether to (which clients of OpenAI read)."""
-        if self.lasting:
-            return {"x-should-retry": "false"}
-        return {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
+        wait = {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
+        return wait | ({"x-should-retry": "false"} if self.lasting else {})
 
     def to_json(self) -> dict[str, Any]:
         """The body of the answer.
@@ -83,7 +82,9 @@ def upstream_error(result: Result) -> ApiError:
     if failure.passing and failure.status is None and "timed out" in problem:
         return ApiError(504, problem, "upstream_timed_out")
     lasting = failure.status in _GATEWAYS
-    return ApiError(502, problem, failure.code or "upstream_failed", wait=failure.wait, lasting=lasting)
+    return ApiError(
+        502, problem, failure.code or "upstream_failed", wait=None if lasting else failure.wait, lasting=lasting
+    )
 
 
 def fault_within(problem: Exception) -> ApiError:
@@ -135,8 +136,8 @@ _OWN = frozenset({"model", "messages", "stream"})
 _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
-    "tool_choice": lambda value: value not in (None, "none"),
-    "function_call": lambda value: value not in (None, "none"),
+    "tool_choice": lambda value: value not in (None, "none", "auto"),  # tools are a reason of their own
+    "function_call": lambda value: value not in (None, "none", "auto"),
     "n": lambda value: value is not None and value != 1,
     "response_format": lambda value: value is not None and value != {"type": "text"},
     "modalities": lambda value: value not in (None, ["text"]),

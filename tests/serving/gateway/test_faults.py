@@ -128,7 +128,7 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         rows = service.logged(3)
         assert rows[-1]["error"] == "cancelled: nobody waits for the answer"
         costs = [row["cost"] for row in rows]
-        assert costs[-1] == pytest.approx(3e-4 if stream else 3e-6)  # the mean of a reply; what was sent
+        assert costs[-1] >= 3e-4  # the mean of a reply, or what a model writes in the time
         bill = service.app.state.gateway.catalog.policies["policy"].cascade.billing.bill
         assert bill.balance == pytest.approx(1.0 - sum(costs))
         assert 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode()

@@ -23,27 +23,27 @@ VALUES = (0, -1.5, 2**63 - 1, False, "\n", [], ["a", "Ã¼"], {}, {"a": [None, {"Î
 #: Fields that no policy judges: they reach the model for that unchanged.
 UNJUDGED = {
     "audio": [{"voice": "alloy", "format": "mp3"}],
-    "function_call": ["auto", {"name": "look"}],
+    "function_call": [{"name": "look"}],
     "functions": [[FUNCTION]],
     "modalities": [["text", "audio"]],
     "n": [2, 128],
     "prediction": [{"type": "content", "content": "B"}],
     "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": SCHEMA}],
-    "tool_choice": ["auto", "required", {"type": "function", "function": {"name": "look"}}],
+    "tool_choice": ["required", {"type": "function", "function": {"name": "look"}}],
     "tools": [[TOOL]],
     "web_search_options": [{}],
 }
 
 #: What a request says that is so without it: judged, and not sent.
 AS_ALWAYS = {
-    "function_call": ["none"],
+    "function_call": ["none", "auto"],
     "functions": [[]],
     "logprobs": [False],
     "modalities": [["text"]],
     "n": [1],
     "response_format": [{"type": "text"}],
     "stream": [False],
-    "tool_choice": ["none"],
+    "tool_choice": ["none", "auto"],
     "tools": [[]],
 }
 

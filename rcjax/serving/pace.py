@@ -1,0 +1,64 @@
+"""What the answers of a model are like: by it a request is reckoned before it has ended, or if it never does.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Options that limit the tokens of an answer.
+LIMITS = ("max_tokens", "max_completion_tokens")
+
+_MEMORY = 50  # answers, of which the running means are
+
+
+@dataclass
+class Pace:
+    """Running means over the answers of a model; before the first answer, a guess that counts as one answer.
+
+    >>> pace = Pace()
+    >>> pace.add(written=1500, seconds=10.0)
+    >>> pace.written, pace.rate
+    (1000.0, 100.0)
+    """
+
+    written: float = 500.0
+    """Tokens of an answer."""
+    seconds: float = 10.0
+    """Time of an answer."""
+    _answers: int = 1
+
+    @classmethod
+    def guess(cls, written: float) -> Pace:
+        """The pace of a model that has not answered yet, by the tokens of an answer."""
+        return cls(written, written * cls.seconds / cls.written)
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.written / self.seconds
+
+    def add(self, written: int, seconds: float) -> None:
+        """Count an answer whose tokens are known."""
+        self._answers = min(self._answers + 1, _MEMORY)
+        share = 1 / self._answers
+        self.written += share * (written - self.written)
+        self.seconds += share * (max(seconds, 1e-3) - self.seconds)
+
+
+def most_written(options: Mapping[str, Any]) -> int | None:
+    """At most so many tokens come back, over all samples; None if the options of a request set no limit.
+
+    >>> most_written({"max_tokens": 10, "n": 5}), most_written({})
+    (50, None)
+    """
+    limits = [options[name] for name in LIMITS if _is_count(options.get(name))]
+    samples = options.get("n")
+    return max(limits) * (samples if _is_count(samples) else 1) if limits else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0

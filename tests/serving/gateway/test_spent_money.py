@@ -1,0 +1,122 @@
+"""A budget for a period is a limit: what a request may cost is put aside, and spent money is spent for all requests."""
+
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from chat_server import Response, completion, sure
+from gateway_service import SURE, gateway
+from test_followed_bills import ladder
+
+from rcjax.policy.ladder import Period
+from rcjax.serving.asker import Prompt
+
+MONEY = 0.01
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+#: Requests that are not judged.
+UNJUDGED = ({"n": 2}, {"response_format": {"type": "json_object"}}, {"tools": [TOOL]})
+
+
+def month(money=MONEY):
+    return ladder(period=Period(money, "month"))
+
+
+def behave(request, headers):
+    """A long answer by the tokens that are asked for, or else a letter."""
+    wanted = request.get("max_tokens")
+    return Response(sure("B", SURE, (100, 1 if wanted is None else wanted * request.get("n", 1))), delay=0.05)
+
+
+def spend_all(service):
+    """Have more than the month's money spent."""
+    billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+    billing.bill = billing.bill.spend(2 * billing.left, time.time())
+
+
+def spent(service):
+    return sum(row["cost"] for row in service.log_rows())
+
+
+def test_spent_money_is_spent_for_judged_and_unjudged_requests():
+    with gateway(month(1.0), behave) as service:
+        before = [service.ask(**fields).json["model"] for fields in UNJUDGED]
+        spend_all(service)
+        after = [service.ask(**fields, stream=False).json["model"] for fields in ({}, *UNJUDGED)]
+        streamed = service.ask(tools=[TOOL], stream=True).events[0]["model"]
+    assert before == ["large"] * len(UNJUDGED)
+    assert (after, streamed) == (["small"] * (1 + len(UNJUDGED)), "small")
+
+
+def test_a_choice_of_tools_without_tools_is_judged():
+    with gateway(month(), behave) as service:
+        reply = service.ask(tool_choice="auto", function_call="auto").json
+        assert reply["rcjax"]["not_judged"] == []
+        assert not {"tool_choice", "function_call"} & {*service.server.requests[-1]}
+        assert service.ask(tools=[TOOL], tool_choice="auto").json["rcjax"]["not_judged"] == ["tools"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_service_that_stops_says_until_when(path):
+    with gateway(month(), behave, stops=True, shadow=1.0) as service:
+        assert service.ask().status == 200
+        service.logged(3)
+        spend_all(service)
+        service.forget()
+        for fields in ({}, *(UNJUDGED if path.endswith("completions") else ())):
+            asked = {"messages": [{"role": "user", "content": "A or B?"}]} if "chat" in path else {"input": "A or B?"}
+            reply = service.post({"model": "policy", **asked, **fields}, path)
+            assert (reply.status, reply.json["error"]["code"]) == (429, "budget_spent")
+            assert re.search(r"the next month begins \d{4}-\d\d-01 00:00 UTC", reply.json["error"]["message"])
+            assert reply.headers["x-should-retry"] == "false"
+            assert 0 < int(reply.headers["retry-after"]) <= 31 * 86_400
+        assert service.server.requests == service.log_rows() == []
+        assert service.ask(model="large").status == 200  # on no bill
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("fields", [{"max_tokens": 10_000}, {"max_tokens": 200, "n": 2}, {"max_tokens": 20}])
+def test_what_requests_may_cost_is_put_aside_before_they_are_answered(fields, stops):
+    """Of 60 at once, those that the money does not cover go by the cheapest rung, or are refused."""
+    with gateway(month(), behave, stops=stops) as service, ThreadPoolExecutor(60) as pool:
+        replies = [*pool.map(lambda _: service.ask(**fields), range(60))]
+        rows = service.log_rows()
+        dear = sum(row["cost"] for row in rows if row["model"] != "small")
+        cheapest = (100 * 0.1 + fields["max_tokens"] * fields.get("n", 1) * 0.4) / 1e6
+        assert dear <= MONEY + 60 * 100 * 3 / 1e6  # the prompt has 100 tokens here, not what its bytes are taken for
+        if stops:
+            assert {reply.status for reply in replies} <= {200, 429}
+            assert spent(service) <= MONEY + 60 * 100 * 3 / 1e6
+        else:
+            assert {reply.status for reply in replies} == {200}
+            assert spent(service) <= MONEY + 60 * (100 * 3 / 1e6 + cheapest)
+        billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+        with billing.holding_beside(max(billing.left, 0.0)) as nothing_is_put_aside:
+            assert nothing_is_put_aside is (billing.left > 0)
+
+
+def test_shadow_calls_end_with_the_money():
+    with gateway(month(), behave, shadow=1.0) as service:
+        service.ask()
+        assert {row["model"] for row in service.logged(3)} == {"small", "middle", "large"}
+        spend_all(service)
+        service.forget()
+        assert service.ask().json["model"] == "small"
+        time.sleep(0.3)
+        assert [row["model"] for row in service.log_rows()] == ["small"]
+
+
+def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
+    def wordy(request, headers):
+        return Response(completion("x", usage=(100, 900)))
+
+    with gateway(month(1.0), wordy) as service:
+        caller = service.app.state.gateway.catalog.caller
+        prompt = json.loads('{"query": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
+        assert caller.expect(Prompt(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
+        for _ in range(30):
+            service.ask(n=2)
+        assert caller.expect(Prompt(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
+        assert caller.expect(Prompt(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
