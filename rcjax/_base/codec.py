@@ -149,7 +149,7 @@ class Record:
 
 def check_fields(record: Any) -> None:
     """Check the fields of a frozen dataclass by their types, and keep each as it is read."""
-    for key, kind in _kinds(type(record)).items():
+    for key, kind in kinds_of(type(record)).items():
         object.__setattr__(record, key, read(kind, getattr(record, key), key))
 
 
@@ -162,7 +162,7 @@ def read_fields(kind: Any, value: Any, where: str) -> dict[str, Any]:
         where: the place, for the message.
     """
     known = read(Object, value, where)
-    return {key: read(one, value[key], f"{where}.{key}") for key, one in _kinds(kind).items() if key in known}
+    return {key: read(one, value[key], f"{where}.{key}") for key, one in kinds_of(kind).items() if key in known}
 
 
 def among(names: Sequence[str], where: str, allowed: Sequence[str]) -> Sequence[str]:
@@ -218,7 +218,7 @@ def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> fl
 def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
     """One of the words allowed."""
     if type(value) is not str or value not in allowed:
-        require(_text(value, where) in allowed, where, f"this rcjax knows {', '.join(allowed)} only", value)
+        require(_text(value, where) in allowed, where, f"must be one of {', '.join(allowed)}", value)
     return value
 
 
@@ -269,7 +269,7 @@ def _mapping(read_entry: Reader, value: Any, where: str) -> Mapping[str, Any]:
 
 
 @cache
-def _kinds(kind: Any) -> dict[str, Any]:
+def kinds_of(kind: Any) -> dict[str, Any]:
     """The types of a record's fields, by name."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: hints[one.name] for one in fields(kind) if one.init}

@@ -26,9 +26,6 @@ from rcjax.policy.spec import Spec, Target
 if TYPE_CHECKING:
     from rcjax.replaying.comparing import Today
 
-#: Of a policy for which nobody gave a target, as `rcjax report` has it.
-_MARGIN = 0.01
-
 #: What is wrong where a check is bad, if it is not that a primary figure has drifted.
 _WRONG = {"lacking answers": "biased", "labels": "biased"}
 
@@ -192,8 +189,7 @@ def diagnose(
     document, again = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         with steps("checking the policy"):
-            spec = spec if spec.target or cascade else replace(spec, match=_MARGIN)
-            spec = spec if spec.target else replace(spec, budget=float(training.cost[-1]))
+            spec = spec.with_some_target(float(training.cost[-1]))
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
             document["check"], _ = judge_policy(policy, fresh)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, get_args
 
 from rcjax._base.checks import require
 from rcjax._base.codec import (
     Amount,
-    Between,
     Names,
     Positive,
     among,
     choice,
     filled,
+    kinds_of,
     read,
     read_fields,
     written,
@@ -172,6 +172,8 @@ class SpecError(ValueError):
         return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
 
 
+_MARGIN = 0.01  # of error, beside today's, where nobody gives a target
+
 #: What the record of a policy leaves out where it is today's.
 _MEMORY = ("reference", COMPARISON, "tuning")
 
@@ -197,7 +199,7 @@ def cascades_of(cascade: Any) -> Any:
     >>> cascades_of(["small", "large"]), cascades_of([["small"], ["small", "large"]]), cascades_of("all")
     ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
     """
-    if isinstance(cascade, str):
+    if isinstance(cascade, str) or not isinstance(cascade, Iterable):
         return cascade
     if all(isinstance(name, str) for name in cascade):
         return (tuple(cascade),) if cascade else ()
@@ -251,6 +253,19 @@ def _families(value: Any, where: str) -> str | list[str]:
     return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], filled], value, where))
 
 
+def _sure(value: Any, where: str) -> float:
+    require(0 < value < 1, where, "must be above 0 and below 1 (100%)", value)
+    return value
+
+
+#: Of fields that people give in several forms: the one that is kept.
+_FORMS: Mapping[str, Callable[[Any, str], Any]] = {
+    "max_seconds": _limit,
+    "today": read_today,
+    "cascade": lambda value, where: read_search(cascades_of(value), where),
+}
+
+
 @dataclass(frozen=True)
 class Spec:
     """How a log is tuned, whichever log. At most one of the first five, the targets, is given.
@@ -285,7 +300,7 @@ class Spec:
         max_seconds: How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column seconds
             or latency_ms.
 
-    Raises ValueError for two targets, or a value of one that makes no sense.
+    Raises SpecError, a ValueError, for two targets, and a value that makes no sense.
 
     >>> Spec(max_error=0.1, confidence=0.95).check().target
     {'max_error': 0.1}
@@ -305,9 +320,9 @@ class Spec:
     chain: Literal["exact", "paper"] = "exact"
     copula: Annotated[Any, _families] | None = None
     method: Literal["tau", "likelihood"] | None = None
-    transform: Transform | Literal["auto"] = "auto"
+    transform: Literal["auto", Transform] = "auto"
     abstain_price: Amount | None = _offered(SEARCH, _SHARE)
-    confidence: Annotated[float, Between(1e-9, 1 - 1e-9)] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
+    confidence: Annotated[float, _sure] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
     judged: bool = _offered(PROMISES, default=False)
     intervals: bool = _offered(SEARCH, default=True, flag="--bands/--no-bands")
     follows: bool = True
@@ -321,20 +336,33 @@ class Spec:
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) > 1:
             raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
-        for name, value in self.target.items():
-            object.__setattr__(self, name, value)
-        if self.max_seconds is not None:
-            object.__setattr__(self, "max_seconds", SecondsLimit.of(self.max_seconds))
-        if self.today is not None:
-            object.__setattr__(self, "today", read_today(self.today, "today"))
-        if self.cascade is not None:
-            object.__setattr__(self, "cascade", cascades_of(self.cascade))
+        for name, kind in kinds_of(type(self)).items():
+            value, own = getattr(self, name), _FORMS.get(name)
+            value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
+            try:
+                kept = read(kind, value, name) if own is None or value is None else own(value, name)
+                object.__setattr__(self, name, kept)
+            except (TypeError, ValueError) as problem:
+                raise SpecError(name, str(problem).removeprefix(name).removeprefix(":").lstrip()) from None
 
     @property
     def target(self) -> dict[str, float]:
         """The target by its name, as `Frontier.policy` takes it; empty if there is none."""
         given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
         return Target.of(**given).to_json() if given else {}
+
+    def with_some_target(self, budget: float) -> Spec:
+        """The same; where it has no target, to match today's within a point, or searching by the model a budget.
+
+        Args:
+            budget: money per query.
+
+        >>> Spec().with_some_target(1e-3).target, Spec(cascade="full").with_some_target(1e-3).target
+        ({'match': 0.01}, {'budget': 0.001})
+        """
+        if self.target:
+            return self
+        return replace(self, match=_MARGIN) if self.cascade is None else replace(self, budget=budget)
 
     def money(self, costs: Sequence[float]) -> Money:
         """The unit in which money is told: for the period whose queries are known; else as suits so much per query."""
@@ -419,7 +447,8 @@ class Spec:
             ("confidence", unlimited, sure is not None and self.max_error is None and not matched),
             ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
             ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
-            ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
+            ("chain", "needs {cascade}", self.chain != "exact" and self.cascade is None),
+            ("period", "needs {budget}", self.period is not None and self.budget is None),
             ("follows", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and sure is None),
             ("judged", "needs {confidence}", self.judged and sure is None),

@@ -143,10 +143,11 @@ class Findings:
         ends = between([expected["error_low"], expected["error_high"]])  # type: ignore[list-item]
         interval = f"{100 * expected['level']:.0f} % interval {ends} %"  # type: ignore[operator]
         errs = self.log.counted.does(f"{percent(expected['error'])} ({interval})")
+        sure = "" if self.tuned.promise is None else f" {capitalised(self.tuned.promise)}."
         if self.fresh is None:
-            return f"{capitalised(said)}. It {errs}."
+            return f"{capitalised(said)}. It {errs}.{sure}"
         promised = self.promised.headline(self.money, self.log.counted)
-        return f"{capitalised(said)}. As it was tuned, it {promised}, and it {errs}."
+        return f"{capitalised(said)}. As it was tuned, it {promised}, and it {errs}.{sure}"
 
     @cached_property
     def beside(self) -> str | None:

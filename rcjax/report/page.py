@@ -160,8 +160,6 @@ _LEAST_SHARE = 5e-4  # of the queries, below which a rung is not worth a line
 
 _SAME = 1e-6  # of a bill, up to which two policies are one
 
-_MARGIN = 0.01  # more error than today's that a page without a target allows
-
 
 def render(report: Findings) -> str:
     """The page."""
@@ -350,7 +348,7 @@ def make_report(
     """
     spec = dataclasses.replace(spec or Spec(), **fields, intervals=True)
     asked = bool(spec.target)
-    spec = spec if asked else dataclasses.replace(spec, match=_MARGIN)
+    spec = spec.with_some_target(float(log.cost[-1]))
     tuned = tune(log, spec)
     assert tuned.policy is not None
     log, model = tuned.log, fit(tuned.log)

@@ -182,8 +182,12 @@ class Tuned:
     def notes_beside(self) -> tuple[str, ...]:
         """What the last avoided error costs, the guarantee and the notes, in words."""
         last = None if self.comparison is None else self.comparison.last_error(self.log.counted)
-        promise = None if self.certificate is None else _promise(self.certificate, self.log.counted.noun)
-        return (*filter(None, (last, promise)), *self.notes)
+        return (*filter(None, (last, self.promise)), *self.notes)
+
+    @property
+    def promise(self) -> str | None:
+        """What is guaranteed, and by which queries, in words; None without a guarantee."""
+        return None if self.certificate is None else _promise(self.certificate, self.log.counted.noun)
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def test_whatever_loads_is_read_or_refused(log, data):
 
 BROKEN = [
     (TUNING, None, r"provenance\.tuning: must be an object, but it is missing or null"),
-    ((*TUNING, "cascade"), "best", r"tuning\.cascade: this rcjax knows .* 'best'"),
+    ((*TUNING, "cascade"), "best", r"tuning\.cascade: must be one of .* 'best'"),
     ((*TUNING, "cascade"), [["llama3.1-8b", SMALL]], r"tuning\.cascade\[0\]: must name some of .*in this order"),
     ((*TUNING, "budget"), 1, r"tuning: give one target, not budget and lam"),
     ((*TUNING, "prices", SMALL, "input"), "x", r"tuning\.prices\['llama3\.2-1b'\]\['input'\]: must be a number"),

@@ -1,11 +1,13 @@
 """How a log is tuned: targets and limits as people write them, and what goes together with what."""
 
+import dataclasses
 import json
 import math
 
 import pytest
+from hypothesis import given, strategies as st
 
-from rcjax.policy.ladder import Queries
+from rcjax.policy.ladder import Period, Queries
 from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError, Target
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
@@ -14,8 +16,15 @@ MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
 #: What is given, whether there are queries of their own for the test, and what is said.
 BROKEN = [
     ({"confidence": 0.9}, False, "confidence needs max_error or match: a budget is kept"),
-    ({"confidence": 1.0, **ERROR}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
+    ({"confidence": 1.0, **ERROR}, False, "confidence must be above 0 and below 1 (100%), but it is 1.0"),
     ({**BUDGET}, True, "held_out needs confidence"),
+    ({**BUDGET, "chain": "paper"}, False, "chain needs cascade"),
+    ({**ERROR, "period": Period(500.0, "month")}, False, "period needs budget"),
+    ({**BUDGET, "chain": "x"}, False, "chain must be one of exact, paper, but it is 'x'"),
+    ({"abstain_price": "x"}, False, "abstain_price must be a number, but it is 'x'"),
+    ({"intervals": "no"}, False, "intervals must be true or false, but it is 'no'"),
+    ({"period": "month"}, False, "period must be an object, but it is 'month'"),
+    ({"cascade": ""}, False, "cascade must be"),
     ({"judged": True}, False, "judged needs confidence"),
     ({"max_seconds": MEAN, **ERROR, "confidence": 0.9}, False, "max_seconds is no guarantee: leave confidence out"),
 ]
@@ -30,10 +39,10 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize(("given", "held_out", "said"), BROKEN)
-def test_what_does_not_go_together_is_said(given, held_out, said):
+@pytest.mark.parametrize(("fields", "held_out", "said"), BROKEN)
+def test_what_does_not_go_together_is_said(fields, held_out, said):
     with pytest.raises(SpecError) as caught:
-        Spec(**given).check(held_out)
+        Spec(**fields).check(held_out)
     assert str(caught.value).startswith(said)
     assert caught.value.option == said.partition(" ")[0]
     told = caught.value.say(lambda name: "--" + name.replace("_", "-"))
@@ -42,11 +51,26 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
     ]
 
 
-@pytest.mark.parametrize("given", WHOLE)
-def test_what_goes_together_is_itself(given):
-    spec = Spec(**given)
-    assert spec.check("confidence" in given) is spec
-    assert spec.target == {name: given[name] for name in TARGETS if name in given}
+@pytest.mark.parametrize("fields", WHOLE)
+def test_what_goes_together_is_itself(fields):
+    spec = Spec(**fields)
+    assert spec.check("confidence" in fields) is spec
+    assert spec.target == {name: fields[name] for name in TARGETS if name in fields}
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json())), "tuning") == spec
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([one.name for one in dataclasses.fields(Spec)]),
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=6) | st.lists(st.text(), max_size=2),
+        max_size=3,
+    )
+)
+def test_a_spec_that_is_made_comes_back_from_a_file(fields):
+    try:
+        spec = Spec(**fields).check()
+    except SpecError:
+        return
     assert Spec.from_json(json.loads(json.dumps(spec.to_json())), "tuning") == spec
 
 
