@@ -156,6 +156,11 @@ def spend(victim: Victim) -> None:
         victim.ask(**fields)
 
 
+def _one_by_one(victim: Victim, text: str) -> None:
+    for _ in range(5):
+        victim.ask(text, tools=[_TOOL], max_tokens=100)
+
+
 #: What is done to the service, and with which options it runs.
 SPENDING: dict[str, tuple[Callable[[Victim], None], tuple[str, ...]]] = {
     "unjudged requests when the money is spent": (spend, ()),
@@ -172,6 +177,8 @@ SPENDING: dict[str, tuple[Callable[[Victim], None], tuple[str, ...]]] = {
         lambda victim: victim.at_once(60, text="a whole answer in 3 s", tools=[_TOOL]),
         ("--timeout", "1", "--retries", "0"),
     ),
+    "an upstream that counts a billion tokens": (lambda victim: _one_by_one(victim, "wrong tokens"), ()),
+    "an upstream that tells a cost of $1,000,000,000": (lambda victim: _one_by_one(victim, "wrong cost"), ()),
 }
 
 
@@ -209,7 +216,7 @@ def play() -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             spent = attacked(name, Path(folder))
         print(f"| {name} | {spent.worked:.4f} | {spent.booked:.4f} |", flush=True)
-        misses += [f"{name}: ${spent.worked:.4f} of ${MONEY}"] if spent.worked > MONEY else []
+        misses += [f"{name}: {spent} of ${MONEY}"] if max(spent.worked, spent.booked) > MONEY else []
     return misses
 
 

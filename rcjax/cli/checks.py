@@ -294,6 +294,8 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool)
     """What can be seen without labels: the last week of all traffic beside the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
     _print_checks(screen, traffic["checks"], _word, explain=explain)
+    if traffic["dear"]:
+        screen.print(traffic["dear"])
 
 
 _ALARMS = {

@@ -24,6 +24,7 @@ from rcjax.diagnostics.window import WEEKLY, WINDOW, weeks_before
 from rcjax.goodness_of_fit.changes import Mean, distribution_change, mean_rise
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
+from rcjax.policy.following import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
@@ -46,6 +47,8 @@ class TrafficCheck:
     """A year."""
     checks: tuple[Check, ...]
     """Every check, p-values adjusted for their number and the looks; "bad" has changed."""
+    dear: str | None = None
+    """Calls of the last week that cost a hundred times as much as their model when the policy was tuned, in words."""
 
     @property
     def changed(self) -> bool:
@@ -60,7 +63,7 @@ class TrafficCheck:
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, and which queries are compared in words."""
         checks = [dataclasses.asdict(check) | {"primary": False} for check in self.checks]
-        fields = {name: getattr(self, name) for name in ("queries", "before", "looks")}
+        fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
         return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
 
 
@@ -93,9 +96,21 @@ def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> T
         checks += _of_calls(policy, now, before)
         checks += [] if policy.follows else _of_bills(now, before)  # a bill that is followed is moved on purpose
     looks = looks or WEEKLY
-    return TrafficCheck(
-        now["query"].n_unique(), before["query"].n_unique() if fresh else 0, looks, tuple(adjusted(checks, looks))
-    )
+    earlier = before["query"].n_unique() if fresh else 0
+    return TrafficCheck(now["query"].n_unique(), earlier, looks, tuple(adjusted(checks, looks)), _dear(policy, now))
+
+
+def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
+    """How many calls cost a hundred times the mean of their model, and the dearest; None where none did."""
+    limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
+    limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
+    dear = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
+    if dear.is_empty():
+        return None
+    model, cost = dear["model"][-1], dear["cost"][-1]
+    means = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
+    what = f"{count(len(dear), 'call')} cost over a hundred times the mean of the model {means}"
+    return f"{what}: is a count of its server wrong, or max_tokens too high?"
 
 
 def _calls(source: Any) -> pl.DataFrame:

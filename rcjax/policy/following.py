@@ -24,6 +24,9 @@ WINDOW = 400.0
 #: What the newest query counts in the running means of what was paid and what was expected.
 _NEWEST = 0.005
 DAY = 86_400.0  # seconds
+#: How many times what its rung was tuned to cost an answer counts at most in the mean of what was paid: beyond that it
+#: tells of itself, or of a wrong count, and not of the answers to come.
+MOST_TIMES = 100.0
 _JUMP = 60.0  # seconds that a clock goes back, from which on it was set anew
 
 
@@ -75,7 +78,7 @@ class Following:
         """
         if expected is None:
             return self.spend(cost, time)
-        paid = self.paid + _NEWEST * (cost - self.paid)
+        paid = self.paid + _NEWEST * (min(cost, MOST_TIMES * expected) - self.paid)
         return self.spend(cost, time, paid=paid, expected=self.expected + _NEWEST * (expected - self.expected))
 
 
@@ -88,6 +91,8 @@ class Bill(Following):
         window: queries within which the balance is to be brought back to 0.
         balance: money left of the budgets of the queries so far; below 0, what was paid too much. What is left beyond
             one window's budgets is given up: money that was not needed for so long is no reason to spend it at once.
+            So is what was paid too much beyond them: one wrong count must not set the next queries on the cheapest rung
+            for good.
 
     >>> bill = Bill.of(1e-4)
     >>> bill.pay(3e-4, expected=1e-4).aim() < bill.aim() == 1e-4
@@ -111,7 +116,8 @@ class Bill(Following):
 
     def spend(self, cost: float, time: float, **means: float) -> Bill:
         """The bill after money was spent, at whatever time; `means` are the running means after it."""
-        return replace(self, balance=min(self.balance + self.budget - cost, self.window * self.budget), **means)
+        most = self.window * self.budget
+        return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

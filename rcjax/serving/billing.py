@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from rcjax.policy.counted import recorded_waiting
-from rcjax.policy.following import Bill, Following, PeriodBill, new_bill
+from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
+
+_TOLD_EVERY = 60.0  # seconds between two warnings of dear answers
 
 _LOOK = 1.0  # seconds between looks at what others have spent
 
@@ -64,7 +66,7 @@ class Billing:
         self._reader = None
         if log is not None and isinstance(self.bill, PeriodBill):
             self._reader = LogReader(log.path, self.bill.earliest)
-        self._looked, self._said = -math.inf, -math.inf
+        self._looked = self._said = self._told_dear = -math.inf
         self._held: dict[object, float] = {}
         self.stops = False
         """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
@@ -137,6 +139,17 @@ class Billing:
         if self.bill is not None and calls:
             cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
             self.bill = self.bill.pay(cost, expected, time.time())
+            rung = expected or max(self._costs, default=0.0)
+            if 0 < MOST_TIMES * rung < cost:
+                self._tell_dear(cost, rung)
+
+    def _tell_dear(self, cost: float, rung: float) -> None:
+        """Warn of an answer that costs a hundred times a rung; of others within a minute, not."""
+        if time.monotonic() - self._told_dear > _TOLD_EVERY:
+            self._told_dear = time.monotonic()
+            what = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
+            advice = "is a count of its server wrong, or max_tokens too high?"
+            warnings.warn(f"policy {self.mark.policy}: {what}: {advice}", CascadeWarning, stacklevel=3)
 
     @property
     def mark_beside(self) -> Billed | None:

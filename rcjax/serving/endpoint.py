@@ -23,7 +23,7 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
 from rcjax.serving.failures import CallError, Failure, error_word, is_passing, read_wait
-from rcjax.serving.usage import Usage, request_bytes
+from rcjax.serving.usage import Usage
 
 try:
     import openai
@@ -215,8 +215,7 @@ async def complete(
 
     Raises CallError where no completion came back.
     """
-    problem, sent, lost = None, request_bytes(messages, options), 0
-    usage.begin(sent)
+    problem, sent, lost = None, usage.begin(messages, options), 0
     try:
         body = {name: value for name, value in options.items() if name not in _BESIDE}
         beside: Any = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
@@ -258,10 +257,10 @@ async def stream(
         usage: what is used is added to it.
         hand_on: takes each chunk, and raises nothing.
     """
-    problem, sent, before = None, request_bytes(messages, options), usage.attempts
+    problem, before = None, usage.attempts
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
     streaming, whole, ended = client.chat.completions.with_streaming_response, Assembly(), False
-    usage.begin(sent)
+    sent = usage.begin(messages, options)
     try:
         async with streaming.create(model=model, messages=messages, stream=True, **options) as raw:  # pyright: ignore
             usage.attempts += raw.retries_taken + 1

@@ -13,8 +13,20 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax._base.tokens import Price, Tokens
+from rcjax.serving.pace import most_written
 
-_MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
+_MOST_TOKENS = 10**7  # of one reply: whatever says more does not count tokens
+
+_SUMMED = 10**12  # of the figures of several replies that are added up
+
+#: Tokens that a prompt may have beyond its bytes, as a server adds its own, and an answer beyond its limit, as hidden
+#: reasoning has no part in the limit of some servers; and what is written at most where there is no limit.
+_ADDED, _UNLIMITED = 16_384, 1_000_000
+
+_MOST_BILLED = 1000.0  # money for one reply
+
+#: What a reply may cost: so many times its tokens at the prices, and so much money besides, as for a search.
+_TIMES, _FEE = 100, Decimal("0.1")
 
 #: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
 _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -50,6 +62,9 @@ def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, A
     return text_bytes(messages) + sum(len(json.dumps(one, default=str)) for one in tools if one)
 
 
+_COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting", "cut", "broken", "impossible")
+
+
 @dataclass(slots=True)
 class Usage:
     """What the requests of one call have used so far."""
@@ -68,6 +83,10 @@ class Usage:
     """How many streams ended before their end."""
     reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
     """What each reply told: its tokens, and all by the names of OpenAI."""
+    impossible: int = 0
+    """How many replies told tokens that their request cannot have: their bytes count."""
+    _request: tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """(messages, options) of the last request."""
 
     @property
     def counted(self) -> int:
@@ -89,16 +108,22 @@ class Usage:
         """
         self.replies += 1
         tokens = told_tokens(usage)
+        if tokens is not None and self._request is not None and not _is_possible(tokens, *self._request):
+            tokens = None
+            self.impossible += 1
         if tokens is None:
             self.uncounted_read += sent
             self.uncounted_written += said
         else:
             self.reported.append((tokens, _by_openai(usage)))
 
-    def begin(self, sent: int) -> None:
-        """Count a request of so many bytes, to which no reply has come yet."""
+    def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
+        """Count a request, to which no reply has come yet; its bytes."""
+        self._request = messages, options
+        sent = request_bytes(messages, options)
         self.waiting += sent
         self.cut += 1
+        return sent
 
     def lose(self, sent: int, requests: int, *, cut: bool) -> None:
         """Count what has become of the request that was begun: how many came to nothing, though they may be charged.
@@ -113,7 +138,7 @@ class Usage:
 
     def join(self, other: Usage) -> None:
         """Add what other requests of the call have used."""
-        for name in ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting", "cut", "broken"):
+        for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reported += other.reported
 
@@ -124,24 +149,61 @@ class Usage:
             price: of the model.
             free: whether a cost of 0 is one, as of a client that reckons costs itself.
         """
-        exact = None if price is None else Price(*(None if one is None else Decimal(str(one)) for one in price))
-        total = Decimal(0)
+        exact, total = _exact(price), Decimal(0)
         for tokens, told in self.reported:
+            by_price = None if exact is None else exact.money(tokens)
             bill = _bill(told, free)
-            if bill is None and exact is None:
+            bill = by_price if bill is None or (not free and _is_wrong(bill, by_price)) else bill
+            if bill is None:
                 return None
-            total += exact.money(tokens) if bill is None and exact is not None else bill or 0
+            total += bill
         return total
 
     def remarks(self, price: Price | None) -> list[str]:
         """What a person should know of how its money was reckoned, in words without figures; nothing as a rule."""
-        if any(_bill(told, free=False) is not None for _, told in self.reported):
-            return ["its server tells what calls cost, which counts in place of prices"]
+        wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
+        exact = _exact(price)
+        told = [(_bill(told, free=False), exact and exact.money(tokens)) for tokens, told in self.reported]
+        bills = [_is_wrong(bill, by_price) for bill, by_price in told if bill is not None]
+        if any(bills):
+            wrong.append("its server tells a cost that its tokens cannot have: prices count")
+        if not all(bills):
+            return [*wrong, "its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
         missing = next((name for lacks, name in lacking if lacks), None)
         what = "a cache serves its input, which is charged in full: no price"
-        return [] if missing is None else [f"{what} {missing} is known"]
+        return wrong + ([] if missing is None else [f"{what} {missing} is known"])
+
+
+def _exact(price: Price | None) -> Price | None:
+    """A price in decimals."""
+    return None if price is None else Price(*(None if one is None else Decimal(str(one)) for one in price))
+
+
+def _is_wrong(bill: Decimal, by_price: Decimal | None) -> bool:
+    """Whether a reply cannot have cost what it says, by what its tokens cost."""
+    return bool(by_price) and bill > _TIMES * by_price + _FEE
+
+
+def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:
+    """Whether the reply to a request can have so many tokens: one for each byte of it, and as many as it allows.
+
+    Of images, files and what a server finds by itself nobody knows the tokens.
+
+    >>> prompt = [{"role": "user", "content": "A or B?"}]
+    >>> [_is_possible(Tokens(*told), prompt, {"max_tokens": 9}) for told in ((90, 9), (10**6, 9), (90, 10**6))]
+    [True, False, False]
+    """
+    most = most_written(options)
+    if tokens.written > (_UNLIMITED * (options.get("n") or 1) if most is None else 2 * most) + _ADDED:
+        return False
+    if tokens.read <= _ADDED:
+        return True
+    texts = [one for one in messages if isinstance(one.get("content"), str)]
+    if len(texts) < len(messages) or "web_search_options" in options:
+        return True
+    return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _ADDED
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:
@@ -177,7 +239,7 @@ def _money(value: Any) -> Decimal | None:
         value = value.get("total_cost")
     if isinstance(value, str):
         value = float(value) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,20})?([eE]-?[0-9]{1,2})?", value) else None
-    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _MOST_TOKENS else None
+    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _MOST_BILLED else None
 
 
 def told_tokens(usage: Any) -> Tokens | None:
@@ -262,7 +324,7 @@ def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in several for name in one):
         values = [one[name] for one in several if one.get(name) is not None]
-        if values and all(type(value) in (int, float) and abs(value) <= _MOST_TOKENS for value in values):
+        if values and all(type(value) in (int, float) and abs(value) <= _SUMMED for value in values):
             sums[name] = sum(values)
         elif values and deep and all(isinstance(value, Mapping) for value in values):
             sums[name] = _sum(values, deep=False)

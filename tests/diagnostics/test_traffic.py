@@ -94,6 +94,16 @@ def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
     assert usual.describe() == "400 queries of the last week beside those that the policy carries"
 
 
+def test_calls_that_cost_a_hundred_times_their_model_are_told(policy, weeks_of, tmp_path):
+    lines = [json.loads(line) for line in weeks_of().read_text().splitlines()]
+    assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).dear is None
+    last = max(range(len(lines)), key=lambda index: lines[index]["time"])
+    lines[last]["cost"] = 1e6
+    told = check_traffic(policy, write(tmp_path / "dear.jsonl", lines)).dear
+    assert told is not None
+    assert told.startswith("1 call cost over a hundred times the mean of the model")
+
+
 def test_a_question_that_is_asked_a_thousand_times_counts_once(policy, weeks_of):
     path = weeks_of()
     usual = check_traffic(policy, path)

@@ -130,6 +130,17 @@ def test_the_traffic_of_a_log(tmp_path, clock):
 def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     follows = Ladder(LADDER.rungs, LADDER.position, budget=0.1)
     before, after = Billing(follows, "policy", None), Billing(follows, "policy", None)
-    before.pay([SimpleNamespace(cost=50.0, seconds=1.0)], expected=0.3)
+    before.pay([SimpleNamespace(cost=39.0, seconds=1.0)], expected=0.3)
     after.go_on(before)
-    assert (after.balance, after.position) == (pytest.approx(0.1 - 50.0), 0.0)
+    assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
+
+
+def test_an_answer_that_costs_a_hundred_times_its_rung_is_told_once_a_minute(clock):
+    billing = Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for cost, expected, later in ((29, 0.3, 0), (31, 0.3, 0), (90, 0.3, 59), (29, None, 2), (31, None, 0)):
+            clock.now += later
+            billing.pay([SimpleNamespace(cost=cost, seconds=1.0)], expected)
+    what = "policy policy: an answer cost $31, where its rung was tuned to cost $0.3: "
+    assert [str(one.message) for one in heard] == [f"{what}is a count of its server wrong, or max_tokens too high?"] * 2

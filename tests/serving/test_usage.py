@@ -1,6 +1,7 @@
 """What replies say that they used, and what that costs: the right money of each way in which providers tell it."""
 
 import json
+import warnings
 from decimal import Decimal
 
 import polars as pl
@@ -128,3 +129,28 @@ def test_prices_per_thousand_tokens_are_asked_about(tmp_path):
     (tmp_path / "prices.json").write_text(json.dumps({"small": {"input": 0.00015, "output": 0.0006}}))
     result = run("tune", tmp_path / "no.csv", "--prices", tmp_path / "prices.json", "--budget", "1")
     assert "if it is meant per 1,000 tokens, write 0.15" in " ".join(result.stderr.split())
+
+
+@pytest.mark.filterwarnings("ignore:.*its server tells what calls cost")
+@pytest.mark.parametrize(
+    ("wrong", "cost", "what"),
+    [
+        ({"prompt_tokens": 10**6}, 1e-5, "tells tokens that a request cannot have"),  # the mean of the policy
+        ({"completion_tokens": 10**6}, 1e-5, "tells tokens that a request cannot have"),
+        ({"prompt_tokens": 10**9}, 1e-5, None),  # which counts nothing
+        ({"cost": 0.5}, 10.4e-6, "tells a cost that its tokens cannot have"),
+        ({"cost": 10**9}, 10.4e-6, None),
+        ({"cost": 0.05}, 0.05, None),  # as a search costs
+    ],
+)
+def test_counts_and_costs_that_a_request_cannot_have_are_refused(wrong, cost, what):
+    """Bytes and prices count in their place, and a line says so."""
+    reply = Response(sure("B", SURE) | {"usage": {"prompt_tokens": 100, "completion_tokens": 1, **wrong}})
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        result, _ = ask(script(small=reply), options={"max_tokens": 5})
+    assert result.cost == pytest.approx(cost)
+    assert result.calls[0].estimated is ("tokens" in {*wrong} or "cost" not in wrong)
+    assert [str(one.message) for one in heard if "cannot have" in str(one.message)] == (
+        [] if what is None else [next(str(one.message) for one in heard if what in str(one.message))]
+    )
