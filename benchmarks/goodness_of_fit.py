@@ -27,8 +27,8 @@ from rcjax.goodness_of_fit.copula_fit import copula_test, empirical_copula
 from rcjax.goodness_of_fit.dependence import conditional_test
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import calibration_test
+from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Marginal
 
 N, LEVEL = 300, 0.05
 MASSES = (0.2, 0.1)  # at the lowest and the highest confidence, of both models
@@ -143,7 +143,9 @@ def one_factor(key: jax.Array) -> tuple[jax.Array, ...]:
 
 def two_betas(key: jax.Array) -> jax.Array:
     """Confidences from the model: two betas and point masses."""
-    truth = Marginal(*(jnp.asarray(x) for x in (0.2, 0.95, *MASSES)), *jnp.array([[0.4, 0.6], [2.0, 8.0], [5.0, 1.5]]))
+    truth = BetaMixture(
+        *(jnp.asarray(x) for x in (0.2, 0.95, *MASSES)), *jnp.array([[0.4, 0.6], [2.0, 8.0], [5.0, 1.5]])
+    )
     return truth.sample(key, (N,))
 
 

@@ -42,6 +42,8 @@ SECTIONS = {
         "load_model",
         "demo_model",
         "Marginal",
+        "BetaMixture",
+        "check_marginal",
     ],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "The frontier as a pure function": ["solve", "Solution"],
@@ -62,6 +64,7 @@ SECTIONS = {
     "Many logs": ["sweep", "SweepSettings", "Sweep"],
     "Copulas": [
         "Copula",
+        "check_copula",
         "param",
         "Independence",
         "Gumbel",
@@ -79,7 +82,7 @@ SECTIONS = {
 #: Where names are that the top does not export.
 PACKAGES = (
     *("bayes", "copulas", "diagnostics", "frontier", "importing", "logs", "model", "policy", "replaying", "report"),
-    *("serving", "solving", "sweeps", "tuning"),
+    *("serving", "solving", "sweeps", "testing", "tuning"),
 )
 #: A link to a page beside those of the reference's first one.
 LINK = re.compile(r"\]\((?!\w+:|#)")

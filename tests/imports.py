@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1] / "rcjax"
 GROUPS = {
     "foundations": ["_base", "_core", "signals", "policy"],
     "asking and logs": ["serving", "integrations", "logs", "collecting", "importing"],
-    "the paper’s model": ["copulas", "testing", "model", "goodness_of_fit", "interop", "frontier", "solving", "bayes"],
+    "the paper’s model": ["copulas", "model", "testing", "goodness_of_fit", "interop", "frontier", "solving", "bayes"],
     "the product": ["replaying", "tuning", "diagnostics", "sweeps"],
     "what people see": ["plots", "report", "cli"],
 }

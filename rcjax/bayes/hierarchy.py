@@ -46,9 +46,10 @@ from rcjax._core.batching import part
 from rcjax._core.beta import betaln
 from rcjax._core.numerics import divide, extremes
 from rcjax.copulas import Copula
+from rcjax.model.beta_mixture import MAX_CONCENTRATION
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
+from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, ranks
 
 Tau = Annotated[float, Between(-0.999, 0.999)]

@@ -7,43 +7,24 @@ a closed form.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Self, dataclass_transform
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._base.checks import what_it_is
 from rcjax._core.numerics import bisection, implicit_root, open_unit
+from rcjax._core.parametric import Parametric as Parametric, param as param
 from rcjax.copulas.unit import Unit, unit, with_flips
 
 #: How far a fit by likelihood goes from the end of a support that has no other, or from 0.
 FARTHEST = 300.0
 
 
-def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
-    """A parameter of a copula family.
-
-    Args:
-        default: its value where nothing else is said.
-        support: the closed interval that it lives in. The family must be defined at both ends as far as they are
-            finite: where an end is open, name a number inside.
-        grid: its values, where a likelihood fit tries each and keeps the best.
-        free: whether it is fitted at all.
-    """
-    low, high = support
-    if not low <= default <= high:
-        raise ValueError(f"default {default} lies outside the support {support}")
-    metadata = {"support": (float(low), float(high)), "grid": tuple(grid), "free": free}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
-class Copula:
+class Copula(Parametric):
     """A bivariate copula C(u, v); its parameters are the fields of the dataclass.
 
     Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
@@ -61,37 +42,10 @@ class Copula:
     ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
-    #: The interval of each parameter, which of them a fit moves, and the values over which it profiles others.
-    supports: ClassVar[dict[str, tuple[float, float]]] = {}
-    free: ClassVar[tuple[str, ...]] = ()
-    grids: ClassVar[dict[str, tuple[float, ...]]] = {}
     #: Whether C(u, v) = C(v, u) is known to hold; a likelihood then takes one conditional for both.
     exchangeable: ClassVar[bool] = False
     #: Where `from_tau` stops: beyond it two models' confidences are the same to the resolution of a log.
     MAX_TAU: ClassVar[float] = 0.98
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        dataclasses.dataclass(frozen=True)(cls)
-        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-        cls.supports = {f.name: f.metadata.get("support", (-np.inf, np.inf)) for f in fields}
-        cls.grids = {f.name: f.metadata["grid"] for f in fields if f.metadata.get("grid")}
-        cls.free = tuple(f.name for f in fields if f.metadata.get("free", True) and f.name not in cls.grids)
-        _register(cls, tuple(f.name for f in fields))
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in self.supports.items():
-            value = getattr(self, name)
-            if isinstance(value, str | bytes | type):
-                raise TypeError(f"{name} must be an array of numbers, not {what_it_is(value)}")
-            if isinstance(value, Tracer) or (values := np.asarray(value)).dtype.kind not in "fiu":
-                continue
-            outside = ~((values >= low) & (values <= high) & np.isfinite(values))
-            if outside.any():
-                worst = values[outside].flat[0]
-                left, right = "[" if np.isfinite(low) else "(", "]" if np.isfinite(high) else ")"
-                interval = f"{left}{low:g}, {high:g}{right}"
-                raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in {interval}")
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
@@ -229,24 +183,6 @@ def tau_by_quadrature(copula: Copula) -> jax.Array:
     node, weight = jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
     u, p = jnp.meshgrid(node, node, indexing="ij")
     return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
-
-
-def _register(cls, names: tuple[str, ...]) -> None:
-    """As a pytree. Leaves are put back without __init__: jax puts tracers and placeholders there too."""
-
-    def flatten(copula: Copula) -> tuple[tuple[jax.Array | int], None]:
-        return tuple(getattr(copula, name) for name in names), None
-
-    def flatten_with_keys(copula: Copula) -> tuple[tuple[tuple[Any, Any], ...], None]:
-        return tuple((jax.tree_util.GetAttrKey(name), getattr(copula, name)) for name in names), None
-
-    def unflatten(_: None, leaves: Iterable[Any]) -> Copula:
-        copula = object.__new__(cls)
-        for name, leaf in zip(names, leaves, strict=True):
-            object.__setattr__(copula, name, leaf)
-        return copula
-
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:

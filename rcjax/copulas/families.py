@@ -3,12 +3,12 @@ is of one family for some pairs of models and of another for others.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from rcjax._core.parametric import subclasses
 from rcjax.copulas import (
     Clayton,
     Copula,
@@ -34,7 +34,7 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     if isinstance(name, type) and issubclass(name, Copula):
         return name
     no_families = ("ClosedForm", "RadialForm", "OneOf", "Rotation")
-    families = {c.__name__.lower(): c for c in _subclasses(Copula) if c.__name__ not in no_families}
+    families = {c.__name__.lower(): c for c in subclasses(Copula) if c.__name__ not in no_families}
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in families:
         raise ValueError(
@@ -42,12 +42,6 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
             "rcjax.copulas.Copula, which must have been defined or imported before it is named"
         )
     return families[key]
-
-
-def _subclasses(cls) -> Iterator[Any]:
-    for child in cls.__subclasses__():
-        yield child
-        yield from _subclasses(child)
 
 
 #: The families that compete where none is named. Independence comes first: of two equal scores the first one wins.

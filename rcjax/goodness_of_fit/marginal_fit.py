@@ -18,6 +18,7 @@ import numpy as np
 from rcjax._core.batching import fill_up, part, side_by_side, stack
 from rcjax._core.compilation import compiled
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
+from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.fitting import marginals_of_log
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises
@@ -55,13 +56,13 @@ def marginal_test(
         replicates: how many are drawn at most.
 
     >>> import jax.numpy as jnp
-    >>> even = Marginal(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
+    >>> even = BetaMixture(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
     >>> test = marginal_test(even, jax.random.uniform(jax.random.key(0), (1, 200)), 100, jax.random.key(1), 50)
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
     rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = marginals_of_log(*rows, None, _masses_of(marginals))
+    refitted = marginals_of_log(*rows, None if isinstance(marginals, BetaMixture) else marginals, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -123,9 +124,9 @@ def _judge(
 
 def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Samples of some shape from a marginal of numpy's arrays, by numpy."""
-    info = np.finfo(marginal.a.dtype)
-    first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
-    inner = np.where(rng.random(shape) < marginal.proportion[0], first, second).clip(info.tiny, 1 - info.epsneg)
+    dtype = np.asarray(marginal.lowest).dtype
+    info = np.finfo(dtype)
+    inner = _draw_smooth(marginal, shape, rng).clip(info.tiny, 1 - info.epsneg)
     u = rng.random(shape)
     inner = marginal.lowest + (marginal.highest - marginal.lowest) * inner
     if marginal.atoms is not None:
@@ -135,4 +136,17 @@ def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -
         at_atom = (u >= marginal.mass_lowest) & (atom_index < len(ends))
         inner = np.where(at_atom, marginal.atoms.value[np.minimum(atom_index, len(ends) - 1)], inner)
     top = np.where(u >= 1 - marginal.mass_highest, marginal.highest, inner)
-    return np.where(u < marginal.mass_lowest, marginal.lowest, top).astype(marginal.a.dtype)
+    return np.where(u < marginal.mass_lowest, marginal.lowest, top).astype(dtype)
+
+
+def _draw_smooth(marginal: Any, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Samples of the smooth part, scaled to (0, 1); of a family of one's own by quantiles."""
+    if not isinstance(marginal, BetaMixture):
+        return np.asarray(_quantiles(marginal, rng.random(shape)))
+    first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
+    return np.where(rng.random(shape) < marginal.proportion[0], first, second)
+
+
+@compiled
+def _quantiles(marginal: Marginal, z: jax.Array) -> jax.Array:
+    return marginal.smooth_quantile(z)

@@ -1,5 +1,7 @@
 """The public names: each is imported when it is first used."""
 
+from rcjax._core.parametric import param as param
+from rcjax.model.beta_mixture import BetaMixture as BetaMixture
 from rcjax.model.calibration import expected_calibration_error as expected_calibration_error
 from rcjax.model.cascade_model import (
     CascadeModel as CascadeModel,

@@ -103,6 +103,8 @@ class Details:
     """Options of `fit`."""
     copulas: tuple[Object, ...] | None = None
     """Every family on every pair, where `fit` chose among several."""
+    marginals: tuple[Object, ...] | None = None
+    """What the fit by likelihood of each model's marginal says of itself, of a family other than the default."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
 

@@ -117,6 +117,13 @@ class CascadeModel(Fitted):
         """
         return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
 
+    @property
+    def marginal_table(self) -> list[dict[str, Any]] | None:
+        """The marginal of every model, of a family of one's own: `model`, `family`, `parameters`, `standard_errors`,
+        `log_likelihood` of its smooth part scaled to (0, 1), `aic`, `status`; None for mixtures of betas.
+        """
+        return None if self.details.marginals is None else [dict(row) for row in self.details.marginals]
+
     def _dependence(self) -> dict[str, Any]:
         return {"marginals": marginals_to_json(self.marginals), **_copulas_to_json(self.copulas)}
 

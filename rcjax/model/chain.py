@@ -21,11 +21,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
-from rcjax._core.beta import betaln
 from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
@@ -110,8 +108,9 @@ class Chain:
 
     def _axes(self) -> list[str]:
         """The axes of each array behind those of its batch, as `jnp.vectorize` writes them."""
-        atoms = ["(k,a)"] * len(jax.tree.leaves(self.marginals.atoms))
-        return ["(k)"] * 4 + ["(k,c)"] * 3 + atoms + ["(l)"] * len(jax.tree.leaves(self.copulas))
+        ends, atoms = ["(k)"] * 4, ["(k,a)"] * len(jax.tree.leaves(self.marginals.atoms))
+        rest = len(jax.tree.leaves(self.marginals)) - len(ends) - len(atoms)
+        return [*ends, *atoms, *[self.marginals.parameter_axes] * rest] + ["(l)"] * len(jax.tree.leaves(self.copulas))
 
 
 @jax.jit
@@ -173,5 +172,4 @@ def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax
     """Log density of the smooth part; of a value that is not `inside` it, something finite."""
     width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
-    log_power = (marginal.a - 1) * jnp.log(x) + (marginal.b - 1) * jnp.log1p(-x) - betaln(marginal.a, marginal.b)
-    return special.logsumexp(log_power, b=marginal.proportion) + jnp.log(smooth) - jnp.log(width)
+    return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

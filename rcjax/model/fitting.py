@@ -18,13 +18,15 @@ from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
 from rcjax.copulas import Copula, Gaussian, Independence, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
+from rcjax.model.ascent import Ascent, FitStatus
+from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.calibrated import Details, calibrate_log, check_overlap, pairs, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_pair
+from rcjax.model.copula_fitting import CopulaFit, count_parameters, fit_pair
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Marginal
+from rcjax.model.marginal_fitting import fit_marginal, likeliest_marginal
+from rcjax.model.marginals import Marginal, as_marginal
 from rcjax.model.pair_likelihood import Ranks, pairs_by_likelihood, ranks
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -88,6 +90,7 @@ def fit(
     *,
     copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
     method: Method = "tau",
+    marginal: str | type[Marginal] = "beta-mixture",
     transform: Transform | Literal["auto"] = "auto",
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
@@ -101,6 +104,8 @@ def fit(
             Akaike's criterion, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
         method: "tau" inverts Kendall's τ-b, as the paper does, but where few values hold many of a model's answers,
             which bias τ: such pairs are fitted by "likelihood", which is exact for point masses.
+        marginal: a family's name or class; any but the paper's mixture of betas is fitted by likelihood
+            (`CascadeModel.marginal_table`).
         transform: that of the raw confidence; "auto": by the log's task.
 
     Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family or
@@ -115,20 +120,25 @@ def fit(
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
+    law = as_marginal(marginal)
+    near = None if law is BetaMixture else _defaults(law, len(log.models))
     fit_as = partial(
-        *(fit_arrays, log.logprob, expected_log(log).correct, log.answered, transform), values=stated_in(log)
+        *(fit_arrays, log.logprob, expected_log(log).correct, log.answered, transform), values=stated_in(log), near=near
     )
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
         family = as_family(copula)
         fitted = fit_as(family, method)
-        details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
+        told = _marginal_rows(log, *fitted[:2])
+        details = Details.of_log(log, fit={"copula": family.__name__, "method": method}, marginals=told)
         return CascadeModel(*fitted, log.cost, log.models, details)
     families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
     calibrators, marginals, starts = fit_as(Gaussian)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
     joined, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
     named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
-    details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, copulas=named)
+    told = _marginal_rows(log, calibrators, marginals)
+    kept: Any = {"copulas": named, "marginals": told}
+    details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, **kept)
     return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
 
 
@@ -136,7 +146,54 @@ def refit(model: CascadeModel, log: Log) -> CascadeModel:
     """The model fitted to another log of its models, with the same options as the first time."""
     family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
     options = model.details.fit or {"copula": family}
-    return fit(log.select(model.models), transform=model.calibrators.transform, **options)
+    same: Any = {"marginal": type(model.marginals), "transform": model.calibrators.transform}
+    return fit(log.select(model.models), **same, **options)
+
+
+def _defaults(family: type[Marginal], k: int) -> Marginal:
+    """(k,) marginals with the default parameters of a family."""
+    return jax.tree.map(lambda leaf: jnp.full(k, leaf, jnp.result_type(float)), family())
+
+
+@compiled
+def _likeliest_marginals(
+    marginals: Marginal, confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
+) -> tuple[Ascent, jax.Array]:
+    """(the ascents to the marginals (k,) from near them, how many values are smooth (k,))."""
+    atoms = None if marginals.atoms is None else marginals.atoms.stated
+
+    def of_model(marginal: Marginal, x: jax.Array, there: jax.Array, stated: jax.Array | None) -> Any:
+        inside = there & (x > marginal.lowest) & (x < marginal.highest)
+        if marginal.atoms is not None:
+            inside &= ~marginal.at_atom(x).any(-1)
+        return likeliest_marginal(type(marginal), x, there, stated, marginal), inside.sum()
+
+    return jax.vmap(of_model, (0, 1, 1, 0))(marginals, confidence, answered, atoms if stated is None else stated)
+
+
+def _marginal_rows(log: Log, calibrators: Calibrator, marginals: Marginal) -> tuple[dict[str, Any], ...] | None:
+    """What the fit of each model's marginal says of itself; None for mixtures of betas."""
+    if isinstance(marginals, BetaMixture):
+        return None
+    confidence = calibrate_rows(calibrators, log.logprob, log.answered)
+    rows = fill_up(confidence, log.answered)
+    fits, count = jax.device_get(_likeliest_marginals(marginals, *rows, stated_confidences(calibrators)))
+    table, names = [], type(marginals).free
+    for number, model in enumerate(log.models):
+        ascent: Any = part(fits, number)
+        value = None if ascent.status == FitStatus.FAILED else float(ascent.mean * count[number])
+        table.append(
+            {
+                "model": model,
+                "family": type(marginals).__name__,
+                "parameters": {name: float(getattr(ascent.member, name)) for name in names},
+                "standard_errors": {name: plain(ascent.standard_errors[name]) for name in names},
+                "log_likelihood": value,
+                "aic": None if value is None else 2 * len(names) - 2 * value,
+                "status": FitStatus(int(ascent.status)).message,
+            }
+        )
+    return tuple(table)
 
 
 def fit_arrays(

@@ -1,39 +1,35 @@
-"""The distribution of one model's calibrated confidence: point masses, and two scaled betas between the outermost.
+"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outermost.
 
 Section 4.1 of Zellinger & Thomson (2025):
 
-    F = w_min δ(φ_min) + (1 − w_min − w_max) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)] + w_max δ(φ_max)
+    F = w_min δ(φ_min) + (1 − w_min − w_max) · G((φ − φ_min)/(φ_max − φ_min)) + w_max δ(φ_max)
 
-with the mixture scaled to (φ_min, φ_max). Where a model states few values, those between are masses too, and the
-mixture has what they leave:
+with G a distribution on (0, 1): the paper's is a mixture of two betas (`rcjax.model.beta_mixture`), and a family of
+one's own is its cdf. Where a model states few values, those between are masses too, and G has what they leave:
 
-    F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · [π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)]
+    F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
-φ_min and φ_max are the extremes of the training confidences, the masses are counted, and expectation–maximisation
-fits the mixture. All functions are scalar mathematics on one marginal, elementwise in their other argument.
+φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest. All
+functions are scalar mathematics on one marginal, elementwise in their other argument.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy import special
+from jax.typing import ArrayLike
 
-from rcjax._core.beta import betainc, betainc_and_power, betaln
-from rcjax._core.numerics import divide, sorted_numbers
-
-#: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
-MAX_CONCENTRATION = 1e4
-
-_QUANTILE_STEPS = 60
-
-_EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
+from rcjax._core.numerics import bisection, divide, implicit_root, sorted_numbers
+from rcjax._core.parametric import NO_PARAMETER, Parametric, param as param, subclasses
 
 #: Confidences nearer to an atom than this, in units in the last place of 1, are the atom: others computed it.
 _SNAP = 8
+
+#: A mean is taken panel by panel between quantiles of these log-odds, by so many Gauss nodes in each.
+_LEVELS, _NODES = np.linspace(-22.0, 22.0, 45), 12
 
 
 @jax.tree_util.register_dataclass
@@ -60,19 +56,152 @@ def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
     return near & first_true(near)
 
 
+def first_true(condition: jax.Array) -> jax.Array:
+    """(…, A) bool: where the first that is true stands along the last axis; where none is, the first of all."""
+    return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Marginal:
-    """The mixed discrete–continuous marginal of a calibrated confidence. A leading axis batches it over models."""
+class Probes:
+    """Points around every feature of a distribution on (0, 1), from 0 to 1, P of them."""
 
-    lowest: jax.Array  # () φ_min
-    highest: jax.Array  # () φ_max
-    mass_lowest: jax.Array  # () w_min
-    mass_highest: jax.Array  # () w_max
-    proportion: jax.Array  # (2,) π, sums to one
-    a: jax.Array  # (2,)
-    b: jax.Array  # (2,)
-    atoms: Atoms | None = None  # point masses between the ends; None: there are none
+    x: jax.Array  # (P,) increasing
+    components: jax.Array  # (P, 2) the cdfs of two components; of another law, its own twice
+    z: jax.Array  # (P,) the cdf
+    density: jax.Array  # (P,)
+
+
+def _part(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+    """A field that is no parameter of the smooth part."""
+    return dataclasses.field(default=default, metadata=NO_PARAMETER, **options)
+
+
+#: Methods that are made of point masses and smooth part together, which nobody overrides.
+_WHOLE = ("cdf", "density", "quantile", "mean_above", "profile", "mass_ranks", "sample")
+
+
+class Marginal(Parametric):
+    """The mixed discrete–continuous marginal of a calibrated confidence. A leading axis batches it over models.
+
+    A family is a subclass: its annotated parameters (`param`) and `smooth_cdf(x)`, the cdf of the smooth part scaled to
+    (0, 1), in scalar mathematics. Density, quantiles and means follow, and the point masses are looked after; any
+    `smooth_…` method may be replaced by a closed form, and `rcjax.testing.check_marginal` says whether all agree.
+    `rcjax.fit(log, marginal=…)` fits it. TypeError for a subclass that overrides what is made of masses and smooth part
+    together, such as `cdf`.
+
+    >>> class Kumaraswamy(Marginal):
+    ...     a: float = param(1.0, support=(0.01, 1e3))
+    ...     b: float = param(1.0, support=(0.01, 1e3))
+    ...     def smooth_cdf(self, x):
+    ...         return 1 - (1 - x**self.a) ** self.b
+    >>> own = Kumaraswamy(lowest=0.2, mass_highest=0.1, a=2.0, b=3.0)
+    >>> round(float(own.cdf(0.6)), 4), round(float(own.quantile(own.cdf(0.6))), 4)
+    (0.5203, 0.6)
+    """
+
+    lowest: jax.Array = _part(0.0)  # () φ_min
+    highest: jax.Array = _part(1.0)  # () φ_max
+    mass_lowest: jax.Array = _part(0.0)  # () w_min
+    mass_highest: jax.Array = _part(0.0)  # () w_max
+    atoms: Atoms | None = _part(None, kw_only=True)  # point masses between the ends; None: there are none
+
+    #: The axes of each parameter of the smooth part behind those of a batch, as `jnp.vectorize` writes them.
+    parameter_axes: ClassVar[str] = "(k)"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        made = [name for name in _WHOLE if name in vars(cls)]
+        if made:
+            raise TypeError(
+                f"{cls.__name__} overrides {made[0]}, which is made of the point masses and of the smooth part: define "
+                "smooth_cdf(self, x), the cdf of the smooth part scaled to (0, 1), or another method whose name begins "
+                "with smooth_"
+            )
+        super().__init_subclass__(**kwargs)
+
+    # The smooth part, on (0, 1).
+
+    def smooth_cdf(self, x: ArrayLike) -> jax.Array:
+        """G(x), the cdf of the smooth part scaled to (0, 1)."""
+        raise TypeError(f"{type(self).__name__} defines no smooth_cdf(self, x)")
+
+    def held_cdf(self, x: ArrayLike) -> jax.Array:
+        """G(x), 0 and 1 at the ends, where a formula need not hold: it and its derivatives are taken inside alone."""
+        x = jnp.asarray(x)
+        inside = (x > 0) & (x < 1)
+        return jnp.where(inside, self.smooth_cdf(jnp.where(inside, x, 0.5)), jnp.clip(x, 0.0, 1.0))
+
+    def smooth_density(self, x: ArrayLike) -> jax.Array:
+        """dG/dx inside (0, 1); 0 at either end."""
+        x = jnp.asarray(x, jnp.result_type(float))
+        inside = (x > 0) & (x < 1)
+        safe = jnp.where(inside, x, 0.5)
+        return jnp.where(inside, jax.jvp(self.smooth_cdf, (safe,), (jnp.ones_like(safe),))[1], 0.0)
+
+    def smooth_log_density(self, x: ArrayLike) -> jax.Array:
+        """log dG/dx inside (0, 1)."""
+        return jnp.log(self.smooth_density(x))
+
+    def smooth_quantile(self, z: ArrayLike) -> jax.Array:
+        """The x with G(x) = z, by bisection on the scale of log(x / (1 − x)); gradients are implicit."""
+        z = jnp.asarray(z, jnp.result_type(float))
+        inside = (z > 0) & (z < 1)
+
+        def invert(z: jax.Array) -> jax.Array:
+            info = jnp.finfo(z.dtype)
+            solve = bisection(jnp.log(info.tiny), -jnp.log(info.epsneg), z.dtype)
+            return implicit_root(lambda logit: self.held_cdf(jax.nn.sigmoid(logit)) - z, solve, z.dtype)
+
+        root = jax.nn.sigmoid(jnp.vectorize(invert)(jnp.where(inside, z, 0.5)))
+        return jnp.where(inside, root, jnp.clip(z, 0.0, 1.0))
+
+    def smooth_mean_above(self, x: ArrayLike) -> jax.Array:
+        """∫ₓ¹ t dG = x (1 − G(x)) + ∫ₓ¹ (1 − G), by Gauss–Legendre quadrature between quantiles."""
+        x = jnp.asarray(x, jnp.result_type(float))
+        inner = lax.stop_gradient(self.smooth_quantile(jax.nn.sigmoid(jnp.asarray(_LEVELS, x.dtype))))
+        edges = jnp.concatenate([jnp.zeros_like(inner[:1]), inner, jnp.ones_like(inner[:1])])
+
+        right = np.arange(1, len(edges))
+        whole = self._above_between(edges[:-1], edges[1:], (right == 1) | (right == len(right)))
+        beyond = jnp.append(jnp.cumsum(whole[::-1])[::-1], jnp.zeros_like(whole[:1]))
+        right = jnp.clip(jnp.searchsorted(edges, x, side="right", method="compare_all"), 1, len(edges) - 1)
+        partial = self._above_between(x, edges[right], (right == 1) | (right == len(edges) - 1))
+        return x * (1 - self.held_cdf(x)) + partial + beyond[right]
+
+    def _above_between(self, low: jax.Array, high: jax.Array, outer: ArrayLike) -> jax.Array:
+        """∫ (1 − G) from low to high, elementwise, on the scale of log-odds; linearly in an outermost panel, which is
+        without end there, and where G is as good as 0 or 1."""
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        share, outer = jnp.asarray((nodes + 1) / 2, low.dtype), jnp.asarray(outer)
+        safe_low, safe_high = jnp.where(outer, 0.5, low), jnp.where(outer, 0.5, high)
+        start, end = (jnp.log(one) - jnp.log1p(-one) for one in (safe_low, safe_high))
+        width = jnp.where(outer, high - low, end - start)[..., None]
+        odds = jax.nn.sigmoid(start[..., None] + width * share)
+        points = jnp.where(outer[..., None], low[..., None] + width * share, odds)
+        slope = jnp.where(outer[..., None], 1.0, odds * (1 - odds))
+        return (width * slope * (1 - self.held_cdf(points))) @ jnp.asarray(weights / 2, low.dtype)
+
+    def smooth_profile(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(G(x), its density, ∫ₓ¹ t dG), elementwise."""
+        return self.held_cdf(x), self.smooth_density(x), self.smooth_mean_above(x)
+
+    def quantiles_and_means(self, z: jax.Array, first: int) -> tuple[jax.Array, jax.Array]:
+        """(x with G(x) = z, ∫₀ˣ t dG of those from number `first` on)."""
+        x = self.smooth_quantile(z)
+        return x, self.smooth_mean_above(jnp.zeros_like(x, shape=())) - self.smooth_mean_above(x[first:])
+
+    def probes(self) -> Probes:
+        """Points around every feature of the smooth part, in which panels of quadrature are laid out."""
+        dtype = jnp.result_type(float)
+        logit = jnp.linspace(-1.0, 1.0, 129, dtype=dtype) * -jnp.log(jnp.finfo(dtype).epsneg)
+        even = jax.nn.sigmoid(logit)
+        x = jnp.sort(jnp.concatenate([even, self.smooth_quantile(even)]))
+        x = jnp.clip(x, jnp.finfo(dtype).tiny, 1 - jnp.finfo(dtype).epsneg)
+        z = jnp.pad(jnp.clip(self.held_cdf(x), 0.0, 1.0), 1, constant_values=(0.0, 1.0))
+        density = jnp.pad(self.smooth_density(x), 1, mode="edge")
+        return Probes(jnp.pad(x, 1, constant_values=(0.0, 1.0)), jnp.stack([z, z], axis=-1), z, density)
+
+    # The whole distribution.
 
     @property
     def smooth(self) -> jax.Array:
@@ -87,15 +216,16 @@ class Marginal:
     def cdf(self, confidence: jax.Array) -> jax.Array:
         """F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
 
-        >>> round(float(Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
+        >>> from rcjax.model.beta_mixture import BetaMixture
+        >>> round(float(BetaMixture(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
         0.45
         """
         scaled = self._scale(confidence)
-        inner = self.mass_lowest + self.smooth * mixture_cdf(self, scaled) + self._atoms_up_to(confidence)
+        inner = self.mass_lowest + self.smooth * self.held_cdf(scaled) + self._atoms_up_to(confidence)
         return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
 
     def density(self, confidence: jax.Array) -> jax.Array:
-        """Density of the continuous part, (1 − Σ w) times the mixture's; 0 outside (φ_min, φ_max)."""
+        """Density of the smooth part, (1 − Σ w) times that of G; 0 outside (φ_min, φ_max)."""
         return self.profile(confidence)[1]
 
     def quantile(self, u: jax.Array) -> jax.Array:
@@ -103,30 +233,24 @@ class Marginal:
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
         if self.atoms is None:
             z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
-            inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
+            inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
         else:
             inner = self._quantile_among_atoms(u, self.atoms)
         top = 1 - self.mass_highest
         return jnp.where(u <= self.mass_lowest, self.lowest, jnp.where(u >= top, self.highest, inner))
 
     def mean_above(self, confidence: jax.Array) -> jax.Array:
-        """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, in closed form, elementwise."""
+        """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, elementwise."""
         return self.profile(confidence)[2]
 
     def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(F(φ), density(φ), E[Φ; Φ > φ]) from one evaluation of the incomplete beta function, elementwise.
-
-        ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
-        (DLMF 8.17.20).
-        """
+        """(F(φ), density(φ), E[Φ; Φ > φ]), elementwise, from one `smooth_profile`."""
         confidence = jnp.asarray(confidence)
         x, width = self._scale(confidence), self.highest - self.lowest
-        below, power = betainc_and_power(self.a, self.b, x[..., None])
-        scaled = (self.proportion * self.a / (self.a + self.b) * (1 - below + power / self.a)).sum(-1)
-        z = (self.proportion * below).sum(-1)
+        z, steepness, scaled = self.smooth_profile(x)
         left, right = confidence < self.lowest, confidence >= self.highest
         cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth * z))
-        density = divide(self.smooth * (self.proportion * power).sum(-1), width * x * (1 - x))
+        density = divide(self.smooth * steepness, width)
         smooth = self.smooth * (self.lowest * (1 - z) + width * scaled)
         if self.atoms is not None:
             above = 1 - self._at_or_above(confidence, self.atoms)
@@ -154,7 +278,7 @@ class Marginal:
 
     def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
         """(start, end), each (A,), of the atoms alone."""
-        below = self.mass_lowest + self.smooth * mixture_cdf(self, self._scale(atoms.value))
+        below = self.mass_lowest + self.smooth * self.held_cdf(self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
@@ -166,11 +290,11 @@ class Marginal:
     @property
     def snap(self) -> float:
         """How near to an atom a confidence is the atom, computed by others."""
-        return _SNAP * float(jnp.finfo(self.a.dtype).eps)
+        return _SNAP * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
 
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
         """(…, A) 1 where a confidence is an atom or above it, else 0."""
-        return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(self.a.dtype)
+        return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(atoms.mass.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
         """The probability of the atoms at most at a confidence, elementwise."""
@@ -181,7 +305,7 @@ class Marginal:
         start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
-        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
+        inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
         # With nothing smooth between them, ranks that rounding leaves between two atoms are the upper one's.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth == 0))
         here = above & first_true(above)
@@ -191,147 +315,21 @@ class Marginal:
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
 
 
-def first_true(condition: jax.Array) -> jax.Array:
-    """(…, A) bool: where the first that is true stands along the last axis; where none is, the first of all."""
-    return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
+def as_marginal(name: str | type[Marginal]) -> type[Marginal]:
+    """The class of a family of marginals by its name, in any case; ValueError names the families there are.
 
-
-def mixture_cdf(marginal: Marginal, x: jax.Array) -> jax.Array:
-    """cdf of the beta mixture on (0, 1), elementwise in x."""
-    return (marginal.proportion * betainc(marginal.a, marginal.b, jnp.asarray(x)[..., None])).sum(-1)
-
-
-def mixture_mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
-    """∫₀ˣ t f(t) dt of the beta mixture's density f (…), given both components' cdfs at x (…, 2)."""
-    inside = ((x > 0) & (x < 1))[..., None]
-    safe = jnp.where(inside, x[..., None], 0.5)
-    log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
-    step = jnp.where(inside, jnp.exp(log_power) / marginal.a, 0.0)
-    return (marginal.proportion * marginal.a / (marginal.a + marginal.b) * (components - step)).sum(-1)
-
-
-def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(…, 2) cdfs of both components and (…) density of the mixture, at x inside (0, 1)."""
-    components, power = betainc_and_power(marginal.a, marginal.b, x[..., None])
-    return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
-
-
-def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
-    """(…, 2): log π + log density of each component.
-
-    Args:
-        proportion, a, b: (2,) of the mixture.
-        log_x, log_1x: (…) log x and log(1 − x) of the points.
+    Every subclass of `Marginal` that has been defined is known by its name, the user's own included.
     """
-    log_proportion = jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
-    return log_proportion + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
-
-
-@jax.custom_jvp
-def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(x, cdfs of both components at x (…, 2)) with x the inverse of the mixture's cdf at z, elementwise in z.
-
-    By bracketed Newton steps; by the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
-    """
-    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
-
-
-@mixture_quantile_and_components.defjvp
-def _mixture_quantile_and_components_jvp(
-    primals: tuple[Marginal, jax.Array], tangents: tuple[Any, Any]
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    marginal, z = primals
-    root, components = mixture_quantile_and_components(marginal, z)
-    edge = (root <= 0) | (root >= 1)
-    inside = jnp.where(edge, 0.5, root)
-    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
-    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, _components_and_density(marginal, inside)[1]))
-
-    def at_root(marginal: Marginal, root: jax.Array) -> jax.Array:
-        return betainc(marginal.a, marginal.b, root[..., None])
-
-    return (root, components), (tangent, jax.jvp(at_root, (marginal, root), (tangents[0], tangent))[1])
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Probes:
-    """Points around every feature of a mixture, from 0 to 1, P of them."""
-
-    x: jax.Array  # (P,) increasing
-    components: jax.Array  # (P, 2) the cdfs of both components
-    z: jax.Array  # (P,) the cdf of the mixture
-    density: jax.Array  # (P,)
-
-
-def probe_mixture(marginal: Marginal) -> Probes:
-    """Probes evenly spaced on the logit scale from end to end, and around each component.
-
-    The logit of a beta variate has mean ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b), with ψ(a) ≈ log(a + ½) − 1/a.
-    """
-    limit = -jnp.log(jnp.finfo(marginal.a.dtype).epsneg)
-    center = jnp.log((marginal.a + 0.5) / (marginal.b + 0.5)) - 1 / marginal.a + 1 / marginal.b
-    spread = jnp.sqrt(sum(1 / (shape + 0.5) + 1 / shape**2 for shape in (marginal.a, marginal.b)))
-    ladder = jnp.linspace(-_LADDER, _LADDER, _LADDER_PROBES, dtype=limit.dtype)
-    local = (center[:, None] + spread[:, None] * ladder).reshape(-1)
-    logit = jnp.sort(jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)]))
-    x = jnp.clip(special.expit(logit), jnp.finfo(logit.dtype).tiny, 1 - jnp.finfo(logit.dtype).epsneg)
-    components, density = _components_and_density(marginal, x)
-    components = jnp.pad(components, ((1, 1), (0, 0)), constant_values=((0.0, 1.0), (0.0, 0.0)))
-    return Probes(
-        x=jnp.pad(x, 1, constant_values=(0.0, 1.0)),
-        components=components,
-        z=jnp.clip(components @ marginal.proportion, 0.0, 1.0),
-        density=jnp.pad(density, 1, mode="edge"),
-    )
-
-
-def _invert_mixture(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
-    """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
-    z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # under `jax.shard_map` all of the loop varies as both do
-    right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
-    columns = jnp.stack([probes.x, probes.z, probes.density])
-    left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
-    tolerance = 8 * jnp.finfo(z.dtype).eps
-
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        *_, step, done = carry
-        return (step < _QUANTILE_STEPS) & ~jnp.all(done)
-
-    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        x, _, low, high, step, done = carry
-        components, density = _components_and_density(marginal, x)
-        residual = components @ marginal.proportion - z
-        low, high = jnp.where(residual <= 0, x, low), jnp.where(residual >= 0, x, high)
-        newton = x - residual / density
-        # A Newton step that leaves the bracket, and every fourth step in any case, halves the bracket instead.
-        outside = ~((newton > low) & (newton < high)) | (step % 4 == 3)
-        done = (
-            done
-            | (jnp.abs(residual) <= tolerance)
-            | (high - low <= tolerance * high)
-            | (jnp.abs(newton - x) <= tolerance * x)
+    if isinstance(name, type) and issubclass(name, Marginal):
+        return name
+    families = {family.__name__.lower(): family for family in subclasses(Marginal)}
+    key = str(name).lower().replace("_", "").replace("-", "")
+    if key not in families:
+        raise ValueError(
+            f"unknown marginal {name!r}; the families are {', '.join(sorted(families))}, or a subclass of "
+            "rcjax.model.Marginal, which must have been defined or imported before it is named"
         )
-        x = jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton))
-        return x, components, low, high, step + 1, done
-
-    bottom, top = z <= 0, z >= 1
-    none = jnp.zeros_like(z, shape=(*z.shape, 2))
-    start = (_inverse_hermite(z, left, right), none, left[0], right[0], 0, bottom | top)
-    x, components, *_ = lax.while_loop(unfinished, advance, start)
-    x = jnp.where(bottom, 0.0, jnp.where(top, 1.0, x))
-    return x, jnp.where((bottom | top)[..., None], x[..., None], components)
-
-
-def _inverse_hermite(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """x(z) by the cubic through both points with the slopes 1/density, held inside the interval."""
-    (x0, z0, f0), (x1, z1, f1) = left, right
-    width = z1 - z0
-    t = jnp.clip(divide(z - z0, width, 0.5), 0.0, 1.0)
-    rise = x1 - x0
-    # Slopes over three times the chord would make the cubic turn back (Fritsch & Carlson 1980).
-    m0, m1 = (jnp.clip(jnp.nan_to_num(width / f, nan=0.0, posinf=0.0), 0.0, 3 * rise) for f in (f0, f1))
-    return x0 + rise * t * t * (3 - 2 * t) + t * (1 - t) * (m0 * (1 - t) - m1 * t)
+    return families[key]
 
 
 def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
@@ -341,7 +339,8 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     is a step function of u = F(φ), so each step contributes a cubic, and at φ_min and the atoms the squared difference
     counts with their mass.
 
-    >>> uniform = Marginal(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
+    >>> from rcjax.model.beta_mixture import BetaMixture
+    >>> uniform = BetaMixture(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> round(float(cramer_von_mises(uniform, jnp.array([0.5]))), 4)        # √(1/12)
     0.2887
     """

@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import require
+from rcjax._base.checks import inside, require
 from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, read
 from rcjax._core.batching import unstack
 from rcjax._core.json_values import plain
+from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.calibration import CalibrationStatus, Calibrator
-from rcjax.model.marginals import Atoms, Marginal
+from rcjax.model.marginals import Atoms, Marginal, as_marginal
 from rcjax.model.stated import SIZES, padded_rows
 from rcjax.policy.decisions import Calibration
 
@@ -38,6 +39,9 @@ class CalibratorFile(Calibration):
         _few(self.stated or (), "stated")
 
 
+_ENDS, _MIXTURE = ("lowest", "highest", "mass_lowest", "mass_highest"), ("proportion", "a", "b")
+
+
 @dataclasses.dataclass(frozen=True)
 class MarginalFile(Record):
     """The marginal of one model."""
@@ -46,11 +50,21 @@ class MarginalFile(Record):
     highest: Share
     mass_lowest: Share
     mass_highest: Share
-    proportion: tuple[Share, Share]
-    a: tuple[Positive, Positive]
-    b: tuple[Positive, Positive]
+    proportion: tuple[Share, Share] | None = None
+    a: tuple[Positive, Positive] | None = None
+    b: tuple[Positive, Positive] | None = None
     atoms: Annotated[tuple[tuple[Share, Share], ...], _few] | None = None
     """Value and mass of each."""
+    family: str | None = None
+    """The class of the smooth part; None: the mixture of two betas, whose parameters are the three above."""
+    parameters: Object | None = None
+    """Of another family, its numbers by name."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.family is None:
+            for name in ("proportion", "a", "b"):
+                require(getattr(self, name) is not None, name, "must be a list of 2", None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +103,11 @@ def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
 
 def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
     data = {name: plain(values) for name, values in vars(marginal).items() if name != "atoms"}
+    if not isinstance(marginal, BetaMixture):
+        data = {name: data[name] for name in _ENDS} | {
+            "family": type(marginal).__name__,
+            "parameters": {name: data[name] for name in marginal.supports},
+        }
     if marginal.atoms is None:
         return data
     pairs = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
@@ -98,8 +117,15 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     """The inverse of `marginals_to_json`; atoms have as many places as the values that are stated."""
     files: tuple[MarginalFile, ...] = read(tuple[MarginalFile, ...], data, "marginals")
-    dtype, names = jnp.result_type(float), {field.name for field in dataclasses.fields(MarginalFile)} - {"atoms"}
-    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names}
+    dtype, family = jnp.result_type(float), _family_of(files)
+    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in _ENDS}
+    if family is BetaMixture:
+        columns |= {name: np.array([getattr(file, name) for file in files], dtype) for name in _MIXTURE}
+    else:
+        where = "marginals.parameters"
+        held = [read(Object, file.parameters, where) for file in files]
+        for name in family.supports:
+            columns[name] = np.array([read(float, row.get(name), f"{where}.{name}") for row in held], dtype)
     rows = [file.atoms or () for file in files]
     places = 0 if calibrators.values is None else calibrators.values.shape[-1]
     if places or any(rows):
@@ -108,4 +134,14 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
         mass = padded_rows([[mass for _, mass in row] for row in rows], 0.0, size)
         value = np.minimum(value, columns["highest"][:, None])
         columns["atoms"] = Atoms(value.astype(dtype), mass.astype(dtype))  # pyright: ignore
-    return jax.device_put(Marginal(**columns))
+    with inside("marginals"):
+        return jax.device_put(family(**columns))
+
+
+def _family_of(files: tuple[MarginalFile, ...]) -> type[Marginal]:
+    """The one family of all marginals; ValueError for an unknown one, or several."""
+    names = {file.family for file in files}
+    require(len(names) == 1, "marginals", "must have one family", sorted(map(str, names)))
+    name = names.pop()
+    with inside("marginals"):
+        return BetaMixture if name is None else as_marginal(name)

@@ -53,7 +53,8 @@ class Ranks:
 def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     """Ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
 
-    >>> marginal = Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
+    >>> from rcjax.model.beta_mixture import BetaMixture
+    >>> marginal = BetaMixture(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> placed = ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
     >>> placed.mass.tolist(), round(float(placed.u[1]), 4)
     ([0, -1, 1], 0.45)
@@ -265,7 +266,9 @@ def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
 
     marginals: (k,) of the models.
 
-    >>> uniform = Marginal(*map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5])), *[np.ones((2, 2)) / 2] * 3)
+    >>> from rcjax.model.beta_mixture import BetaMixture
+    >>> ends = map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5]))
+    >>> uniform = BetaMixture(*ends, *[np.ones((2, 2)) / 2] * 3)
     >>> pairs_by_likelihood(uniform).tolist()
     [True]
     """

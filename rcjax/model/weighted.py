@@ -25,13 +25,14 @@ from rcjax._core.numerics import divide, extremes, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
+from rcjax.model.ascent import FitStatus, member_at, place_of
+from rcjax.model.beta_mixture import BetaMixture, log_components
 from rcjax.model.calibration import CalibrationStatus, Calibrator, calibrate_all, transform_confidence
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.copula_fitting import FitStatus, fit_pair, member_at, place_of
+from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import from_taus, stated_confidences
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginal_fitting import REFIT_STEPS, Mixture, climb_on, columns_of, masses
-from rcjax.model.marginals import Marginal, log_components
 from rcjax.model.pair_likelihood import Ranks, sum_of
 from rcjax.model.stated import estimate
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -163,15 +164,26 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
     return dataclasses.replace(calibrator, stated=estimate(logprob, (every, every * correct), values, curve))
 
 
-def _marginal(near: Marginal, confidence: jax.Array, weight: jax.Array, stated: jax.Array | None) -> Marginal:
+def _marginal(near: Any, confidence: jax.Array, weight: jax.Array, stated: jax.Array | None) -> Any:
     """The marginal of one model's confidences (n,), of which those that are `stated` (A,) are atoms."""
     ends, atoms, scaled, inside = masses(confidence, weight, stated)
     info = jnp.finfo(scaled.dtype)
-    scaled = jnp.clip(scaled, info.tiny, 1 - info.epsneg)
-    return Marginal(*ends, *_mixture(near, scaled, jnp.where(inside, weight, 0.0)), atoms)
+    scaled, weight = jnp.clip(scaled, info.tiny, 1 - info.epsneg), jnp.where(inside, weight, 0.0)
+    if isinstance(near, BetaMixture):
+        return BetaMixture(*ends, *_mixture(near, scaled, weight), atoms=atoms)
+
+    def likelihood(z: jax.Array, x: jax.Array, weight: jax.Array) -> jax.Array:
+        terms = jnp.where(weight > 0, member_at(near, z).smooth_log_density(x), 0.0)
+        return divide((weight * terms).sum(), weight.sum())
+
+    lowest, highest, bottom, top = ends
+    settled = member_at(near, stationary(likelihood, place_of(near), scaled, weight)) if near.free else near
+    return dataclasses.replace(
+        settled, lowest=lowest, highest=highest, mass_lowest=bottom, mass_highest=top, atoms=atoms
+    )
 
 
-def _mixture(near: Marginal, x: jax.Array, weight: jax.Array) -> Mixture:
+def _mixture(near: BetaMixture, x: jax.Array, weight: jax.Array) -> Mixture:
     """(π, a, b) of the mixture of two betas that is likeliest for weighted values x (n,) in (0, 1)."""
 
     def likelihood(free: jax.Array, x: jax.Array, weight: jax.Array) -> jax.Array:

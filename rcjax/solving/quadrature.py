@@ -2,7 +2,7 @@
 
 Each model gets its own grid over u = F(φ) ∈ [0, 1]: one cell for each point mass, and between them panels with
 Gauss–Legendre nodes. Panels crowd where the quantile function or the copula change fast: towards both ends, and
-around either component of the mixture; each atom parts two panels, and where a margin has atoms, every panel has a cell
+around either component of a mixture; each atom parts two panels, and where a margin has atoms, every panel has a cell
 for one behind it, of mass 0 at most of them. Partial sums of the Gauss weights cut a panel into cells, one around each
 node, so that a function known by its integrals over the cells, such as a conditional cdf, becomes a polynomial
 through its integrals, and a threshold inside a panel weights its nodes by the integrals of their polynomials.
@@ -18,14 +18,7 @@ from jax import lax
 from numpy.polynomial import legendre
 
 from rcjax._core.numerics import divide
-from rcjax.model.marginals import (
-    Marginal,
-    Probes,
-    mixture_cdf,
-    mixture_mean_below,
-    mixture_quantile_and_components,
-    probe_mixture,
-)
+from rcjax.model.marginals import Marginal, Probes
 
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
@@ -127,15 +120,15 @@ def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
 
 @partial(jax.jit, static_argnames="panels")
 def _build_grid(marginal: Marginal, panels: int) -> Grid:
-    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probe_mixture(marginal), panels))
+    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(marginal.probes(), panels))
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
     probabilities = jnp.concatenate([z.reshape(-1), z_panels])
-    x, components = mixture_quantile_and_components(marginal, probabilities)
+    x, means = marginal.quantiles_and_means(probabilities, z.size)
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
     count = z.size
-    inner = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
+    inner = _exact_means(marginal, confidence[:count], x[count:], means, z_panels)
     bottom, top, smooth = marginal.mass_lowest, marginal.mass_highest, marginal.smooth
     before = (bottom + jnp.concatenate([jnp.zeros(1, bottom.dtype), jnp.cumsum(between)]))[:, None]  # the masses behind
     starts, ends = (jnp.squeeze(before + smooth * edge[:, None], 1) for edge in (z_panels[:-1], z_panels[1:]))
@@ -165,7 +158,7 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
     if atoms is None:
         return edges, jnp.zeros(0, edges.dtype), jnp.zeros(0, edges.dtype)
     x = divide(atoms.value - marginal.lowest, marginal.highest - marginal.lowest, 1.0)
-    z = lax.stop_gradient(jnp.clip(mixture_cdf(marginal, jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
+    z = lax.stop_gradient(jnp.clip(marginal.held_cdf(jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
     # Of equal ones, the first edge stays first, and the last one last.
     before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
     all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
@@ -175,14 +168,14 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
 
 
 def _exact_means(
-    marginal: Marginal, confidence: jax.Array, ends: jax.Array, components: jax.Array, z_panels: jax.Array
+    marginal: Marginal, confidence: jax.Array, ends: jax.Array, means: jax.Array, z_panels: jax.Array
 ) -> jax.Array:
     """The quantiles at the nodes, moved together in each panel so that they integrate Q over it exactly.
 
-    ends, components: where on (0, 1) the panels end, and both components' cdfs there.
+    ends, means: where on (0, 1) the panels end, and ∫ t dG of the smooth part up to there.
     """
     below = marginal.lowest * z_panels
-    below += (marginal.highest - marginal.lowest) * mixture_mean_below(marginal, ends, components)
+    below += (marginal.highest - marginal.lowest) * means
     panels = confidence.reshape(-1, ORDER)
     middle = marginal.lowest + (marginal.highest - marginal.lowest) * (ends[1:] + ends[:-1]) / 2
     mean = divide(jnp.diff(below), jnp.diff(z_panels), middle)

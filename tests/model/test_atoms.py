@@ -11,6 +11,7 @@ from tiers import thorough
 import rcjax
 from rcjax._core.batching import part
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
+from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal
@@ -25,7 +26,7 @@ def marginal(values=(0.3, 0.5, 0.8), masses=(0.1, 0.2, 0.15), bottom=0.05, top=0
     rest = places - len(values)
     atoms = Atoms(jnp.array([*values, *[0.95] * rest]), jnp.array([*masses, *[0.0] * rest]))
     ends = map(jnp.asarray, (0.1, 0.95, bottom, top))
-    return Marginal(*ends, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.array([3.0, 1.5]), atoms)
+    return BetaMixture(*ends, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.array([3.0, 1.5]), atoms=atoms)
 
 
 def nothing_smooth():

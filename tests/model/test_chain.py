@@ -10,7 +10,8 @@ from scipy import stats
 from submodels import of_models
 
 import rcjax
-from rcjax.model.marginals import Atoms, Marginal
+from rcjax.model.beta_mixture import BetaMixture
+from rcjax.model.marginals import Atoms
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,10 +25,10 @@ ENDS, SHAPES, PROPORTION = [(0.1, 0.9), (0.2, 1.0)], ([2.0, 5.0], [3.0, 1.5]), [
 def model(float64):
     """Joined by a Gaussian copula, of which SciPy knows every probability."""
     lowest, highest = np.array(ENDS).T
-    marginals = Marginal(
+    marginals = BetaMixture(
         *(lowest, highest, np.array([0.2, 0.1]), np.array([0.1, 0.2])),
         *(np.tile(row, (2, 1)) for row in (PROPORTION, *SHAPES)),
-        Atoms(np.array([[0.9], [0.6]]), np.array([[0.0], [0.25]])),
+        atoms=Atoms(np.array([[0.9], [0.6]]), np.array([[0.0], [0.25]])),
     )
     demo = of_models(rcjax.demo_model(), np.arange(2))
     copulas = rcjax.copulas.Gaussian(np.array([RHO]))

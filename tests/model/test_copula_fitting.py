@@ -12,7 +12,8 @@ from tiers import thorough
 from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, StudentT, param
 from rcjax.copulas.families import FAMILIES
 from rcjax.model import pair_likelihood
-from rcjax.model.copula_fitting import FitStatus, _direction, constrain, count_parameters, fit_pair
+from rcjax.model.ascent import FitStatus, _direction, constrain
+from rcjax.model.copula_fitting import count_parameters, fit_pair
 from rcjax.model.pair_likelihood import SMOOTH, Ranks
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -12,8 +12,9 @@ import scipy.stats
 
 import rcjax
 from rcjax.model import marginal_fitting
+from rcjax.model.beta_mixture import BetaMixture, probe_mixture
 from rcjax.model.marginal_fitting import fit_beta_mixture, fit_marginal
-from rcjax.model.marginals import Marginal, cramer_von_mises, probe_mixture
+from rcjax.model.marginals import Marginal, cramer_von_mises
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -30,7 +31,7 @@ U = np.linspace(0.0, 1.0, 41)
 
 
 def marginals():
-    return Marginal(*(jnp.asarray(np.array(column, float)) for column in zip(*CASES, strict=True)))
+    return BetaMixture(*(jnp.asarray(np.array(column, float)) for column in zip(*CASES, strict=True)))
 
 
 def single(j):
@@ -62,7 +63,7 @@ def test_quantile_inverts_the_cdf_and_is_flat_at_the_masses():
 
 @pytest.mark.parametrize(("a", "b"), [(1e5, 1e5), (300.0, 60.0), (3e3, 1.0)])
 def test_probes_are_wherever_a_component_rises(a, b):
-    own = Marginal(0.0, 1.0, 0.0, 0.0, jnp.array([0.5, 0.5]), jnp.array([a, 2.0]), jnp.array([b, 2.0]))
+    own = BetaMixture(0.0, 1.0, 0.0, 0.0, jnp.array([0.5, 0.5]), jnp.array([a, 2.0]), jnp.array([b, 2.0]))
     assert np.diff(probe_mixture(own).components, axis=0).max() < 0.2
 
 

@@ -13,7 +13,8 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.model.marginals import Atoms, Marginal
+from rcjax.model.beta_mixture import BetaMixture
+from rcjax.model.marginals import Atoms
 from rcjax.solving import error_and_cost, outcomes
 from rcjax.solving.at_lambda import settle_threshold
 from rcjax.solving.objective import transition
@@ -33,12 +34,12 @@ CASES = [
 @pytest.fixture(scope="module")
 def marginals(float64):
     rows = [
-        Marginal(
+        BetaMixture(
             *map(jnp.asarray, (0.1, 0.95, bottom, top)),
             jnp.array([0.4, 0.6]),
             jnp.array([2.0, 5.0]),
             jnp.array([3.0, 1.5]),
-            Atoms(jnp.array(values), jnp.array(masses)),
+            atoms=Atoms(jnp.array(values), jnp.array(masses)),
         )
         for values, masses, bottom, top in CASES
     ]

@@ -13,7 +13,7 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
-from rcjax.model import Marginal
+from rcjax.model import BetaMixture, Marginal
 from rcjax.solving import error_and_cost
 from rcjax.solving.frontiers import select
 
@@ -237,7 +237,7 @@ def degenerate(case):
 )
 def test_degenerate_models(float64, case):
     rows, theta, cost = degenerate(case)
-    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    marginals = BetaMixture(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
     model = make_model(marginals, Gumbel(jnp.array([theta])), jnp.asarray(cost))
     automatic = solve_frontier(model)
     given = solve_frontier(model, lam=LAM)

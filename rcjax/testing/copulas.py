@@ -1,12 +1,4 @@
-"""The contract of a copula family, as a check that says what fails and where.
-
-    from rcjax.testing import check_copula
-
-    check_copula(MyFamily)         # at its default, the ends of its support, and several τ
-    check_copula(MyFamily(0.7))    # at one parameter
-
-The families of rcjax are tested with nothing weaker.
-"""
+"""The contract of a copula family, as a check that says what fails and where."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
