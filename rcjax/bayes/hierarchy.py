@@ -32,7 +32,7 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 """
 
 import dataclasses
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ from rcjax._core.batching import part
 from rcjax._core.beta import betaln
 from rcjax._core.numerics import divide, extremes
 from rcjax.copulas import Copula
-from rcjax.model.beta_mixture import MAX_CONCENTRATION
+from rcjax.model.beta_mixture import MAX_CONCENTRATION, BetaMixture
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -203,7 +203,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, held to where the priors leave some probability."""
-    calibrators, marginals = fitted.calibrators, fitted.marginals
+    calibrators, marginals = fitted.calibrators, cast(BetaMixture, fitted.marginals)  # as `fit` has them
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)

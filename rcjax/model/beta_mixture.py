@@ -27,10 +27,6 @@ _QUANTILE_STEPS = 60
 _EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
 
 
-def _of_both(value: float) -> Any:
-    return dataclasses.field(default_factory=lambda: jnp.full(2, value), metadata=NO_PARAMETER)
-
-
 class BetaMixture(Marginal):
     """A marginal whose smooth part is a mixture of two betas; the uniform one, where nothing else is said.
 
@@ -38,9 +34,15 @@ class BetaMixture(Marginal):
     0.55
     """
 
-    proportion: jax.Array = _of_both(0.5)  # (2,) π, sums to one
-    a: jax.Array = _of_both(1.0)  # (2,)
-    b: jax.Array = _of_both(1.0)  # (2,)
+    # Positional here, ahead of the parameters.
+    lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore[reportAssignmentType]
+    highest: jax.Array = dataclasses.field(default=1.0, metadata=NO_PARAMETER)  # pyright: ignore[reportAssignmentType]
+    mass_lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore
+    mass_highest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore
+    #: (2,) π, sums to one.
+    proportion: jax.Array = dataclasses.field(default_factory=lambda: jnp.full(2, 0.5), metadata=NO_PARAMETER)
+    a: jax.Array = dataclasses.field(default_factory=lambda: jnp.ones(2), metadata=NO_PARAMETER)  # (2,)
+    b: jax.Array = dataclasses.field(default_factory=lambda: jnp.ones(2), metadata=NO_PARAMETER)  # (2,)
 
     parameter_axes: ClassVar[str] = "(k,c)"
 

@@ -72,11 +72,6 @@ class Probes:
     density: jax.Array  # (P,)
 
 
-def _part(default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    """A field that is no parameter of the smooth part."""
-    return dataclasses.field(default=default, metadata=NO_PARAMETER, **options)
-
-
 #: Methods that are made of point masses and smooth part together, which nobody overrides.
 _WHOLE = ("cdf", "density", "quantile", "mean_above", "profile", "mass_ranks", "sample")
 
@@ -100,11 +95,16 @@ class Marginal(Parametric):
     (0.5203, 0.6)
     """
 
-    lowest: jax.Array = _part(0.0)  # () φ_min
-    highest: jax.Array = _part(1.0)  # () φ_max
-    mass_lowest: jax.Array = _part(0.0)  # () w_min
-    mass_highest: jax.Array = _part(0.0)  # () w_max
-    atoms: Atoms | None = _part(None, kw_only=True)  # point masses between the ends; None: there are none
+    #: () φ_min
+    lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
+    #: () φ_max
+    highest: jax.Array = dataclasses.field(default=1.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
+    #: () w_min
+    mass_lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
+    #: () w_max
+    mass_highest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
+    #: Point masses between the ends; None: there are none.
+    atoms: Atoms | None = dataclasses.field(default=None, metadata=NO_PARAMETER, kw_only=True)
 
     #: The axes of each parameter of the smooth part behind those of a batch, as `jnp.vectorize` writes them.
     parameter_axes: ClassVar[str] = "(k)"
