@@ -43,6 +43,8 @@ def serve(
     timeout: Seconds = "60",
     retries: Annotated[int, typer.Option(min=0, metavar="N")] = 2,
     concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 256,
+    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N")] = None,
+    allow_field: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
     max_body: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "10MB",
     drain: Seconds = "30",
     refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
@@ -79,6 +81,8 @@ def serve(
         timeout: Limit for one attempt.
         retries: How often an attempt is repeated after a passing failure.
         concurrency: Requests at once, per worker.
+        max_tokens: Tokens that all answers to a request may have. [default: as many as clients ask for]
+        allow_field: A field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: The largest request that is read.
         drain: For requests under way when it is stopped.
         refusal_text: The answer if the policy refuses.
@@ -117,7 +121,16 @@ def serve(
         log_answers=not no_log_answers,
         log_prompts=log_prompts,
         refusal=refusal_text,
-        limits=RequestLimits(deadline, timeout, retries, concurrency, max_body, drain_seconds=drain),
+        limits=RequestLimits(
+            deadline,
+            timeout,
+            retries,
+            concurrency,
+            max_body,
+            drain_seconds=drain,
+            tokens=max_tokens,
+            fields=frozenset(allow_field or ()),
+        ),
     )
     settings.keys()
     run(settings, host, port, workers, partial(_announce, settings, json_))

@@ -18,7 +18,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.pace import Pace, most_written
+from rcjax.serving.pace import LIMITS, Pace, most_written
 from rcjax.serving.running_checks import require_runnable
 from rcjax.serving.usage import Usage, request_bytes
 from rcjax.signals import Check, Signal, Votes
@@ -83,6 +83,7 @@ class Endpoint:
     price: Price | None  # per million tokens
     mean: float | None  # cost of a call by a log; None if none is known, which needs a price
     samples: int = 1  # requests that one question takes, whose answers vote
+    fixed: frozenset[str] = frozenset()  # options that no question replaces
 
     @property
     def routing(self) -> dict[str, Any]:
@@ -97,6 +98,8 @@ class Endpoint:
         >>> endpoint.options_for({"max_completion_tokens": 5, "logprobs": False})
         {'logprobs': True, 'max_completion_tokens': 5}
         """
+        if self.fixed and overrides:
+            overrides = self._permitted(overrides)
         if not overrides:
             return self.options
         replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
@@ -108,6 +111,14 @@ class Endpoint:
         needed = {name: self.options[name] for name in signal_options if name in self.options}
         top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
+
+    def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a question without those that are fixed; of limits on tokens the lower one holds."""
+        most, wanted = (most_written({**options, "n": 1}) for options in (self.options, overrides))
+        kept = {name for name in self.fixed if name in self.options and name not in LIMITS}
+        if most is not None and (wanted is None or wanted >= most):
+            kept |= self.fixed.intersection(LIMITS)
+        return {name: value for name, value in overrides.items() if name not in kept}
 
     def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
         """What an answer may cost, before it is asked for: by the bytes of the prompt and the limit on its tokens.
@@ -204,6 +215,7 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
             known if told is None or told.price is None else told.price.completed(known),
             policy.cost.get(model),
             signal.samples if getattr(signal, "apart", False) else 1,
+            frozenset() if told is None else told.fixed,
         )
     unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean is None]
     if unpriced:

@@ -58,6 +58,8 @@ class ServedModel:
     """Of `chat.completions.create`."""
     signal: str | None = None
     """The name of the signal, or of the check, that its confidence is read by; None for the usual one."""
+    fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Options that a question of others may not replace where the model has them; a limit on tokens may be lowered."""
 
 
 _FREE = Price(0, 0)

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,16 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoint import DirectClient, direct_client
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
+from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.signals import Check, Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
+
+#: Options that say what an answer costs, which are the operator's where `models.toml` or the policy has them.
+_OPERATORS = frozenset({"reasoning_effort", "service_tier"})
+
+#: Options of a model that no client replaces.
+FIXED = _OPERATORS.union(LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,10 @@ class RequestLimits:
     """In which a request must have come."""
     drain_seconds: float = 30.0
     """For what is under way, after the signal to stop."""
+    tokens: int | None = None
+    """Of all answers to a request; None if clients may ask for any number."""
+    fields: frozenset[str] = frozenset()
+    """Fields that clients may send, besides those that say how an answer is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +306,11 @@ class CatalogMaker:
         if missing:
             raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
         asked = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
+        recorded = {model: records.get(model, {}).get("options", {}) for model in asked}
+        asked = {
+            model: replace(one, options=self._limited(one, {**recorded[model], **one.options}), fixed=FIXED)
+            for model, one in asked.items()
+        }
         cascade = Cascade(
             followed(policy, follows=policy.follows and settings.follow, period=policy.period),
             {model: self.client_of(one) for model, one in asked.items()},
@@ -343,8 +359,17 @@ class CatalogMaker:
         except ValueError as problem:
             what = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
-        options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
-        return Endpoint(client, model.served, None, options, model.price, mean if model.price is None else None)
+        kept = {name: value for name, value in model.options.items() if name.startswith("extra_") or name in _OPERATORS}
+        options, mean = self._limited(model, kept), mean if model.price is None else None
+        return Endpoint(client, model.served, None, options, model.price, mean, fixed=FIXED)
+
+    def _limited(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a model with the limit on the tokens of answers, where they have none."""
+        most = self.settings.limits.tokens
+        if most is None or most_written(options) is not None:
+            return {**options}
+        of_openai = getattr(model, "base_url", None) is None
+        return {**options, "max_completion_tokens" if of_openai else "max_tokens": most}
 
 
 def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:

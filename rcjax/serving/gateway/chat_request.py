@@ -20,6 +20,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 
 from rcjax.serving.cascade import Result
+from rcjax.serving.pace import LIMITS, most_written
 from rcjax.signals.request_form import PLAIN, form_of
 
 
@@ -63,6 +64,8 @@ def invalid(field: str, problem: str, code: str = "invalid_value") -> ApiError:
     """The error of a field, by the words that follow its name."""
     return ApiError(400, f"{field} {problem}", code, field)
 
+
+_LONGEST_NAME = 64  # of a field that a message repeats
 
 _CLIENTS = (400, 413, 422)  # statuses of an endpoint that are the request's own fault
 
@@ -127,6 +130,20 @@ def id_headers(query: str) -> dict[str, str]:
 
 #: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
+
+_NAMES = """
+    add_generation_prompt cache_prompt chat_template_kwargs continue_final_message documents do_sample dynatemp_exponent
+    dynatemp_range enable_thinking grammar guided_choice guided_grammar guided_json guided_regex ignore_eos
+    include_reasoning include_stop_str_in_output json_schema length_penalty min_p min_tokens mirostat mirostat_eta
+    mirostat_mode mirostat_tau n_probs penalize_newline penalize_nl prompt_logprobs reasoning reasoning_format
+    repeat_last_n repeat_penalty repetition_penalty safe_prompt safety_settings separate_reasoning skip_special_tokens
+    spaces_between_special_tokens stop_token_ids stream_reasoning structured_outputs tfs_z thinking top_a top_k
+    truncate_prompt_tokens typical_p
+"""
+
+#: Fields that clients may send: OpenAI's but for the tier, which says what an answer costs, and those of other servers
+#: that say how an answer is drawn. Others may name other models, addresses or keys.
+FIELDS = (_PARAMETERS - {"service_tier"}) | frozenset(_NAMES.split())
 
 #: Fields that the gateway answers to by itself.
 _OWN = frozenset({"model", "messages", "stream"})
@@ -212,6 +229,30 @@ class ChatRequest:
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
         return options | ({"extra_body": others} if others else {})
+
+
+def require_permitted(request: ChatRequest, fields: Container[str], tokens: int | None) -> None:
+    """Refuse a request with a field that clients may not send, or for more tokens than its answers may have.
+
+    Args:
+        request: of a client.
+        fields: that may be sent besides `FIELDS`.
+        tokens: of all answers to it; None for any number.
+
+    Raises ApiError.
+    """
+    for name, value in request.fields.items():
+        if value is not None and name not in FIELDS and name not in fields:
+            what = "is no field that this service passes on: its operator can permit it (--allow-field)"
+            raise invalid(name if len(name) <= _LONGEST_NAME else "a field", what, "unsupported_parameter")
+    if tokens is None:
+        return
+    most, samples = most_written(request.fields), request.fields.get("n") or 1
+    for name in LIMITS:
+        if name in request.fields and most is not None and most > tokens:
+            raise invalid(name, f"must be at most {tokens // samples:,}, as all answers may have {tokens:,} tokens")
+    if most is None and samples > 1:
+        raise invalid("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
 
 
 def read_object(body: bytes) -> dict[str, Any]:

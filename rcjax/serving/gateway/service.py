@@ -43,7 +43,14 @@ from rcjax.serving.gateway.catalog import (
     is_local,
 )
 from rcjax.serving.gateway.chat import Conversation, Responder
-from rcjax.serving.gateway.chat_request import ApiError, fault_within, id_headers, query_of, segment_of
+from rcjax.serving.gateway.chat_request import (
+    ApiError,
+    fault_within,
+    id_headers,
+    query_of,
+    require_permitted,
+    segment_of,
+)
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
@@ -251,6 +258,7 @@ class Gateway:
             try:
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
+                require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
                 asked = request, query, responder, segment_of(headers), start
                 conversation = Conversation(self.settings, self.catalog, self.metrics, *asked)
                 await unless_client_leaves(conversation.answer(), receive, responder)

@@ -1,0 +1,90 @@
+"""What clients may ask for: fields that are passed on, tokens of answers, and what the operator's file says instead."""
+
+import pytest
+from chat_server import Response, sure
+from gateway_service import SURE, gateway
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def behave(request, headers):
+    return Response(sure("B", SURE))
+
+
+@pytest.fixture(scope="module")
+def service():
+    tables = {
+        "small": 'options = { max_tokens = 5, reasoning_effort = "low", seed = 1 }',
+        "large": 'options = { max_tokens = 5, service_tier = "flex", extra_body = { provider = { only = ["a"] } } }',
+    }
+    with gateway(
+        behave=behave, tables=tables, limits={"tokens": 1000, "fields": frozenset({"service_tier"})}
+    ) as service:
+        yield service
+
+
+def asked(service, **fields):
+    """What reached the model."""
+    service.forget()
+    assert service.ask(**fields).status == 200
+    return service.server.requests[-1]
+
+
+@pytest.mark.parametrize(
+    "name", ["models", "provider", "api_base", "api_key", "base_url", "extra_body", "timeout", "n_predict", "x" * 99]
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_fields_that_may_name_models_addresses_and_keys_are_refused(service, name, path):
+    service.forget()
+    asking = {"input": "A or B?"} if "responses" in path else {"messages": [{"role": "user", "content": "A or B?"}]}
+    for model in ("policy", "large"):
+        reply = service.post({"model": model, **asking, name: ["s3cret"]}, path)
+        error = reply.json["error"]
+        assert (reply.status, error["code"]) == (400, "unsupported_parameter")
+        assert "--allow-field" in error["message"]
+        assert "s3cret" not in error["message"]
+        assert len(error["message"]) < 200
+    assert service.server.requests == []
+
+
+def test_a_tier_is_refused_unless_the_operator_permits_it(service):
+    assert asked(service, service_tier="priority")["service_tier"] == "priority"
+    with gateway(behave=behave) as strict:
+        assert strict.ask(service_tier="priority").json["error"]["param"] == "service_tier"
+        assert strict.ask(service_tier=None, top_k=3).status == 200
+
+
+@pytest.mark.parametrize(("wanted", "sent"), [(3, 3), (5, 5), (6, 5), (1000, 5)])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_of_limits_on_the_tokens_of_a_judged_answer_the_lower_one_holds(service, name, wanted, sent):
+    request = asked(service, **{name: wanted})
+    assert [request[one] for one in ("max_tokens", "max_completion_tokens") if one in request] == [sent]
+
+
+def test_what_the_file_says_of_the_price_of_an_answer_no_client_replaces(service):
+    request = asked(service, reasoning_effort="high", seed=7)
+    assert (request["reasoning_effort"], request["seed"]) == ("low", 7)
+    request = asked(service, reasoning_effort="high", service_tier="priority", tools=[TOOL])
+    assert (request["reasoning_effort"], request["service_tier"]) == ("high", "flex")
+    assert request["provider"] == {"only": ["a"]}
+
+
+def test_all_answers_to_a_request_have_so_many_tokens_at_most(service):
+    assert asked(service, tools=[TOOL])["max_tokens"] == 1000
+    assert asked(service, tools=[TOOL], max_completion_tokens=7)["max_completion_tokens"] == 7
+    assert asked(service, n=10, max_tokens=100)["max_tokens"] == 100
+    for fields, name in (
+        ({"max_tokens": 1001}, "max_tokens"),
+        ({"max_completion_tokens": 10**9}, "max_completion_tokens"),
+        ({"max_tokens": 101, "n": 10}, "max_tokens"),
+        ({"n": 2}, "n"),
+    ):
+        error = service.ask(**fields).json["error"]
+        assert (error["param"], error["code"]) == (name, "invalid_value")
+        assert "1,000 tokens" in error["message"]
+
+
+def test_a_judged_answer_without_a_limit_gets_that_of_the_service():
+    with gateway(behave=behave, limits={"tokens": 64}) as service:
+        assert asked(service)["max_tokens"] == 64
+        assert asked(service, max_tokens=3)["max_tokens"] == 3
