@@ -272,7 +272,7 @@ def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str 
 
 
 def comparison_table(comparison: Comparison, money: Money, noun: str, promised: Comparison | None = None) -> Table:
-    """The policy and its rivals, a row each: money, and the error of each rival beside the policy's.
+    """The policy and its rivals, a row each: money, error, and how much more or less that is than the policy's.
 
     Args:
         comparison: on the queries at hand.
@@ -283,11 +283,12 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     heads = [
         f"on the same {count(comparison.queries, 'query')}\n(± one standard error)",
         money.label,
-        f"{noun}, points",
+        noun,
+        "points",
     ]
     rows = comparison.rows(money)
     if promised is not None:
-        before = {row[0]: row[2] for row in promised.rows(money)}
+        before = {name: ", ".join(filter(None, rest)) for name, _, *rest in promised.rows(money)}
         heads, rows = [*heads, "when tuned"], [(*row, before.get(row[0], "")) for row in rows]
     table = make_table(*heads, words=1, whole=True)
     table.columns[0].no_wrap = False  # names are folded, and no figure is cut

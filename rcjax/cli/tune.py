@@ -237,7 +237,9 @@ def _show_policy(
     for line in lines:
         screen.print(line)
     if signs := " and ".join(sign for sign in ">≤" if any(sign in line for line in lines)):
-        screen.print(f"  ({signs}: the calibrated confidence, the {counted.success} among answers so sure)")
+        sure = f"calibrated confidence, the {counted.success} among answers so sure"
+        above = f"an answer stays if its {sure}, is above; else the next is asked"
+        screen.print(f"  ({signs}: {above if signs == '>' else f'the {sure}'})")
     expected = policy["expected"]
     level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""

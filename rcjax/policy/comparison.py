@@ -140,21 +140,22 @@ class Comparison(Record):
             return f"saves {amounts[0]} of {amounts[1]} {share}, at {at}"
         return f"costs {amounts[0]} more than {amounts[1]} {share}".rstrip() + f", at {at}"
 
-    def rows(self, money: Money) -> list[tuple[str, str, str]]:
-        """A table of the policy and its rivals: who, money, error beside the policy's in percentage points."""
-        own = ("this policy", money.show(self.cost), percent(self.error))
-        return [own, *((rival.title, money.show(rival.cost), rival.beside) for rival in self.rivals)]
+    def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
+        """A table of the policy and its rivals: who, money, error, and points of it beside the policy's."""
+        own = ("this policy", money.show(self.cost), percent(self.error), "")
+        rivals = ((one.title, money.show(one.cost), percent(one.error), one.beside) for one in self.rivals)
+        return [own, *rivals]
 
     def last_error(self, counted: Counted = ERRORS) -> str | None:
         """What the last avoided error costs, in a sentence; None where that is not known.
 
         >>> Comparison(0.1, 1e-4, 300, True, (), error_cost=0.0112).last_error()
-        'the next avoided error costs $0.0112 here'
+        'each further error avoided costs $0.0112 here'
         """
         if not self.error_cost:
             return None
         avoided = counted.one.removeprefix("one ").removeprefix("a ")
-        return f"the next avoided {avoided} costs ${figure(self.error_cost)} here"
+        return f"each further {avoided} avoided costs ${figure(self.error_cost)} here"
 
 
 def _points(more: float, se: float) -> str:

@@ -140,7 +140,8 @@ class SecondsLimit:
         >>> SecondsLimit(4.0, True).text, SecondsLimit(0.25).text
         ('p95=4', '0.25')
         """
-        return f"{'p95=' * self.tail}{self.seconds:.12g}"
+        short = f"{self.seconds:.12g}"
+        return f"{'p95=' * self.tail}{short if float(short) == self.seconds else repr(self.seconds)}"
 
     def __str__(self) -> str:
         often = "for 95 % of the queries" if self.tail else "on average"

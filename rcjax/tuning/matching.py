@@ -47,10 +47,23 @@ class Margins(NamedTuple):
     se: np.ndarray  # (P,) its standard error
     queries: int  # that differences were counted on
 
-    def cheapest(self, margin: float) -> float | None:
-        """The cheapest position that keeps to a margin; None where none below today's bill does."""
+    def cheapest(self, margin: float) -> int | None:
+        """Which is the cheapest position that keeps to a margin; None where none below today's bill does."""
         kept = np.flatnonzero(self.cheaper & (self.more + _Z * self.se <= margin * (1 + 1e-9)))
-        return float(self.position[kept[0]]) if kept.size else None
+        return int(kept[0]) if kept.size else None
+
+    def describe(self, place: int) -> str:
+        """Why a position keeps to the margin, in words.
+
+        >>> one = np.ones(1)
+        >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
+        "this one has 2.0 points less than today's, and 1.6 points of room for chance"
+        """
+        more = 100 * self.more[place]
+        differs = f"{abs(more):.1f} points {'more' if more > 0 else 'less'} than today's"
+        room = f"{100 * _Z * self.se[place]:.1f} points of room for chance"
+        cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
+        return f"{cheaper}this one has {differs}, and {room}"
 
     def labels_needed(self, margin: float) -> int | None:
         """Labelled queries with which some position might keep to a margin; None where none is expected to.
@@ -114,8 +127,9 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
         except InfeasibleError as problem:
             return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
     found = margins(frontier, log, today)
-    if (position := found.cheapest(margin)) is not None:
-        return Deployed(frontier.ladder(position, Target("match", margin)))
+    if (place := found.cheapest(margin)) is not None:
+        policy = frontier.ladder(float(found.position[place]), Target("match", margin))
+        return Deployed(policy, notes=(found.describe(place),))
     needed = found.labels_needed(margin)
     why = f"no cheaper policy is shown to keep to {100 * margin:.4g} points on {count(found.queries, 'query')}"
     if needed is None:

@@ -242,10 +242,10 @@ class RetuningGain:
         """The gain in words, at the price of an error that the policy was tuned for.
 
         >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
-        'lose what 0.9 ± 1.0 points of error are worth'
+        'lose the equivalent of 0.9 ± 1.0 points of error'
         """
         points, se = 100 * self.gain.mean, 100 * self.gain.se
-        return f"{'gain' if points >= 0 else 'lose'} what {abs(points):.1f} ± {se:.1f} points of {noun} are worth"
+        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
 
     def to_json(self) -> dict[str, float]:
         """The figures: `retuned` is the loss of the policies tuned again."""

@@ -236,6 +236,9 @@ class Tuned:
         return document
 
 
+_UNNAMED = "nobody has said what is in use today: taken is the model with the fewest errors, or one within chance of it"
+
+
 def tune_in_stages(
     log: Log,
     held_out: Log | None,
@@ -252,10 +255,12 @@ def tune_in_stages(
         stage: entered for each part of the work, with what it is in words.
         by: the way to search that the spec names (`rcjax.tuning.searches.as_specified`).
     """
+    named = spec.today is not None
     spec = dataclasses.replace(spec, today=today_for(log, spec.today))
     tuned = _search(log, held_out, spec, stage, by)
     try:
-        return _with_policy(tuned, spec, by)
+        tuned = _with_policy(tuned, spec, by)
+        return tuned if named or not tuned.target else dataclasses.replace(tuned, notes=(*tuned.notes, _UNNAMED))
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)

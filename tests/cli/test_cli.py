@@ -97,12 +97,13 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["cost"] <= budget * (1 + 1e-9)
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
-    verdict, single, last = document["remarks"]
+    verdict, single, last, unnamed = document["remarks"]
     assert verdict.startswith("use middle alone for ")
     assert " % of the queries and middle → large for the others: it saves $" in verdict
     assert verdict.endswith("error than large alone, today's")
     assert single.startswith("middle alone, best for the money: $")
-    assert last.startswith("the next avoided error costs $")
+    assert last.startswith("each further error avoided costs $")
+    assert unnamed.startswith("nobody has said what is in use today")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
     assert today["more"] == pytest.approx(policy.expected["error"] - today["error"])

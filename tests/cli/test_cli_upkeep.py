@@ -132,7 +132,7 @@ def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     assert "Policy written" not in result.stdout
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {out}: not written: it is shown to be worse: on queries left out policies")
-    assert "policies tuned again lose what " in line
+    assert "policies tuned again lose the equivalent of " in line
     assert "--anyway" in line
     document = json.loads(retune(folder, "fresh.csv", "--out", out, "--json").stdout)
     assert (document["error"]["kind"], "written" in document, out.exists()) == ("data", False, False)

@@ -28,7 +28,7 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert order == sorted(order)
     assert max(len(line) for line in out.splitlines() if str(tmp_path) not in line and str(folder) not in line) <= 80
     assert " → large" in out
-    assert "(>: the calibrated confidence" in out
+    assert "(>: an answer stays if its calibrated confidence" in out
     assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
     assert len(out.splitlines()) < 50
     assert not [word for word in JARGON if word in out]

@@ -149,5 +149,5 @@ def test_a_policy_is_replaced_unless_the_new_one_is_shown_to_be_worse(policy, as
     assert reasons(policy, log, policy, 0.009) == reasons(policy, log, policy, -0.009) == []
     (why,) = reasons(policy, log, policy, -0.02)
     assert why.startswith(
-        "it is shown to be worse: on queries left out policies tuned again lose what 2.0 ± 1.0 points"
+        "it is shown to be worse: on queries left out policies tuned again lose the equivalent of 2.0 ± 1.0 points"
     )

@@ -47,7 +47,10 @@ def test_words_have_the_sign_of_the_figures():
 
 def test_a_table_says_what_the_sentence_does():
     rows = beside(more=-0.02).rows(MONTH)
-    assert rows == [("this policy", "5,000", "10.0 %"), ("large alone, today's", "20,000", "2.0 ± 0.6 more")]
+    assert rows == [
+        ("this policy", "5,000", "10.0 %", ""),
+        ("large alone, today's", "20,000", "12.0 %", "2.0 ± 0.6 more"),
+    ]
 
 
 def test_it_comes_back_from_a_file():

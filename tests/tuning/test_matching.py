@@ -63,7 +63,7 @@ def test_labels_that_might_change_it_are_counted():
     assert found.labels_needed(0.01) == int(np.ceil(300 * (1.645 * 0.01 / 0.008) ** 2))
     assert found.labels_needed(0.001) is None
     assert found.cheapest(0.01) is None
-    assert found.cheapest(0.02) == 1.0
+    assert found.position[found.cheapest(0.02)] == 1.0
 
 
 def test_a_policy_may_be_todays(log, tmp_path):
