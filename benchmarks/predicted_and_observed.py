@@ -23,7 +23,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from rcjax.diagnostics import model_checks
-from rcjax.diagnostics.promise import HeldOut, held_out, try_promise
+from rcjax.diagnostics.promise import LeftOut, held_out, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
@@ -48,7 +48,7 @@ def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
     """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
     model = rcjax.fit(train)
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
-    held = [HeldOut(model, test)]
+    held = [LeftOut(model, test)]
     return {
         "fresh": try_promise(frontier, held, train.n_queries),
         "model": try_promise(rcjax.solve_frontier(model), held, train.n_queries),

@@ -16,7 +16,18 @@ from rcjax._base.wording import Money, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
-from rcjax.cli.options import AsJson, Budget, CopulaFamily, Count, File, InUse, LogFile, LogFiles, PolicyFile, Reading
+from rcjax.cli.options import (
+    AsJson,
+    BudgetOptions,
+    CopulaFamily,
+    Count,
+    File,
+    InUse,
+    LogFile,
+    LogFiles,
+    LogOptions,
+    PolicyFile,
+)
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
 from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict, tune_and_again
@@ -31,7 +42,7 @@ _WRONG = {"lacking answers": "biased", "labels": "biased"}
 
 
 def check(
-    reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
+    reading: Annotated[LogOptions, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFiles,
     today: InUse = None,
@@ -138,9 +149,9 @@ _BESIDE = {"better": "better", "worse": "worse", "alike": "not shown to be bette
 
 def diagnose(
     *,
-    within: Budget,
+    within: BudgetOptions,
     spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
-    reading: Reading,
+    reading: LogOptions,
     log: LogFile,
     test: File = None,
     cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,

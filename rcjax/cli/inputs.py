@@ -146,7 +146,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
 
 def read_log(path: Path | Parts, others: str = "the others are used where they can be", **options: Any) -> Log:
-    """Read a log as `Reading.options` says; of one that is incomplete a line says what becomes of the `others`."""
+    """Read a log as `LogOptions.options` says; of one that is incomplete a line says what becomes of the `others`."""
     import rcjax
     from rcjax.logs.errors import MissingPricesError
 
@@ -237,7 +237,7 @@ def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str
     Args:
         subject: the policy, or a frontier, at whose prices tokens are priced where nothing else tells any.
         path: of the log.
-        how: to read it (`Reading.options`). What is not said, its reference and its scale of scores, is as it was
+        how: to read it (`LogOptions.options`). What is not said, its reference and its scale of scores, is as it was
             tuned, and so are the task and the prices of models that a file of prices does not name.
     """
     from rcjax.logs.errors import LogError, MissingPricesError

@@ -16,7 +16,7 @@ from rcjax._base.wording import count, visible
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen
 from rcjax.cli.inputs import read_log, require_distinct, require_outputs
-from rcjax.cli.options import AsJson, File, LogFile, Reading
+from rcjax.cli.options import AsJson, File, LogFile, LogOptions
 from rcjax.cli.parsers import today
 from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
 
@@ -32,7 +32,7 @@ _WIDEST = 100  # columns of a text: longer lines are hard to read
 
 
 def label(
-    reading: Annotated[Reading, "labels", "prices", "task", "models", "really"],
+    reading: Annotated[LogOptions, "labels", "prices", "task", "models", "really"],
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")],
     n: Annotated[int, typer.Option(min=1, metavar="N")] = 100,

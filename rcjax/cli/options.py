@@ -96,7 +96,7 @@ class Grading:
 
 
 @dataclass(frozen=True)
-class Budget:
+class BudgetOptions:
     """A budget, as the command line says it.
 
     Args:
@@ -133,7 +133,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LogOptions:
     """How a log is read, as the command line says it.
 
     Args:

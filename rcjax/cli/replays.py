@@ -15,7 +15,7 @@ from rcjax._base.wording import Money, capitalised, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
-from rcjax.cli.options import AsJson, InUse, LogFile, Model, Output, PolicyFile, Reading
+from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
 from rcjax.policy.comparison import what_to_do
@@ -35,7 +35,7 @@ _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
 def evaluate(
-    reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
+    reading: Annotated[LogOptions, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
     policy_or_frontier: Annotated[Path, typer.Argument(metavar="POLICY_OR_FRONTIER")],
     log: LogFile,
     today: InUse = None,
@@ -111,7 +111,7 @@ def _next(
     policy: AnyPolicy,
     file: Path,
     log: Path,
-    reading: Reading,
+    reading: LogOptions,
     facts: Mapping[str, Any] | None,
     *,
     whole: bool,
@@ -249,7 +249,7 @@ def _show_replay(
 
 
 def retune(
-    reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
+    reading: Annotated[LogOptions, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: Annotated[list[Path] | None, typer.Argument(metavar="[LOG...]", help=_FRESH)] = None,
     out: Output = None,

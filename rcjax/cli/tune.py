@@ -38,7 +38,7 @@ from rcjax.cli.inputs import (
     require_plausible_budget,
     require_plausible_log,
 )
-from rcjax.cli.options import AsJson, Budget, File, LogFile, Reading
+from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogOptions
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
 from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
@@ -60,9 +60,9 @@ _CERTAIN = 0.5  # of a model's answers at confidence 1, from where it is worth a
 
 def tune(
     *,
-    within: Budget,
+    within: BudgetOptions,
     spec: Spec,
-    reading: Reading,
+    reading: LogOptions,
     log: LogFile,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", rich_help_panel=OUTPUT)] = None,
     frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
@@ -289,9 +289,9 @@ def _frontier_table(
 
 def report(
     *,
-    within: Budget,
+    within: BudgetOptions,
     spec: Annotated[Spec, "max_error", "match", "today", "error_cost", "second_cost"],
-    reading: Reading,
+    reading: LogOptions,
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
     test: File = None,

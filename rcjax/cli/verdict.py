@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rcjax._base.codec import read, written
 from rcjax._base.wording import Money, capitalised
 from rcjax.cli.console import Screen, comparison_table
-from rcjax.cli.options import Reading
+from rcjax.cli.options import LogOptions
 from rcjax.cli.printing import command
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.record import recorded_tuning
@@ -79,7 +79,7 @@ def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
     return decision["advice"], retune if decision["tune_again"] else ""
 
 
-def tune_and_again(log: Path, test: Path, reading: Reading, spec: Spec, target: Target) -> str:
+def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
     """The commands that tune a policy, and then tune it again on fresh queries, where no file holds the policy yet.
 
     Args:

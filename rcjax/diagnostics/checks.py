@@ -50,20 +50,20 @@ class Kind:
         p_value: float | None = None,
         verdict: Verdict = "fine",
         noun: str = ERRORS.noun,
-    ) -> "Check":
+    ) -> "CheckResult":
         """A check of this kind.
 
         Args:
-            subject, figure, advice, p_value, verdict: as `Check` has them.
+            subject, figure, advice, p_value, verdict: as `CheckResult` has them.
             noun: what is counted.
         """
         words = {name: getattr(self, name).format(noun=noun) for name in ("label", "meaning")}
         own = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
-        return Check(**vars(self) | words | own)
+        return CheckResult(**vars(self) | words | own)
 
 
 @dataclasses.dataclass(frozen=True)
-class Check(Kind):
+class CheckResult(Kind):
     """One figure, judged."""
 
     subject: str = ""
@@ -77,7 +77,7 @@ class Check(Kind):
     """What it means and what to do, in a sentence; empty if all is fine."""
 
 
-def worst(checks: Iterable[Check]) -> Verdict:
+def worst(checks: Iterable[CheckResult]) -> Verdict:
     """The worst verdict of some checks."""
     verdicts = {check.verdict for check in checks}
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
@@ -199,7 +199,7 @@ def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: 
     return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
 
 
-def adjusted(checks: Iterable[Check], looks: float = 1.0, alarm: float = ALARM) -> list[Check]:
+def adjusted(checks: Iterable[CheckResult], looks: float = 1.0, alarm: float = ALARM) -> list[CheckResult]:
     """Checks of a policy with raw p-values, judged together: adjusted by Holm's method, and for so many looks.
 
     A figure beyond its limit that chance does not explain is bad; a primary one that chance might explain, doubtful.
@@ -222,7 +222,7 @@ def adjusted(checks: Iterable[Check], looks: float = 1.0, alarm: float = ALARM) 
     ]
 
 
-def _verdict(check: Check, p_value: float, alarm: float) -> Verdict:
+def _verdict(check: CheckResult, p_value: float, alarm: float) -> Verdict:
     if not check.figure > check.limits.doubtful:
         return "fine"
     if p_value < alarm:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from rcjax._base.wording import Money, count, percent
-from rcjax.diagnostics.checks import Check
+from rcjax.diagnostics.checks import CheckResult
 from rcjax.diagnostics.figures import Figure
 from rcjax.diagnostics.replacement import Replacement
 from rcjax.policy.counted import ERRORS, Counted
@@ -48,8 +48,8 @@ class Decision:
 
 
 def decide(
-    primary: Sequence[Check],
-    sample: Sequence[Check],
+    primary: Sequence[CheckResult],
+    sample: Sequence[CheckResult],
     error: Figure,
     cost: Figure,
     replacement: Replacement | None,
@@ -99,7 +99,7 @@ def decide(
     return Decision(state, sentence, again, advice, reasons)
 
 
-def _error_in_words(error: Figure, check: Check, counted: Counted) -> str:
+def _error_in_words(error: Figure, check: CheckResult, counted: Counted) -> str:
     points, se = 100 * error.gap, 100 * error.se
     if check.name == "difference":
         more = f"{abs(100 * error.seen):.1f} ± {se:.1f} points {'more' if error.seen >= 0 else 'less'} {counted.noun}"
@@ -109,7 +109,7 @@ def _error_in_words(error: Figure, check: Check, counted: Counted) -> str:
     return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{_chance(check)}"
 
 
-def _money_in_words(cost: Figure, check: Check, money: Money) -> str:
+def _money_in_words(cost: Figure, check: CheckResult, money: Money) -> str:
     if check.name == "budget":
         if check.verdict == "fine":
             return f"its budget is kept, {money.full(cost.expected)}"
@@ -121,7 +121,7 @@ def _money_in_words(cost: Figure, check: Check, money: Money) -> str:
     return f"it costs {money.full(cost.seen)}, {than}"
 
 
-def _chance(check: Check) -> str:
+def _chance(check: CheckResult) -> str:
     """The p-value of a figure that is not fine, in brackets."""
     return f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
 

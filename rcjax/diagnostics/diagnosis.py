@@ -14,7 +14,7 @@ from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import model_checks
-from rcjax.diagnostics.checks import Check, Verdict, worst
+from rcjax.diagnostics.checks import CheckResult, Verdict, worst
 from rcjax.diagnostics.promise import held_out, is_training_log, try_promise
 from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
@@ -74,7 +74,7 @@ class Diagnosis:
     """What is counted on the log, with the words for it; in the JSON form its noun."""
 
     @property
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[CheckResult, ...]:
         """Every check, judged."""
         return (
             *model_checks.judge_size(self.n),

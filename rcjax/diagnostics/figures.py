@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from rcjax._base.wording import choose_unit, percent
-from rcjax.diagnostics.checks import KINDS, Check
+from rcjax.diagnostics.checks import KINDS, CheckResult
 from rcjax.goodness_of_fit.changes import Mean, excess, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
@@ -64,7 +64,7 @@ class Figure:
         """Whether it is lower than expected by more than chance explains."""
         return self.p_value > 0.975
 
-    def error_check(self, counted: Counted = ERRORS) -> Check:
+    def error_check(self, counted: Counted = ERRORS) -> CheckResult:
         """The check of an error; of how much more it is than today's, beside a margin, where `before` is 0."""
         if not self.before:
             told = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than today's"
@@ -76,7 +76,7 @@ class Figure:
         advice = f"the policy {counted.does(percent(self.seen))}, where {promised} was expected"
         return KINDS["error"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
 
-    def money_check(self) -> Check:
+    def money_check(self) -> CheckResult:
         """The check of a bill; of the cheapest rung of a ladder that follows its bill, where `before` is 0."""
         name, what, than = "cost", "the policy", "expected"
         if not self.before:

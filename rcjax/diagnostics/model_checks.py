@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcjax._base.wording import percent
-from rcjax.diagnostics.checks import KINDS, Check, Verdict, judge
+from rcjax.diagnostics.checks import KINDS, CheckResult, Verdict, judge
 from rcjax.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.policy.counted import ERRORS, Counted
 
@@ -20,27 +20,27 @@ def _check(
     p_value: float | None = None,
     verdict: Verdict | None = None,
     noun: str = ERRORS.noun,
-) -> Check:
+) -> CheckResult:
     """A check, whose advice is dropped if all is fine."""
     verdict = verdict or judge(name, figure, p_value)
     advice = "" if verdict == "fine" else advice
     return KINDS[name].judged(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
 
 
-def judge_size(n: int) -> Iterator[Check]:
+def judge_size(n: int) -> Iterator[CheckResult]:
     """Are there enough queries?"""
     rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
     yield _check("queries", "", float(n), rough)
 
 
-def judge_calibration(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[Check]:
+def judge_calibration(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[CheckResult]:
     """Do confidences mean what they say, tell better answers from worse ones, and differ at all?"""
     for row in rows:
         yield _judge_accuracy(row, counted.noun)
         yield from (judgement(row) for judgement in (_judge_error, _judge_separation, _judge_certain))
 
 
-def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
+def _judge_accuracy(row: Mapping[str, Any], noun: str) -> CheckResult:
     name, gap = row["model"], row["accuracy"] - row["expected_accuracy"]
     advice = (
         f"the {noun} of {name} is {percent(1 - row['accuracy'])} here, and {percent(1 - row['expected_accuracy'])} on "
@@ -49,7 +49,7 @@ def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
     return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"], noun=noun)
 
 
-def _judge_error(row: Mapping[str, Any]) -> Check:
+def _judge_error(row: Mapping[str, Any]) -> CheckResult:
     name, error, chance = row["model"], row["calibration_error"], percent(row["by_chance"])
     if row["p_value"] >= SIGNIFICANT:
         why = f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
@@ -59,7 +59,7 @@ def _judge_error(row: Mapping[str, Any]) -> Check:
     return _check("calibration error", name, error, advice, p_value=row["p_value"])
 
 
-def _judge_separation(row: Mapping[str, Any]) -> Check:
+def _judge_separation(row: Mapping[str, Any]) -> CheckResult:
     name, figure, slope_p = row["model"], row["separation"], row["slope_p"]
     verdict = judge("separation", figure)
     if row["slope"] < 0 or not slope_p < SIGNIFICANT:
@@ -76,7 +76,7 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
 
-def _judge_certain(row: Mapping[str, Any]) -> Check:
+def _judge_certain(row: Mapping[str, Any]) -> CheckResult:
     name, share = row["model"], row["certain"]
     remedy = "use another signal, such as votes" if row["states"] else "log more digits, or use another signal"
     advice = (
@@ -86,7 +86,7 @@ def _judge_certain(row: Mapping[str, Any]) -> Check:
     return _check("certain answers", name, share, advice)
 
 
-def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     """Are the confidences distributed as the mixtures say?"""
     for row in rows:
         name, figure = row["model"], row["trained"]
@@ -98,7 +98,7 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         yield _check("marginal", name, figure, advice, p_value=row["trained_p"])
 
 
-def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     """Does the family describe how two models' confidences go together?"""
     for row in rows:
         subject, figure = " & ".join(row["pair"]), row["distance"]
@@ -111,7 +111,7 @@ def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         yield _check("copula", subject, figure, advice, p_value=row["process_p"])
 
 
-def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     """Do earlier confidences say more than the one just before?"""
     for row in rows:
         first, middle, last = row["models"]
@@ -122,7 +122,7 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         yield _check("Markov property", f"{first} | {middle} | {last}", abs(row["tau"]), advice, p_value=row["p_value"])
 
 
-def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS) -> Iterator[Check]:
+def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS) -> Iterator[CheckResult]:
     """Do policies err and cost as was promised when they were tuned?
 
     Args:

@@ -22,7 +22,7 @@ import numpy as np
 from rcjax._base.checks import takes
 from rcjax._base.wording import count, percent
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.checks import KINDS, PRIMARY, Check, Verdict, adjusted, worst
+from rcjax.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict, adjusted, worst
 from rcjax.diagnostics.decision import Decision, decide, tell_cheaper, tell_followed
 from rcjax.diagnostics.figures import Baseline, Figure
 from rcjax.diagnostics.replacement import Replacement, judge_replacement, judge_sample
@@ -71,7 +71,7 @@ class ModelChange:
     """Of the raw confidences, as a probability."""
     median_tuned: float
 
-    def checks(self, counted: Counted) -> Iterator[Check]:
+    def checks(self, counted: Counted) -> Iterator[CheckResult]:
         """Do its confidences mean what they did, and are they distributed as they were?"""
         name = self.model
         accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
@@ -145,7 +145,7 @@ class PolicyCheck:
     """What the position as tuned costs, beside what was promised; mostly `cost` itself."""
     replacement: Replacement | None
     """What tuning again would gain, and whether `rcjax retune` would write what comes of it. None where not tested."""
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
     """Every check: the two primary figures first. `p_value` is adjusted, and "bad" has changed."""
     decision: Decision
     """What all of it comes to, and what to do: the same on every screen."""
@@ -329,7 +329,7 @@ class _Seen(NamedTuple):
     error: Figure
     cost: Figure
     bill: Figure  # at the position as tuned
-    primary: list[Check]
+    primary: list[CheckResult]
     joined: np.ndarray  # (J,) the weeks, counted back, that were found fine
     alarms: list[int]  # the weeks, counted back, at whose end a look raised an alarm
     since: int | None  # how many weeks ago what has drifted began to be highest; None where nothing has

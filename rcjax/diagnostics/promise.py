@@ -26,7 +26,7 @@ from rcjax.tuning.judging import FOLDS, deal_folds
 from rcjax.tuning.select import select_frontier
 
 
-class HeldOut(NamedTuple):
+class LeftOut(NamedTuple):
     """A model, and queries that it was not fitted to."""
 
     model: Fitted
@@ -35,7 +35,7 @@ class HeldOut(NamedTuple):
     """What it was fitted to, where that is of the same log."""
 
 
-def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOut]:
+def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[LeftOut]:
     """Models and logs that they were not fitted to, which together hold every query of a log once.
 
     Args:
@@ -46,12 +46,12 @@ def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[Hel
         seed: of the folds.
     """
     if not folds:
-        return [HeldOut(model, log)]
+        return [LeftOut(model, log)]
     fold = deal_folds(log.complete, FOLDS, seed)
 
-    def without_fold(number: int) -> HeldOut:
+    def without_fold(number: int) -> LeftOut:
         rest = without(log, fold == number)
-        return HeldOut(_fitted_near(model, rest), log.take(fold == number), rest)
+        return LeftOut(_fitted_near(model, rest), log.take(fold == number), rest)
 
     return side_by_side(without_fold, range(FOLDS), n=log.n_queries)
 
@@ -98,7 +98,7 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
     return model.provenance.get("digest") == log.digest
 
 
-def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
+def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
     """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
 
     A single held-out log is answered by the frontier as it is; folds by what the same search finds without each

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.wording import count, percent
-from rcjax.diagnostics.checks import KINDS, Check, Verdict, adjusted
+from rcjax.diagnostics.checks import KINDS, CheckResult, Verdict, adjusted
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
@@ -29,7 +29,7 @@ _CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told bia
 _MATTERS = 0.02  # of error
 
 
-def judge_answers(log: Log, models: Collection[str]) -> Check:
+def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
     """The share of queries that some of these models, or the reference, failed to answer, of those that all were asked.
 
     Calls that nobody made are another thing (`Log.failed`): a log may hold the queries of several policies.
@@ -56,7 +56,7 @@ def judge_answers(log: Log, models: Collection[str]) -> Check:
     return kind.judged("", failed / max(asked, 1), advice, verdict=verdict)
 
 
-def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
+def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
     """Are labels drawn at random? They are not where queries that the cheapest model is unsure of have more, or fewer.
 
     A check for each set of answers that are labelled in part, of the queries that all these models answered. Its figure
@@ -83,7 +83,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
         yield KINDS["labels"].judged(name, gap, advice, p_value=p_value)
 
 
-def judge_sample(log: Log, models: Sequence[str]) -> list[Check]:
+def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
     """Is a log a fair sample of the queries: are answers missing, are labels drawn at random?
 
     Args:

@@ -17,7 +17,7 @@ import polars as pl
 
 from rcjax._base.wording import choose_unit, count, percent
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.checks import KINDS, Check, adjusted
+from rcjax.diagnostics.checks import KINDS, CheckResult, adjusted
 from rcjax.diagnostics.figures import relative
 from rcjax.diagnostics.policy_check import carried_log
 from rcjax.diagnostics.window import WEEKLY, WINDOW, weeks_before
@@ -45,7 +45,7 @@ class TrafficCheck:
     """Queries of the weeks before, eight at most; 0 where the policy's own queries are what it is held to."""
     looks: int
     """A year."""
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
     """Every check, p-values adjusted for their number and the looks; "bad" has changed."""
     dear: str | None = None
     """Calls of the last week that cost a hundred times as much as their model when the policy was tuned, in words."""
@@ -133,7 +133,7 @@ def _calls(source: Any) -> pl.DataFrame:
     return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
 
 
-def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[Check]:
+def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
     """The raw confidences of each model, beside those before, or those of the queries that the policy carries."""
     carried = None
     if before is None and policy.provenance.get("reference") is not None:
@@ -165,7 +165,7 @@ def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     return of["logprob"].to_numpy().astype(np.float32)[-_MOST:]
 
 
-def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[Check]:
+def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
     """Failed calls and tokens of each model; how often it is asked, where a policy stays where it is on its ladder."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
@@ -195,7 +195,7 @@ def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Ite
         yield KINDS["asked"].judged(name, abs(gap), told, p_value=min(1.0, 2 * min(rise, 1 - rise)) if gap else 1.0)
 
 
-def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[Check]:
+def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
     """What queries cost, by the model that is asked first, with which rungs begin."""
     bills = [_bills(side) for side in (before, now)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():

@@ -12,7 +12,7 @@ from rcjax.logs.errors import (
     PricesWarning as PricesWarning,
     UnlabelledWarning as UnlabelledWarning,
 )
-from rcjax.logs.gathering import Reading as Reading
+from rcjax.logs.gathering import ReadOptions as ReadOptions
 from rcjax.logs.log import Log as Log
 from rcjax.logs.prices import read_prices as read_prices
 from rcjax.logs.reading import read_log as read_log, with_segments as with_segments

@@ -50,7 +50,7 @@ _ONE_ROW = "keep one row per query and model, or tell several answers apart by a
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How a log is read, and what is told beside it; `read_log` takes the fields that have a default by their names."""
 
     rates: Mapping[str, Price] | None
@@ -126,7 +126,7 @@ class Gathered:
     """Whether the log's own labels are replaced by others."""
 
 
-def gather(source: Any, how: Reading) -> Gathered:
+def gather(source: Any, how: ReadOptions) -> Gathered:
     """Read a log, some rows at a time. Raises `LogError` for a row that cannot be used."""
     labels = None if how.labels is None else read_labels(how.labels, source, how.scoring)
     name, reader = name_of(source), _Reader(how, labels)
@@ -154,7 +154,7 @@ def gather(source: Any, how: Reading) -> Gathered:
 class _Reader:
     """Makes numbers of the rows of a log that can be learnt from, some at a time, and gathers them."""
 
-    def __init__(self, how: Reading, labels: Labels | None) -> None:
+    def __init__(self, how: ReadOptions, labels: Labels | None) -> None:
         self.how, self.labels = how, labels
         self.compare: Comparison = comparison("answer", how.task)
         self.models, self.ways = dict[str, None](), dict[str | None, int]()

@@ -41,7 +41,7 @@ from rcjax.logs.errors import (
     listed,
     near,
 )
-from rcjax.logs.gathering import UNUSABLE, Reading, gather, require_table
+from rcjax.logs.gathering import UNUSABLE, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load, name_of
@@ -88,7 +88,7 @@ def read_log(
             if the log has it), or by `query` and `answer`, a right answer, which the log's own column `answer` must
             equal apart from case and white space. It replaces a full column `correct` of the log, and adds to one with
             empty cells; of two labels this one counts.
-        more: what is seldom needed, by the names of `rcjax.logs.Reading`: `answers`, a table of what was answered;
+        more: what is seldom needed, by the names of `rcjax.logs.ReadOptions`: `answers`, a table of what was answered;
             `unlabelled`, to read a log without labels, too; `reference`, a model whose answers take the place of right
             ones; `score_max`, the full score, where labels are scores.
 
@@ -125,7 +125,7 @@ def read_log(
     remarks: list[tuple[type[Warning], str]] = []
     rates = None if prices is None else read_prices(prices)
     named = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    how = Reading(rates, named, task, labels, lambda kind, words: remarks.append((kind, words)), **more)
+    how = ReadOptions(rates, named, task, labels, lambda kind, words: remarks.append((kind, words)), **more)
     try:
         return _read(source, how)
     finally:
@@ -133,7 +133,7 @@ def read_log(
             warnings.warn(words, kind, stacklevel=2)
 
 
-def _read(source: Any, how: Reading) -> Log:
+def _read(source: Any, how: ReadOptions) -> Log:
     gathered = gather(source, how)
     answers, name, reference, failed = gathered.answers, name_of(source), None, gathered.failed
     if how.held_to is not None:

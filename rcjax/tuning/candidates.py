@@ -155,7 +155,7 @@ class Targets(NamedTuple):
         return slice(len(self.lam), None)
 
 
-class Choice(NamedTuple):
+class ChosenPolicies(NamedTuple):
     """Where T targets stand among some policies; numpy's arrays."""
 
     rungs: Candidates
@@ -168,14 +168,14 @@ class Choice(NamedTuple):
         """(T,) as the queries of the choice say, refusals at their price."""
         return self.weights @ self.rungs.error
 
-    def filled(self) -> "Choice":
+    def filled(self) -> "ChosenPolicies":
         """The same, of `RUNGS` rungs, if there are not more."""
         count = len(self.rungs.cost)
         weights = np.pad(self.weights, ((0, 0), (0, max(RUNGS - count, 0))))
-        return Choice(self.rungs.filled(), weights)
+        return ChosenPolicies(self.rungs.filled(), weights)
 
 
-def choose(table: Candidates, targets: Targets) -> Choice:
+def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Where targets stand: a price at a corner of the hull, a budget between two.
 
     >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
@@ -186,12 +186,12 @@ def choose(table: Candidates, targets: Targets) -> Choice:
     rungs = table.rungs()
     place = np.arange(len(rungs.cost), dtype=float)
     at = [rungs.loss(targets.lam).argmin(1), np.interp(targets.budgets, rungs.cost, place)]
-    return Choice(rungs, position_weights(np.concatenate(at), len(place)))
+    return ChosenPolicies(rungs, position_weights(np.concatenate(at), len(place)))
 
 
-def choose_one(table: Candidates, targets: Targets) -> Choice:
+def choose_one(table: Candidates, targets: Targets) -> ChosenPolicies:
     """The best single policy for each target: the cheapest where none keeps to a budget."""
     fits = table.cost <= targets.budgets[:, None]
     within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
     best = np.concatenate([table.loss(targets.lam).argmin(1), within])
-    return Choice(table, position_weights(best, len(table.cost)))
+    return ChosenPolicies(table, position_weights(best, len(table.cost)))

@@ -22,7 +22,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_log, expected_wit
 from rcjax.policy.spec import Target
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.agreement import expected_on_log
-from rcjax.tuning.candidates import Choice, Targets, choose, choose_one, together
+from rcjax.tuning.candidates import ChosenPolicies, Targets, choose, choose_one, together
 from rcjax.tuning.judging import charges, deal_folds, judge_all
 from rcjax.tuning.pairs import Judging
 
@@ -259,7 +259,7 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
 
 def _chosen_without(
     log: Log, out: np.ndarray, whole: Calibrator, targets: Targets, judging: Judging
-) -> tuple[Calibrator, list[Choice], np.ndarray | None]:
+) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrated as the `whole` and chosen in each way by all queries of a log but those `out` (n,).
 
     (k,) calibrators, S choices, and where answers are compared (S, T, n) how likely queries are to be answered wrongly:
@@ -281,7 +281,7 @@ def _chosen_without(
     return calibrators, filled, np.stack([choice.weights @ of for choice, of in zip(filled, wrong, strict=True)])
 
 
-def _answer_log(calibrators: Calibrator, choice: Choice, out: np.ndarray, *of: Any) -> Outcomes:
+def _answer_log(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> Outcomes:
     """(T, m) what becomes of the queries of a log that are `out` (n,), where targets stand."""
     outcomes = outcomes_on_log(calibrators, choice.rungs.policies(), *of)
     return Outcomes(*(choice.weights @ np.asarray(figure[:, out], float) for figure in outcomes))

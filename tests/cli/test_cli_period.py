@@ -9,7 +9,7 @@ from call_samples import call, write
 from command_line import rows_of, run, write_log
 
 from rcjax.cli.inputs import at_traffic_of
-from rcjax.cli.options import Budget
+from rcjax.cli.options import BudgetOptions
 from rcjax.policy import load_policy
 from rcjax.policy.following import new_bill
 from rcjax.policy.ladder import Period, followed
@@ -80,5 +80,5 @@ def test_what_does_not_go_together_is_told(folder):
 
 def test_the_queries_of_a_service_are_counted_in_its_log(calls):
     period = Period(3.0, "day")
-    spec = Budget(period).spread(Spec(), calls)
+    spec = BudgetOptions(period).spread(Spec(), calls)
     assert (spec.budget, spec.period) == (pytest.approx(0.01), period)

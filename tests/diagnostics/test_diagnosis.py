@@ -13,7 +13,7 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.diagnostics import KINDS, model_checks
 from rcjax.diagnostics.promise import (
-    HeldOut,
+    LeftOut,
     compare_frontier,
     held_out,
     is_training_log,
@@ -157,7 +157,7 @@ def test_folds_part_the_queries(model, logs):
     for fitted, some, _ in held:
         rows = np.isin(log.queries, some.queries)
         np.testing.assert_allclose(confidence[rows], fitted.calibrate(some), rtol=1e-6)
-    assert held_out(model, log, folds=False) == [HeldOut(model, log)]
+    assert held_out(model, log, folds=False) == [LeftOut(model, log)]
 
 
 def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
@@ -218,9 +218,9 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
-    told = try_promise(rosy, [HeldOut(model, logs[1])], N)
+    told = try_promise(rosy, [LeftOut(model, logs[1])], N)
     assert next(iter(model_checks.judge_promise(told, N))).verdict == "bad"
-    honest = try_promise(tuned, [HeldOut(model, logs[1])], N)
+    honest = try_promise(tuned, [LeftOut(model, logs[1])], N)
     np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
     assert next(iter(model_checks.judge_promise(honest, N))).verdict != "bad"
 
