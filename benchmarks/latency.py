@@ -1,6 +1,6 @@
-"""Seconds on real logs: what a price of waiting brings, and are limits kept?
+"""Seconds on real logs: are limits kept?
 
-    python -m benchmarks.latency --data DIR [--splits 50] [--priced 20] [--only NAME]
+    python -m benchmarks.latency --data DIR [--splits 50] [--only NAME]
 
 Each log {name}_train.csv of DIR, with {name}_test.csv where it is there and prices.toml, is pooled, and split at random
 again and again: 300 queries to tune on (150 of logs that have no more than 300), the others are the population, whose
@@ -10,9 +10,6 @@ Limits: 95 % of the queries within a limit between the 95 % quantiles of the fas
 mean), where an error costs a hundred times the dearest model: policies without a limit, of `tune(max_seconds="p95=…")`,
 and those that keep to it on the log without a standard error in hand. "Beyond" is the share of the population that
 waits longer.
-
-Prices: frontiers tuned with a second at 0, 0.0001 and 0.001 dollars, on `--priced` of the splits: what errors, money
-and waiting come to all in all on the population, relative to the policy that is chosen without a price.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,14 +24,10 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.spec import SecondsLimit
 from rcjax.tuning.select import SecondsFilter
-from rcjax.tuning.tune import count_waiting
 
 TUNED_ON = 300
-PRICES = (1e-4, 1e-3)  # dollars a second
-ERROR_COSTS = (3, 30, 300)  # in calls of the dearest model
 
 
 def splits(log: rcjax.Log, count: int, name: str) -> Iterator[tuple[rcjax.Log, rcjax.Log]]:
@@ -66,28 +59,6 @@ def limited(log: rcjax.Log, count: int, name: str) -> Iterator[dict]:
             yield {"way": way, "beyond": beyond, "error": float(replayed.error), "money": float(replayed.spent)}
 
 
-def priced(log: rcjax.Log, count: int, name: str) -> Iterator[dict]:
-    """What the policies of frontiers with each price come to on the population, for each cost of an error."""
-    for train, population in splits(log, count, name):
-        plain, dearest = tuned(train), float(np.asarray(train.cost).max())
-        for price in PRICES:
-            mine = tuned(count_waiting(train, price))
-            for calls in ERROR_COSTS:
-                both = [
-                    all_in_all(frontier.policy(error_cost=calls * dearest), population, calls * dearest, price)
-                    for frontier in (mine, plain)
-                ]
-                yield {"price": price, "calls": calls, "all": both[0] / both[1]}
-
-
-def all_in_all(policy: rcjax.Policy, population: rcjax.Log, error_cost: float, price: float) -> float:
-    """Errors, money and waiting of a policy on the population, in money per query."""
-    replayed, (counted, _) = rcjax.replay(policy, population), recorded_waiting(policy.provenance)
-    assert replayed.seconds is not None
-    waiting = (price - counted) * float(replayed.seconds.mean)
-    return error_cost * float(replayed.error) + float(replayed.cost) + waiting
-
-
 def mean(values: pl.Series, digits: int = 2, scale: float = 100.0) -> str:
     """With its standard error over independent splits."""
     spread = float(values.std() or 0.0) / np.sqrt(len(values))  # type: ignore[arg-type]
@@ -107,27 +78,14 @@ def limits_table(rows: pl.DataFrame) -> None:
         record.headline(told, f"{mean(part['beyond'])} %")
 
 
-def prices_table(rows: pl.DataFrame) -> None:
-    """Print what each price brings, log by log, and over all."""
-    lines = []
-    for (name, calls, price), part in rows.group_by(["log", "calls", "price"], maintain_order=True):
-        figures = {"an error costs, calls of the dearest": calls, "$ a second": price}
-        lines.append({"log": name} | figures | {"all in all, %": mean(part["all"], 1)})
-    print(f"\nA price of waiting.\n\n{markdown(pl.DataFrame(lines))}")
-    for (price,), part in rows.group_by(["price"], maintain_order=True):
-        told = f"errors, money and waiting in all, a second at ${price:g}: policies that count it, relative to others"
-        record.headline(told, f"{mean(part['all'], 1)} %")
-
-
 def main() -> None:
     """All tables."""
     parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of logs with latency_ms")
     parser.add_argument("--splits", type=int, default=50, help="for limits")
-    parser.add_argument("--priced", type=int, default=20, help="splits for prices of waiting")
     parser.add_argument("--only", default="", help="the logs whose name holds this")
     arguments = parser.parse_args()
-    limits, prices = [], []
+    limits = []
     for path in sorted(arguments.data.glob("*_train.csv")):
         name = path.name.removesuffix("_train.csv")
         log = pooled(arguments.data, name)[0] if arguments.only in name else None
@@ -135,11 +93,8 @@ def main() -> None:
             continue
         log = log.take(log.complete & ~np.isnan(np.asarray(log.seconds)).any(1))
         limits += [{"log": name} | row for row in limited(log, arguments.splits, name)]
-        prices += [{"log": name} | row for row in priced(log, arguments.priced, name)]
     if limits:
         limits_table(pl.DataFrame(limits))
-    if prices:
-        prices_table(pl.DataFrame(prices))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def tune(
     steps = staged(3)
     with steps("reading the log"):
         data = read_log(log, **how)
-    require_plausible_budget(target, data.with_waiting(spec.second_cost), reading.really)
+    require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
     if data.answer is not None and spec.cascade is not None:
         named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
@@ -116,8 +116,6 @@ def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     """Print the tables, the policy last; `done` says that nothing is wrong, and the policy is written."""
     document = tuned.to_json()
     heading = tuned.log.describe(confidences=False)
-    if tuned.log.second_cost:
-        heading += f" Costs count ${tuned.log.second_cost:.4g} for each second of waiting, beside the money."
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
@@ -290,7 +288,7 @@ def _frontier_table(
 def report(
     *,
     within: BudgetOptions,
-    spec: Annotated[Spec, "max_error", "match", "today", "error_cost", "second_cost"],
+    spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
     reading: LogOptions,
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
@@ -321,11 +319,10 @@ def report(
     steps = staged(3)
     with steps("reading"):
         training, fresh = read_pair(log, test, **how)
-    require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
+    require_plausible_budget(target, training, reading.really)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
-    again = reading.as_options() | {"second-cost": spec.second_cost or None}
-    findings = dataclasses.replace(findings, command=command("tune", log, **again))
+    findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
     check, once_more = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
         once_more = tune_and_again(log, test, reading, spec, findings.start)

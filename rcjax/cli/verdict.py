@@ -89,7 +89,7 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
         target: for what.
     """
     today = spec.today if isinstance(spec.today, str) else None
-    options = dict(spec.options_for(target)) | {"today": today, "second-cost": spec.second_cost or None}
+    options = dict(spec.options_for(target)) | {"today": today}
     again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
     return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"

@@ -36,7 +36,7 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.replaying.comparing import Replies, Today, comparable_log, models_of
-from rcjax.replaying.replay import Walked, as_tuned, walk_log
+from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.stream import Rungs, Stream
 from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
@@ -228,11 +228,11 @@ def check_policy(
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
-    old = as_tuned(policy, carried_log(policy).select(policy.models))
+    old = carried_log(policy).select(policy.models)
     if (today := _matched(policy, log)) is not None:  # differences are on queries that both have answered
         named = {*policy.models, *models_of(today)}
         log = log.take(log.select([name for name in log.models if name in named]).complete)
-    new = as_tuned(policy, log.select(policy.models))
+    new = log.select(policy.models)
     weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
     seen = _looked(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)

@@ -19,7 +19,7 @@ from rcjax.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.frontier.points import Bands, Points, Seconds
 from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, cascade_at
 from rcjax.model.calibrated import Fitted
-from rcjax.policy.counted import Counted, recorded_counted, recorded_waiting
+from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Comparison
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
@@ -195,7 +195,6 @@ class Frontier:
         cascade = cascade_at(self.models, self.policies.on_host(), index, self.compare or "text")
         asked = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
-        _, money = recorded_waiting(self.model.provenance)  # what an answer costs without what waiting is worth
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
         price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
@@ -208,7 +207,7 @@ class Frontier:
         return Policy(
             **cascade,
             calibrations={name: part(calibrators, j).deployed() for name, j in asked.items()},
-            cost={name: float(money.get(name, costs[j])) for name, j in asked.items()},
+            cost={name: float(costs[j]) for name, j in asked.items()},
             prices={name: prices[name] for name in asked if name in prices} or None,
             expected={
                 **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},

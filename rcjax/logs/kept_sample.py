@@ -4,7 +4,7 @@ Drawn at random, not thinned to quantiles, so that they are a sample, and whole 
 replayed on them. Columns are numpy's arrays in one archive, in base64, as JSON knows neither infinities nor compact
 numbers: log-probabilities in single precision, in which a later log is compared too, so that what was tied stays tied;
 labels, and where not all answers have one, which do (queries with labels go first); costs in half precision, as
-multiples of their mean, without what waiting is worth; where the log tells them the seconds too, as parts of the
+multiples of their mean; where the log tells them the seconds too, as parts of the
 longest; and of the times the week. No text is kept: of the answers, where the log has them, which are equal; and of the
 queries' names a hash, by which queries of another log are known to have been tuned on (`rcjax.tuning.certify`).
 
@@ -73,7 +73,6 @@ def describe_reference(log: Log) -> dict[str, Any]:
     >>> kept["queries"], len(kept["models"])
     (360, 5)
     """
-    log = log.with_waiting(0.0)
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
     first = None if log.hand is None else np.asarray(labelled.any(axis=1))

@@ -50,7 +50,7 @@ class Log(Cells):
     """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
     Of a log with `scores` a float: the score as a share of the full one, 0 where there is none."""
     query_cost: jax.Array = field(metadata=CELL)
-    """(n, k) money per query, and what waiting is worth with a `second_cost`; 0 where the model did not answer."""
+    """(n, k) money per query; 0 where the model did not answer."""
     answered: jax.Array = field(metadata=CELL)
     """(n, k) bool: the log holds the model's answer to the query."""
     cost: jax.Array = field(metadata=MODEL)
@@ -75,10 +75,6 @@ class Log(Cells):
     seconds: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) how long each answer took, of several that vote the longest; NaN if that is not known or there is no
     answer. None if the log does not tell."""
-    second_cost: float = 0.0
-    """What a second is worth, where the costs count it (`with_waiting`); 0 where they are money."""
-    money: jax.Array | None = field(default=None, metadata=CELL)
-    """(n, k) money per query, where `query_cost` counts more; None if that is money alone."""
     reference: Reference | None = None
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
     `correct` says whether an answer is the reference's. None if right and wrong are known."""
@@ -120,14 +116,13 @@ class Log(Cells):
     def digest(self) -> str:
         """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype.
 
-        Seconds, and what they are worth, are no part of it: a log that tells them has the hash that it had without.
+        Seconds are no part of it: a log that tells them has the hash that it had without.
         """
         names = [*map(str, self.queries)]
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
         head = [self.task, self.models, [self.queries[i] for i in order.tolist()]]
-        cost = self.query_cost if self.money is None else self.money
         by_hand = () if self.hand is None else (self.hand.labelled, self.hand.judged)
-        matrices = [self.logprob, self.correct, cost, self.answered, *by_hand]
+        matrices = [self.logprob, self.correct, self.query_cost, self.answered, *by_hand]
         content = b"".join(np.asarray(matrix, "<f4")[order].tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
@@ -173,34 +168,6 @@ class Log(Cells):
         require_models(names, self.models, self.source)
         return self._along("model", np.empty(0, int), names)
 
-    def with_waiting(self, second_cost: float = 0.0) -> Log:
-        """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
-
-        `money` keeps what answers cost without it. With 0 costs are money alone again, to the last bit.
-        Raises `LogError` for an answer whose seconds are not known, and ValueError for a negative or infinite price.
-
-        >>> import polars as pl
-        >>> from rcjax import read_log
-        >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 1]}
-        >>> frame = pl.DataFrame(table | {"confidence": [0.4, 0.9] * 2, "cost": [1.0, 3.0] * 2, "seconds": [2, 4] * 2})
-        >>> log = read_log(frame).with_waiting(0.5)
-        >>> log.cost.tolist(), log.with_waiting(0).cost.tolist()
-        ([2.0, 5.0], [1.0, 3.0])
-        """
-        if not 0 <= second_cost < math.inf:
-            raise ValueError(f"second_cost is {second_cost}; it is money per second, 0 or more")
-        if second_cost == self.second_cost:
-            return self
-        money = np.asarray(self.query_cost if self.money is None else self.money)
-        worth = second_cost * self._all_seconds() if second_cost else 0.0
-        return dataclasses.replace(
-            self,
-            query_cost=jax.device_put((money + worth).astype(money.dtype)),
-            second_cost=float(second_cost),
-            money=jax.device_put(money) if second_cost else None,
-            errors=self.errors and self.errors.with_waiting(second_cost),
-        ).take(slice(None))  # which averages the costs
-
     def describe(self, *, confidences: bool = True) -> str:
         """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
 
@@ -239,20 +206,6 @@ class Log(Cells):
         return no_confidence(
             zip(self.models, unread.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
         )
-
-    def _all_seconds(self) -> np.ndarray:
-        """(n, k) how long answers took, 0 where there is none. Raises `LogError` for the first that does not tell."""
-        answered, needs = np.asarray(self.answered), "a price of waiting needs those of every answer"
-        if self.seconds is None:
-            raise LogError(f"{self.source}: no column seconds (or latency_ms): {needs}")
-        unknown = answered & np.isnan(np.asarray(self.seconds))
-        if unknown.any():
-            row, column = (int(index) for index in np.argwhere(unknown)[0])
-            which = f"query {brief(self.queries[row])}, model {brief(self.models[column])}"
-            more = f" ({int(unknown.sum()):,} such answers)" if unknown.sum() > 1 else ""
-            what = f"the seconds are not known, and {needs}"
-            raise LogError(f"{self.source}, {which}: {what}{more}: add them, or leave out these rows")
-        return np.where(answered, self.seconds, 0.0)
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
         if axis == "model":  # by name: those of `errors` may be in another order

@@ -33,7 +33,6 @@ def pooled(carried: Log, fresh: Log) -> Log:
     >>> both.n_queries, pooled(carried, both).n_queries
     (300, 300)
     """
-    fresh = fresh.with_waiting(0.0)
     old = _without(carried, fresh)
     if old is None:
         return fresh

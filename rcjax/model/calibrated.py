@@ -50,17 +50,14 @@ def describe_fit(log: Log) -> dict[str, Any]:
     `source` (the file's name without its folder, or the kind of dataframe), `digest` (SHA-256 of the log's
     content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
     and `date` (UTC, ISO 8601, to the second); `asked`, each model's signal and options, where the log tells;
-    `same_as`, the model whose answers take the place of right ones, where there is one (`Reference.to_json`); `scores`,
-    their scale, where answers have scores (`Scores.to_json`); and
-    `waiting`, where costs count it: its `second_cost`, and what an answer of each model costs without, `money`.
+    `same_as`, the model whose answers take the place of right ones, where there is one (`Reference.to_json`); and
+    `scores`, their scale, where answers have scores (`Scores.to_json`).
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
-    money = dict(zip(log.models, np.asarray(log.with_waiting().cost, float).tolist(), strict=True))
     optional = {
         "asked": log.asked,
         SAME_AS: log.reference and log.reference.to_json(),
         SCORES: log.scores and log.scores.to_json(),
-        "waiting": {"second_cost": log.second_cost, "money": money} if log.second_cost else None,
     }
     return {
         "source": PurePath(log.source).name,

@@ -1,4 +1,4 @@
-"""What is counted of a policy's answers: errors, differences from a reference, or score that is lost; and waiting.
+"""What is counted of a policy's answers: errors, differences from a reference, or score that is lost.
 
 All code counts errors; what was read says what an error is, and sentences are made with its noun. Where nobody knows
 right answers, those of a model that is trusted take their place: an answer is the same, or it differs. An answer with a
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rcjax._base.codec import Amount, Object, Positive, Record, read
+from rcjax._base.codec import Positive, Record, read
 from rcjax._base.wording import visible
 
 Counts = Literal["differences", "errors"]
@@ -173,19 +173,3 @@ def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
     ('difference', 'error')
     """
     return counted_by(recorded_reference(provenance), recorded_scores(provenance))
-
-
-def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
-    """(what costs of a policy or model count for a second of waiting, what a call costs without by model).
-
-    0 and nothing where costs are money alone. Raises ValueError for what rcjax does not write.
-
-    >>> recorded_waiting({}), recorded_waiting({"waiting": {"second_cost": 0.001, "money": {"small": 1e-5}}})[0]
-    ((0.0, {}), 0.001)
-    """
-    where = "provenance.waiting"
-    waiting = read(Object, provenance.get("waiting", {}), where)
-    if not waiting:
-        return 0.0, {}
-    price = read(Amount, waiting.get("second_cost"), f"{where}.second_cost")
-    return price, read(Mapping[str, Amount], waiting.get("money"), f"{where}.money")

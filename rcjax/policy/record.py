@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from rcjax._base.codec import Amount, Names, Object, Record, keyed, read, written
 from rcjax._base.tokens import PRICES
-from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, read_search
 
@@ -86,7 +85,6 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
     known |= next(({"transform": one.transform} for one in policy.calibrations.values()), {})
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
-    known["second_cost"], _ = recorded_waiting(policy.provenance)
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 
 

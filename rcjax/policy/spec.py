@@ -296,8 +296,6 @@ class Spec:
         period: Money for a day, a week or a month, of which the budget was made; None: the budget is for each query.
         queries: How many queries come in a day, a week or a month: money is then told for that time.
         segment: A column of LOG: queries of a segment with 60 of them or more have cascades of their own.
-        second_cost: What a second of waiting costs you, such as 0.0005: costs and `budget` then count it. Needs a
-            column seconds or latency_ms.
         max_seconds: How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column seconds
             or latency_ms.
 
@@ -330,7 +328,6 @@ class Spec:
     period: Period | None = None
     queries: Queries | None = None
     segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
-    second_cost: Amount = _offered(WAITING, _MONEY, default=0.0)
     max_seconds: Annotated[Any, _limit] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
 
     def __post_init__(self) -> None:

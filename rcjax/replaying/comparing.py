@@ -18,7 +18,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.replay import as_tuned, walk_log, walk_rungs
+from rcjax.replaying.replay import walk_log, walk_rungs
 
 _ROUNDING = 1e-9  # of an error or a bill
 
@@ -156,7 +156,6 @@ def compare_policy(
     llama3.1-405b alone, today's
     """
     today = default_today(log) if today is None else today
-    log = as_tuned(policy, log)
     single = single_for(log, (_expected(policy)[1] if tuned else _bill(policy, log)) if money is None else money)
     subjects: dict[Role, Today] = {"today": today}
     if single not in (today, _alone(policy)):

@@ -18,7 +18,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.replaying.comparing import Today, models_of
-from rcjax.replaying.replay import as_tuned, walk_rungs
+from rcjax.replaying.replay import walk_rungs
 
 _Z = 1.645  # one-sided, 5 %
 _REFUSED = -1
@@ -78,8 +78,6 @@ class Differing(NamedTuple):
         if not log.complete.any():
             raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare")
         log = log.take(log.complete)
-        for subject in (first, second):
-            log = log if isinstance(subject, str) else as_tuned(subject, log)
         one, other = (Answering.of(subject, log) for subject in (first, second))
         rows, same = np.arange(log.n_queries), one.model == other.model
         if log.answer is not None:

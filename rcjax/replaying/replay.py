@@ -25,7 +25,6 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
-from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, policy_arrays, reachable, waited, walk
 
@@ -93,14 +92,13 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     labels there are. The regression learns from the queries of this log, of the models of the policy.
 
     Where the log tells how long answers took, `Replay.seconds` says how long queries waited along their paths. Queries
-    with an answer on their path whose seconds are not known are left out of it. Where the policy was tuned with a price
-    of waiting, `cost` and `spent` count it too.
+    with an answer on their path whose seconds are not known are left out of it.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
 
-    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, policies
-    compare answers and the log has none, or count waiting and the log does not tell the seconds of every answer.
+    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, or policies
+    compare answers and the log has none.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -110,27 +108,14 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     (300, (), True)
     """
     if not isinstance(policy_or_frontier, AnyPolicy):
-        return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
-    policy, log = policy_or_frontier, as_tuned(policy_or_frontier, log)
+        return _replay_frontier(policy_or_frontier, log)
+    policy, log = policy_or_frontier, log
     rungs, counts = _walk_rungs(policy, log, policy.policies)
     figures, seconds = _figures_of(rungs.mean(policy.weights), counts), None
     if rungs.waits is not None:
         weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
         seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
     return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
-
-
-def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
-    """A log with the costs that a policy or frontier counts: what a second of waiting is worth as when it was tuned.
-
-    Raises LogError where that is not 0, and the log does not tell how long every answer took.
-    """
-    provenance = subject.provenance if isinstance(subject, AnyPolicy) else subject.model.provenance
-    price, _ = recorded_waiting(provenance)
-    try:
-        return log.with_waiting(price)
-    except LogError as problem:
-        raise LogError(f"the policy was tuned with a price of ${price:.4g} a second: {problem}") from None
 
 
 class Walked(NamedTuple):
@@ -160,13 +145,13 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
 
     Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
     """
-    rungs, counts = _walk_rungs(policy, as_tuned(policy, log), policy.policies)
+    rungs, counts = _walk_rungs(policy, log, policy.policies)
     return rungs.mean(policy.weights).first(counts.sum())
 
 
 def walk_rungs(policy: AnyPolicy, log: Log) -> Walked:
     """The same by every rung of a ladder, whatever its position: (R, …)."""
-    rungs, counts = _walk_rungs(policy, as_tuned(policy, log), policy.rungs)
+    rungs, counts = _walk_rungs(policy, log, policy.rungs)
     return rungs.first(counts.sum())
 
 

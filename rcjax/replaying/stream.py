@@ -11,7 +11,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.replay import as_tuned, walk_rungs
+from rcjax.replaying.replay import walk_rungs
 
 
 class Stream(NamedTuple):
@@ -41,7 +41,7 @@ class Rungs(NamedTuple):
     @classmethod
     def of(cls, policy: AnyPolicy, log: Log) -> Rungs:
         """Of the queries of a log that all models of a ladder have answered. LogError as `replay` raises it."""
-        log = corrected_log(as_tuned(policy, log).select(policy.models))
+        log = corrected_log(log.select(policy.models))
         walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
 

@@ -329,13 +329,11 @@ def make_report(
 
     Args:
         log: the log to learn from.
-        spec: the target, at most one, at whose policy the page opens; what is in use today; and what a second of
-            waiting is worth. Without a target the page opens at the least money for at most a point more error than
-            today's.
+        spec: the target, at most one, at whose policy the page opens, and what is in use today. Without a target the
+            page opens at the least money for at most a point more error than today's.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
         replicates: of the bootstraps of the tests.
-        fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `today`, `error_cost`,
-            `second_cost`, …
+        fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `today`, `error_cost`, …
 
     Raises ValueError for several targets, InfeasibleError for a target that no policy meets, LogError as `fit`,
     `select_frontier` and `diagnose` do, and where the log lacks today's model.
@@ -352,7 +350,7 @@ def make_report(
     tuned = tune(log, spec)
     assert tuned.policy is not None
     log, model = tuned.log, fit(tuned.log)
-    judged = log if test is None else test.select(log.models).with_waiting(spec.second_cost)
+    judged = log if test is None else test.select(log.models)
     about = {"replicates": replicates, "frontier": tuned.frontier, "model_fit": False}
     diagnosis = diagnose(model, judged, training=log, **about)
     budget = tuned.target.get("budget")

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from rcjax.policy.counted import recorded_waiting
 from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
@@ -62,7 +61,6 @@ class Billing:
         self.bill: Following | None = new_bill(policy, time.time())
         self.mark = Billed(name, uuid.uuid4().hex[:8])
         self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
-        self._second_cost, _ = recorded_waiting(policy.provenance)
         self._reader = None
         if log is not None and isinstance(self.bill, PeriodBill):
             self._reader = LogReader(log.path, self.bill.earliest)
@@ -137,7 +135,7 @@ class Billing:
             expected: what its rung was tuned to cost; None of a query that went by none, as its answer is not judged.
         """
         if self.bill is not None and calls:
-            cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
+            cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.pay(cost, expected, time.time())
             rung = expected or max(self._costs, default=0.0)
             if 0 < MOST_TIMES * rung < cost:
@@ -162,7 +160,7 @@ class Billing:
     def pay_beside(self, calls: Sequence[Call]) -> None:
         """Put calls that a shadow query adds into the bill, where they are on it."""
         if isinstance(self.bill, PeriodBill) and calls:
-            cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
+            cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.spend(cost, time.time(), queries=0)
 
     def catch_up(self) -> None:
@@ -175,8 +173,7 @@ class Billing:
             return
         for call in () if self._reader is None else self._reader.new():
             if call.policy == self.mark.policy and call.cascade != self.mark.cascade:
-                cost = call.cost + self._second_cost * call.seconds
-                bill = bill.spend(cost, call.time, queries=int(call.begins))
+                bill = bill.spend(call.cost, call.time, queries=int(call.begins))
         self.bill, self._looked = bill.at(time.time()), now
         if self.bill.spent >= bill.period.money and self._said != self.bill.start:
             self._said = self.bill.start

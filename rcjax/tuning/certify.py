@@ -130,7 +130,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     (50, 50)
     """
     if held_out is not None:
-        held_out = held_out.select(log.models).with_waiting(log.second_cost)
+        held_out = held_out.select(log.models)
         require_unseen(held_out, log)
         return log, held_out
     if log.hand is None or spec.judged:

@@ -27,7 +27,7 @@ from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.policy.spec import Spec
-from rcjax.replaying.replay import as_tuned, walk_log
+from rcjax.replaying.replay import walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.contest import Gain
@@ -108,7 +108,7 @@ def _contradicted(policy: AnyPolicy, both: Log) -> bool:
     lam, tuning = _comparable(policy, both)
     if lam is None:
         return False
-    both = _shuffled(as_tuned(policy, both.select(tuning.models)), seed=1)
+    both = _shuffled(both.select(tuning.models), seed=1)
     fresh = ~carried_rows(both)
     if fresh.sum() < max((~fresh).sum(), _FEWEST_QUERIES) or fresh.all():
         return False
@@ -278,7 +278,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
     lam, tuning = _comparable(policy, log)
     if lam is None:
         return None
-    log = _shuffled(as_tuned(policy, remembered(policy, log.select(tuning.models))), seed)
+    log = _shuffled(remembered(policy, log.select(tuning.models)), seed)
     if log.complete.sum() < _FEWEST_QUERIES:
         return None
     right, price = alike(corrected_log(log)), tuning.spec.abstain_price

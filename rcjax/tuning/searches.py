@@ -117,7 +117,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     for what in (*oddities(log), *doubts(log)):
         warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
-    if spec.budget is not None and (what := odd_budget(spec.budget, log.with_waiting(spec.second_cost), _per_query)):
+    if spec.budget is not None and (what := odd_budget(spec.budget, log, _per_query)):
         warnings.warn(what, OddBudgetWarning, stacklevel=2)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"

@@ -43,7 +43,7 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     Queries that are passed on may be more than the model tells, and longer than others. A frontier by the labels is of
     bills as it is.
     """
-    if frontier.search == "selected" or log.second_cost:
+    if frontier.search == "selected":
         return frontier, []
     try:
         spent = np.asarray(replay(frontier, log).spent, float)
@@ -70,23 +70,6 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
     return [
         f"{percent(1 - cost / budget, 0)} of the budget is left: no policy makes less {frontier.counted.noun} with it"
     ]
-
-
-def count_waiting(log: Log, second_cost: float) -> Log:
-    """A log whose costs count waiting (`Log.with_waiting`), cheapest model first by these.
-
-    A cascade asks its models in the order of the log, and a cheap but slow one may cost more in the end.
-    Models that were not in the order of what they cost, as somebody chose another, stay in theirs.
-
-    Args:
-        log: the log.
-        second_cost: what a second is worth, in money.
-    """
-    counted = log.with_waiting(second_cost)
-    if counted is log or (np.diff(np.asarray(log.with_waiting().cost, float)) < 0).any():
-        return counted
-    order = np.argsort(np.asarray(counted.cost), kind="stable")
-    return counted.select([log.models[column] for column in order])
 
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:
@@ -272,7 +255,6 @@ def _search(
     log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]], by: SearchedBy
 ) -> Tuned:
     """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where none keeps to a limit on seconds."""
-    log = count_waiting(log, spec.second_cost)
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
     log, held_out = by.hold_out(log, held_out, spec)

@@ -36,7 +36,7 @@ class Warmer(rcjax.Log):
 @pytest.fixture
 def log():
     reference = Reference("large", counts="differences")
-    return rcjax.read_log(pl.DataFrame(ROWS), reference=reference).with_waiting(0.5)
+    return rcjax.read_log(pl.DataFrame(ROWS), reference=reference)
 
 
 def arrays_of(record):
@@ -61,7 +61,7 @@ def test_every_array_of_a_log_declares_its_axes(log):
 def test_a_new_column_is_one_field(log):
     temperature = np.arange(2.0 * N).reshape(N, 2)
     warmer = Warmer(**vars(log), temperature=temperature, length=np.arange(N))
-    part: Any = warmer.take([3, 1]).select(["large"]).with_waiting(0.0)
+    part: Any = warmer.take([3, 1]).select(["large"])
     assert part.temperature.tolist() == [[7.0], [3.0]]
     assert part.length.tolist() == [3, 1]
     assert part.digest == log.take([3, 1]).select(["large"]).digest

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from log_samples import costed, write
+from log_samples import write
 from timed_logs import timed_log
 
-from rcjax.logs import LogError, read_log
+from rcjax.logs import read_log
 from rcjax.logs.kept_sample import describe_reference, read_reference
 
 HEADER = "query,model,logprob,correct,cost"
@@ -33,31 +33,6 @@ def test_an_empty_cell_is_unknown(tmp_path, cell):
     assert np.isnan(np.asarray(log.seconds)).tolist() == [[False, False], [True, False]]
 
 
-def test_waiting_adds_to_what_answers_cost_and_is_taken_off_again():
-    log = timed_log(60)
-    counted = log.with_waiting(0.25)
-    np.testing.assert_allclose(
-        counted.query_cost, np.asarray(log.query_cost) + 0.25 * np.asarray(log.seconds), rtol=1e-6
-    )
-    np.testing.assert_allclose(counted.cost, np.asarray(counted.query_cost, float).mean(0), rtol=1e-6)
-    assert counted.digest == log.digest
-    again = counted.with_waiting(0.5).take(np.arange(60)).select(log.models).with_waiting(0.0)
-    for field in ("query_cost", "cost", "seconds", "logprob"):
-        np.testing.assert_array_equal(getattr(again, field), getattr(log, field))
-    assert (again.second_cost, again.money) == (0.0, None)
-    assert counted.with_waiting(0.25) is counted
-
-
-def test_waiting_needs_the_seconds_of_every_answer():
-    with pytest.raises(LogError, match=r"query q0-\d+, model \w+: the seconds are not known.*such answers\): add them"):
-        timed_log(60, unknown=0.2).with_waiting(1.0)
-    with pytest.raises(LogError, match="no column seconds"):
-        read_log(costed()).with_waiting(1.0)
-    for price in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="second_cost is"):
-            timed_log(20).with_waiting(price)
-
-
 def test_of_several_answers_that_vote_the_longest_counts():
     rows = {
         "query": ["q", "r"] * 3 + ["q", "r"],
@@ -79,6 +54,4 @@ def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
     read = read_reference(describe_reference(log), "generation")
     np.testing.assert_allclose(np.asarray(read.seconds), np.asarray(log.seconds), rtol=2e-3)
     whole = timed_log(30)
-    with_waiting = describe_reference(whole.with_waiting(3.0))
-    assert with_waiting == describe_reference(whole)
     assert read_reference(describe_reference(dataclasses.replace(whole, seconds=None)), "generation").seconds is None

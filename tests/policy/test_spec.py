@@ -32,7 +32,7 @@ BROKEN = [
 #: What goes together, one option after the other.
 WHOLE = [
     {},
-    {**PRICE, "cascade": ("a", "b"), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
+    {**PRICE, "cascade": ("a", "b"), "abstain_price": 0.2, "max_seconds": MEAN},
     {**ERROR, "confidence": 0.95, "judged": True},
     {**ERROR, "intervals": False, "max_seconds": TAIL},
     {"match": 0.01, "today": "large", "confidence": 0.9, "queries": Queries(1e6, "week")},

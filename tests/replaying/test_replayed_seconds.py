@@ -9,8 +9,6 @@ from timed_logs import timed_log, waited
 
 import rcjax
 from rcjax.frontier.points import seconds_of
-from rcjax.logs import LogError
-from rcjax.replaying.replay import walk_log
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -60,15 +58,3 @@ def test_queries_whose_seconds_are_unknown_are_left_out(frontier):
     none = rcjax.replay(policy, timed_log(230, seed=3, unknown=1.1)).seconds
     assert none.to_json() == {"seconds": None, "seconds_p95": None}
     assert rcjax.replay(policy, dataclasses.replace(log, seconds=None)).seconds is None
-
-
-@pytest.mark.thorough
-def test_a_policy_counts_waiting_as_when_it_was_tuned(log):
-    policy = rcjax.solve_frontier(rcjax.fit(log.with_waiting(0.001)), lam=[30.0, 300.0]).point(1)
-    plain = rcjax.replay(dataclasses.replace(policy, provenance={}), log)
-    asked = walk_log(policy, log).asked
-    waiting = asked.mean(1) @ np.asarray(log.seconds).mean(0)[[log.models.index(name) for name in policy.models]]
-    assert float(rcjax.replay(policy, log).cost) == pytest.approx(float(plain.cost) + 0.001 * waiting)
-    assert policy.cost == {name: pytest.approx(float(log.cost[log.models.index(name)])) for name in policy.models}
-    with pytest.raises(LogError, match=r"tuned with a price of \$0.001 a second: .*no column seconds"):
-        rcjax.replay(policy, dataclasses.replace(log, seconds=None))

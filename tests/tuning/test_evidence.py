@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 from judged_logs import judged_log
-from timed_logs import timed_log
 
 import rcjax
 from rcjax.frontier.points import Outcomes
@@ -60,11 +59,7 @@ def test_only_labels_by_hand_are_of_use_unless_judges_count():
     assert hold_out(log, None, dataclasses.replace(SURE, judged=True))[1].n_queries == 200
 
 
-@pytest.mark.thorough
-def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
-    log, other = timed_log(60, seed=0).with_waiting(0.01), timed_log(40, seed=1)
-    tested = hold_out(log, other, SURE)[1]
-    np.testing.assert_allclose(tested.query_cost, other.query_cost + 0.01 * np.asarray(other.seconds), rtol=1e-12)
+def test_another_log_shares_no_query(log):
     with pytest.raises(LogError):
         hold_out(log, log, SURE)
 

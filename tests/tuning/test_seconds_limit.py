@@ -5,15 +5,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from timed_logs import timed_log, timed_table, waited
+from timed_logs import timed_log, waited
 
 import rcjax
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.frontier.policies import Policies
-from rcjax.logs import LogError, read_log
+from rcjax.logs import LogError
 from rcjax.policy.spec import SecondsLimit
 from rcjax.tuning.select import SecondsFilter
-from rcjax.tuning.tune import count_waiting
 
 pytestmark = pytest.mark.usefixtures("float64")
 SURE = {"intervals": False}
@@ -86,28 +85,3 @@ def test_what_is_out_of_reach_is_said_with_what_the_fastest_takes(log):
 def test_what_a_limit_does_not_go_with(log):
     with pytest.raises(LogError, match=r"no column seconds .* a limit on the seconds needs it"):
         rcjax.tune(dataclasses.replace(log, seconds=None), max_seconds=2.0, **SURE)
-
-
-# -- a price
-
-
-def test_a_price_is_a_column_of_money(log):
-    """`second_cost` does what adding the two up by hand does."""
-    table = timed_table(300, seed=1)
-    by_hand = read_log(table.with_columns(cost=table["cost"] + 0.0005 * table["seconds"]).drop("seconds"))
-    ours = rcjax.tune(log, second_cost=0.0005, error_cost=0.05, **SURE)
-    theirs = rcjax.tune(by_hand, error_cost=0.05, **SURE)
-    assert ours.frontier.models == by_hand.models
-    assert ours.policy.rules == theirs.policy.rules
-    np.testing.assert_allclose(ours.frontier.cost, theirs.frontier.cost, rtol=1e-9)
-    expected, replayed = ours.policy.expected, rcjax.replay(theirs.policy, log)
-    assert expected["cost"] == pytest.approx(float(replayed.spent) + 0.0005 * expected["seconds"], rel=1e-6)
-
-
-def test_models_are_asked_in_the_order_of_what_they_cost_with_waiting():
-    table = timed_table(60)
-    slow_first = read_log(table.with_columns(seconds=5.0 - table["seconds"].clip(0, 4)))
-    counted = count_waiting(slow_first, 1.0)
-    assert list(np.argsort(np.asarray(counted.cost))) == [0, 1, 2]
-    chosen = slow_first.select(["large", "small", "middle"])
-    assert count_waiting(chosen, 1.0).models == chosen.models
