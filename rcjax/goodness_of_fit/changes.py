@@ -142,7 +142,8 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
     """Whether values are distributed as they were: √∫ (F − G)² dH, H being the distribution of both (Cramér–von Mises).
 
     By mid-ranks: of values that tie, half lie below. Where nothing has changed, nm/(n + m) ∫ (F − G)² dH is a sum of
-    λ χ², whose λ are the eigenvalues of the covariance of the cumulative shares, ties and all.
+    λ χ², whose λ are the eigenvalues of the covariance of the cumulative shares, ties and all: three traces tell its
+    moments.
 
     Args:
         before: (n,) values.
@@ -160,21 +161,27 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
     below = [share.cumsum() - share / 2 for share in shares]
     weight = (counts[0] + counts[1]) / (n + m)
     square = float(weight @ (below[1] - below[0]) ** 2)
-    eigenvalues = _eigenvalues(weight)
-    moments = eigenvalues.sum(), 2 * (eigenvalues**2).sum(), 8 * (eigenvalues**3).sum()
+    traces = _traces(weight)
+    moments = traces[0], 2 * traces[1], 8 * traces[2]
     if moments[1] <= 0:
         return Change(0.0, 1.0)
     z = (n * m / (n + m) * square - moments[0]) / math.sqrt(moments[1])
     return Change(math.sqrt(square), _tail(z, moments[2] / moments[1] ** 1.5))
 
 
-def _eigenvalues(weight: np.ndarray) -> np.ndarray:
-    """Those of the covariance of mid-rank cumulative shares, of groups with these shares (G,) of all values."""
+def _traces(weight: np.ndarray) -> tuple[float, float, float]:
+    """Of K, K² and K³, K being the covariance of mid-rank cumulative shares, for groups with shares (G,) of all values.
+
+    Of groups i ≤ j with F below their middles it is F_i − F_i F_j, w_i/4 less where i = j; √w weighs rows and columns.
+
+    >>> np.round(_traces(np.full(100, 0.01)), 4).tolist()  # of values that never tie 1/6, 1/90, 1/945
+    [0.1642, 0.0111, 0.0011]
+    """
     if len(weight) > _MOST_GROUPS:  # neighbours together
         edges = np.floor((weight.cumsum() - weight / 2) * _MOST_GROUPS).astype(int)
         weight = np.bincount(edges, weight)
     weight = weight[weight > 0]
-    lower = np.tril(np.ones((len(weight), len(weight))), -1) + np.eye(len(weight)) / 2
-    covariance = lower @ (np.diag(weight) - np.outer(weight, weight)) @ lower.T
-    root = np.sqrt(weight)
-    return np.maximum(np.linalg.eigvalsh(root[:, None] * covariance * root), 0.0)
+    below, root = weight.cumsum() - weight / 2, np.sqrt(weight)
+    covariance = np.minimum.outer(below, below) - np.outer(below, below) - np.diag(weight / 4)
+    kernel = root[:, None] * covariance * root
+    return float(kernel.trace()), float((kernel**2).sum()), float(((kernel @ kernel) * kernel).sum())
