@@ -12,12 +12,13 @@ from pathlib import Path
 from rcjax._base.checks import instance
 
 
-def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, private: bool = False) -> None:
     """Write bytes, or text as UTF-8, to a file at once: into a new file beside it, which then takes its name.
 
     A file that was there is replaced, through a symbolic link to it too; the new one has the permissions that
-    any new file of the process gets. A pipe or a device, such as /dev/null, is written to as it is. Raises OSError
-    with the file's name where it cannot be written; what was there is then untouched.
+    any new file of the process gets, or if it is `private` those by which its owner alone reads it. A pipe or a device,
+    such as /dev/null, is written to as it is. Raises OSError with the file's name where it cannot be written; what was
+    there is then untouched.
     """
     instance(path, (str, os.PathLike), "path")
     content = content.encode() if isinstance(content, str) else content
@@ -26,7 +27,8 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             with open(path, "wb") as file:
                 file.write(content)
         else:
-            _replace(Path(os.path.realpath(path)), content)  # through a link, so that the link stays one
+            target = Path(os.path.realpath(path))  # through a link, so that the link stays one
+            _replace(target, content, 0o600 if private else 0o666)
     except OSError as problem:  # a full disk tells no name, other errors that of the new file
         raise OSError(problem.errno, f"cannot be written: {problem.strerror or problem}", os.fspath(path)) from problem
 
@@ -36,10 +38,10 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace(target: Path, content: bytes, mode: int) -> None:
     beside = target.with_name(f".{os.urandom(8).hex()}.tmp")  # same folder: a rename there is atomic
     try:
-        with open(beside, "xb") as file:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # the content must be on the disk before the name points to it

@@ -148,6 +148,7 @@ COMMANDS = {
     "report": (_TUNE, "tune", "Write one HTML page for your team."),
     "demo": (_TUNE, "replays", "Tune and follow a budget on synthetic queries."),
     "serve": (_SERVE, "serve", "Serve policies behind OpenAI's API."),
+    "key": (_SERVE, "key", "Make a key for a client of a service."),
     "check": (_SERVE, "checks", "Is a policy still right on fresh queries?"),
     "retune": (_SERVE, "replays", "Tune a policy again on a fresh log."),
     "sweep": ("For researchers", "sweep", "Fit and solve many logs at once."),

@@ -37,6 +37,8 @@ def serve(
     no_follow: bool = False,
     stop_at_budget: bool = False,
     key_env: Name = None,
+    keys: File = None,
+    open_models: bool = False,
     open_: bool = False,
     allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
     deadline: Seconds = "120",
@@ -75,6 +77,9 @@ def serve(
         no_follow: Keep the position of each ladder, whatever its file says.
         stop_at_budget: Refuse what the money for a period does not cover, rather than go by the cheapest rung.
         key_env: Environment variable with the keys of clients.
+        keys: keys.toml: clients with names and limits (`rcjax key`), in place of the variable.
+        open_models: Let clients without names name models of models.toml, on no policy's bill. Without a key, on this
+            machine, they may.
         open_: Let others call without a key.
         allow_host: Another name it is called by; may be repeated.
         deadline: Limit for a whole request.
@@ -91,7 +96,7 @@ def serve(
     files = _policies(policy, policies or [], pass_)
     if models is None:
         raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
-    _require_key(host, key_env, open_)
+    _require_key(host, key_env, keys, open_)
     for option, given, partner, is_there in (
         ("--shadow", shadow, "--log calls.jsonl", log),
         ("--log-prompts", log_prompts, "--log calls.jsonl", log),
@@ -100,12 +105,13 @@ def serve(
         if given and not is_there:
             what = f"goes with {partner.split()[0]} only: give {partner} too"
             raise typer.BadParameter(what, param_hint=option)
-    from rcjax.serving.gateway.catalog import RequestLimits, Settings
+    from rcjax.serving.gateway.catalog import RequestLimits, Settings, is_local
     from rcjax.serving.gateway.processes import serve as run
     from rcjax.serving.shadowing import ShadowRate
 
     named = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
-    require_outputs({"--log": log}, named | {"--models": models})
+    require_outputs({"--log": log}, named | {"--models": models} | ({} if keys is None else {"--keys": keys}))
+    has_key = key_env is not None or keys is not None
     require_plausible_models(models, really)
     settings = Settings(
         policies=files,
@@ -116,7 +122,9 @@ def serve(
         follow=not no_follow,
         stops=stop_at_budget,
         key_env=key_env,
-        hosts=_hosts(host, allow_host or [], has_key=key_env is not None),
+        keys_file=keys,
+        open_models=open_models or (is_local(host) and not has_key and not open_),
+        hosts=_hosts(host, allow_host or [], has_key=has_key),
         log=log,
         log_answers=not no_log_answers,
         log_prompts=log_prompts,
@@ -177,7 +185,7 @@ def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float | Shadow
     typer.echo(f"what they cost, and who answers: {url}/ in a browser", err=True)
 
 
-def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
+def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: bool) -> None:
     """Refuse an address that others reach without a key, unless that is said aloud."""
     from rcjax.serving.gateway.catalog import is_local
 
@@ -186,10 +194,14 @@ def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
     if key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):  # perhaps the key: it is not told
         advice = "give the name of the variable that holds the key, never the key itself"
         raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
-    if key_env is not None and is_open:
-        raise typer.BadParameter("goes without --key-env: it is for calls without a key", param_hint="--open")
-    if not is_local(host) and key_env is None and not is_open:
-        advice = "give --key-env with the name of the variable that holds a key, or --open"
+    if key_env is not None and keys is not None:
+        raise typer.BadParameter("goes without --key-env: its clients have keys of their own", param_hint="--keys")
+    has_key = key_env is not None or keys is not None
+    if has_key and is_open:
+        option = "--keys" if keys is not None else "--key-env"
+        raise typer.BadParameter(f"goes without {option}: it is for calls without a key", param_hint="--open")
+    if not is_local(host) and not has_key and not is_open:
+        advice = "give --keys with clients, --key-env with the name of the variable that holds a key, or --open"
         raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
 
 

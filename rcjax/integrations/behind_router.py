@@ -23,7 +23,7 @@ from rcjax.policy.ladder import load_policy
 from rcjax.serving.asking import known_prices, read_price
 from rcjax.serving.endpoint import HTTP, DirectClient
 from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, RequestLimits, Settings, file_signature
-from rcjax.serving.gateway.chat import Conversation, Responder
+from rcjax.serving.gateway.chat import Asker, Conversation, Responder
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, query_of, segment_of
 from rcjax.serving.models_file import ServedModel
 
@@ -90,8 +90,8 @@ class Desk:
             settings, catalog = self._catalog(request.model)
             limits = replace(settings.limits, deadline=deadline or _DEADLINE)
             _EXTRA.set({**extra, "metadata": {PROVIDER: {"policy": request.model, "query": query}}})
-            asked = None, request, query, answer, segment_of(known)
-            await Conversation(replace(settings, limits=limits), catalog, *asked).answer()
+            asker = Asker(catalog.ring.client_of(known), query, segment_of(known))
+            await Conversation(replace(settings, limits=limits), catalog, None, request, asker, answer).answer()
         except ApiError:
             raise
         except Exception as problem:  # whose message may quote what was asked

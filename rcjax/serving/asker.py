@@ -45,6 +45,8 @@ class Prompt:
     """Of its requests, which go before those of the models, and after those of the signal."""
     segment: str | None = None
     """What kind of query it is, for policies with cascades for segments; None if nobody tells."""
+    client: str | None = None
+    """Who asks, by name; None if clients have none."""
     shadow: bool = False
     """It goes to all models, whatever they answer."""
     deliver: Deliver | None = None
@@ -192,6 +194,7 @@ class Exchange:
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
             segment=question.segment,
+            client=question.client,
             error=self.error or question.unjudged,
             unread=self.unread is not None,
             asked=asked,

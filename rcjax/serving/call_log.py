@@ -23,7 +23,8 @@ from rcjax._base.wording import count
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a call that a line has where they say something, and those that it has not, or otherwise.
-_OPTIONAL, _APART = ("segment", "likeliest", *CACHED, "unread", "asked"), ("text", "confidence", "added", "billed")
+_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "asked")
+_APART = ("text", "confidence", "added", "billed")
 
 VERSION = 1  # of the lines of a call log
 
@@ -101,6 +102,8 @@ class Call:
     """A shadow query adds it: the policy would not have asked for it."""
     segment: str | None = None
     """What kind of query it is; None if nobody told."""
+    client: str | None = None
+    """Who asks, by name; None if clients have none."""
     billed: Billed | None = None
     """On whose bill it is; None if on no policy's, as what shadow queries add where a budget is for each query."""
 

@@ -207,6 +207,7 @@ class Cascade:
         deadline: float | None = None,
         deliver: Deliver | None = None,
         segment: str | None = None,
+        client: str | None = None,
     ) -> Result:
         """Answer one query.
 
@@ -220,15 +221,18 @@ class Cascade:
                 the first piece no other model can be asked, and an answer that breaks off then is a failure. What it
                 raises is a warning; the answer is in the result.
             segment: what kind of query it is, if the policy has cascades for segments; the log keeps it.
+            client: who asks, by name; the log keeps it.
 
         Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
         """
         check_question(query, messages)
-        instance(segment, (str, NoneType), "segment")
+        for argument, value in {"segment": segment, "client": client}.items():
+            instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, options=checked, deliver=deliver, segment=segment)
+        more = {"options": checked, "deliver": deliver, "segment": segment, "client": client}
+        question = self._question(messages, query, **more)
         result, rest = await self._answer(question, None if deadline is None else time.monotonic() + deadline)
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -257,6 +261,11 @@ class Cascade:
         for query, messages in listed:
             check_question(query, messages)
         return await asyncio.gather(*(one(query, messages) for query, messages in listed))
+
+    def expect(self, question: Prompt) -> float:
+        """What the answer to a query may cost: money, on the upper one of the rungs between which the policy stands."""
+        top = len(self.policy.rungs) - 1
+        return self._expect_rung(question, min(math.ceil(self.billing.position), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
         """How the confidence of a model is read."""

@@ -10,7 +10,7 @@ import ipaddress
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,11 @@ from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoint import DirectClient, direct_client
 from rcjax.serving.gateway.chat_request import ChatRequest
+from rcjax.serving.gateway.keys import KeyRing
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
+from rcjax.serving.totals import FileTotals
 from rcjax.signals import Check, Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
 
@@ -85,7 +87,11 @@ class Settings:
     stops: bool = False
     """Whether requests that the money for a period does not cover are refused."""
     key_env: str | None = None
-    """The environment variable with the keys of clients, separated by commas; None if none is needed."""
+    """The environment variable with the keys of clients, separated by commas; None if there is none."""
+    keys_file: Path | None = None
+    """The file of clients with names, in place of the variable; without both no key is needed."""
+    open_models: bool = True
+    """Whether clients without names may name models."""
     hosts: tuple[str, ...] | None = None
     """By which names it may be called, besides those of this machine; None for any."""
     log: Path | None = None
@@ -110,6 +116,21 @@ class Settings:
         if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
             raise ValueError(f"--key-env: a key in {self.key_env} has characters that no header can have: use others")
         return keys
+
+    def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
+        """Who may call, and name which policies and models. Raises ValueError or OSError for keys that cannot be."""
+        if self.keys_file is not None:
+            ring = KeyRing.read(self.keys_file, policies, models)
+            limited = [client for client in ring.named if client.money is not None]
+            if limited and self.log is None:
+                what = f"{self.keys_file.name}, client {limited[0].name}: its money is counted in a file beside the log"
+                raise ValueError(f"{what}: give --log calls.jsonl")
+            return ring
+        return KeyRing.of_keys(self.keys(), models if self.open_models else ())
+
+    def totals(self) -> FileTotals:
+        """What all workers have spent for each client."""
+        return FileTotals(None if self.log is None else f"{self.log}.totals")
 
     def open_log(self) -> CallLog | None:
         """The call log, if there is to be one. Raises OSError where it cannot be opened."""
@@ -198,6 +219,8 @@ class Catalog:
     models: Mapping[str, ServedModel]
     caller: Caller
     """Asks any model, and judges nothing."""
+    ring: KeyRing
+    """Who may call."""
 
     def go_on(self, before: Catalog) -> None:
         """Go on with the bills of the policies whose place these take."""
@@ -220,7 +243,9 @@ class Catalog:
             yield f"policy {name} is {served.digest} from now on: {' → '.join(served.policy.models)}"
         if self.models != before.models:
             yield f"{models} is taken up: {', '.join(self.models)}"
-        elif not changed:
+        if self.ring.named != before.ring.named:
+            yield f"the file of keys is taken up: {', '.join(client.name or '' for client in self.ring.named)}"
+        elif not changed and self.models == before.models:
             yield "the files are read again: what they say is as before"
 
 
@@ -295,7 +320,8 @@ class CatalogMaker:
                 served[name] = self._serve(name, policy, models)
             except ValueError as problem:
                 raise ValueError(f"{where}: {problem}") from None
-        return Catalog(served, models, Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe))
+        caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
+        return Catalog(served, models, caller, settings.ring(served, models))
 
     def _serve(self, name: str, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> ServedPolicy:
         """A policy ready to be asked, by its name."""

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import Piece, said_text
+from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import (
     ApiError,
@@ -30,6 +31,7 @@ from rcjax.serving.gateway.chat_request import (
     read_object,
     upstream_error,
 )
+from rcjax.serving.gateway.keys import Client
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.signals.replies import token_content
 
@@ -105,6 +107,25 @@ def encoded(document: Mapping[str, Any]) -> bytes:
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, and what."""
+
+    client: Client
+    query: str
+    """The id of the query."""
+    segment: str | None = None
+    """What kind of query it is; None if nobody tells."""
+    accounts: Accounts | None = None
+    """Of clients; None if nothing is counted."""
+
+    def holding(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
+        """Put aside what a request may cost the client, if its money is limited. Raises ApiError 429."""
+        if self.accounts is None or self.client.money is None:
+            return nullcontext()
+        return self.accounts.holding(self.client, expect())
+
+
 @dataclass(slots=True)
 class Conversation:
     """One request and its answer. Raises ApiError for a model that is not there."""
@@ -114,9 +135,8 @@ class Conversation:
     metrics: Metrics | None
     """Is told how it ends; None if nothing is counted."""
     request: ChatRequest
-    query: str
+    asker: Asker
     responder: Responder
-    segment: str | None = None
     start: float = field(default_factory=time.perf_counter)
     _served: ServedPolicy | None = field(init=False)
     _reasons: tuple[str, ...] = field(init=False)
@@ -141,7 +161,9 @@ class Conversation:
         """Answer it. Raises ApiError where no model does."""
         name, served = self.request.model, self._served
         try:
-            result = await (self._by_policy(served) if served is not None and self._judged else self._by_model(served))
+            with self.asker.holding(self._expected):
+                answering = self._by_model(served) if served is None or not self._judged else self._by_policy(served)
+                result = await answering
         except BudgetSpentError as problem:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
@@ -164,15 +186,26 @@ class Conversation:
         """The status of an answer that comes to its end."""
         return "answered" if self._judged else "passed on" if self._served is None else "not judged"
 
+    def _expected(self) -> float:
+        """What it may cost."""
+        asker, served = self.asker, self._served
+        if served is not None and self._judged:
+            options = self.request.options(judged=True, checked=served.checked)
+            question = Prompt(asker.query, self.request.messages, options, asker.segment)
+            return served.cascade.expect(question)
+        question = Prompt(asker.query, self.request.messages, self.request.options(judged=False))
+        return self.catalog.caller.expect(question, self.request.model if served is None else served.policy.models[-1])
+
     async def _by_policy(self, served: ServedPolicy) -> Result:
         try:
             return await served.cascade.ask(
                 self.request.messages,
-                self.query,
+                self.asker.query,
                 options=self.request.options(judged=True, checked=served.checked),
                 deadline=self._left,
                 deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
-                segment=self.segment,
+                segment=self.asker.segment,
+                client=self.asker.client.name,
             )
         except CascadeError as problem:
             result = problem.result
@@ -182,10 +215,11 @@ class Conversation:
     async def _by_model(self, served: ServedPolicy | None) -> Result:
         fields = ", ".join(self._reasons)
         question = Prompt(
-            self.query,
+            self.asker.query,
             self.request.messages,
             self.request.options(judged=False),
-            segment=self.segment,
+            segment=self.asker.segment,
+            client=self.asker.client.name,
             deliver=self._send_piece if self.request.stream else None,
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.mark,
@@ -258,7 +292,7 @@ class Conversation:
         served = self._served
         asked = [call.model for call in known.calls]
         return {
-            "query": self.query,
+            "query": self.asker.query,
             "status": status,
             "model": known.model,
             "models": asked if known.model is None or known.model in asked else [*asked, known.model],

@@ -101,14 +101,15 @@ def fault_within(problem: Exception) -> ApiError:
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
-def query_of(headers: Headers) -> str:
-    """The id of a query: the client's own, for labels that come later, or a random one."""
-    value = headers.get(_QUERY)
-    if value is None:
-        return uuid.uuid4().hex
+def query_of(headers: Headers, client: str | None = None) -> str:
+    """The id of a query: the client's own, for labels that come later, or a random one; after the client's name.
+
+    So no client can take the id of another's query.
+    """
+    value = headers.get(_QUERY, uuid.uuid4().hex)
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise invalid(_QUERY, "must be 1 to 200 visible characters without spaces")
-    return value
+    return value if client is None else f"{client}/{value}"
 
 
 def segment_of(headers: Headers) -> str | None:

@@ -40,6 +40,8 @@ _COUNTERS = {
         ("policy", "reason"),
     ),
     "request_cost": ("Money for requests, those of clients that left included", ("policy",)),
+    "client_requests": ("Requests of a client with a name, by the status of the answer", ("client", "status")),
+    "client_cost": ("Money for the requests of a client with a name", ("client",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
@@ -241,6 +243,11 @@ class Metrics:
         """Money was paid for a request for a policy, or for a model."""
         self._of("request_cost", name).inc(cost)
 
+    def served(self, client: str | None, status: int) -> None:
+        """A request of a client with a name was answered."""
+        if client is not None:
+            self._of("client_requests", client, _status(status)).inc()
+
     def called(self, call: Call, policy: str | None = None) -> None:
         """A call of an upstream model ended, one of a request or one that a shadow query adds.
 
@@ -251,6 +258,8 @@ class Metrics:
         model = call.model
         if policy is not None and not call.added:
             self.paid(policy, call.cost)
+        if call.client is not None and not call.added:
+            self._of("client_cost", call.client).inc(call.cost)
         self._of("call_seconds", model).observe(call.seconds)
         self._of("call_cost", model, "true" if call.added else "false").inc(call.cost)
         self._of("call_attempts", model).inc(call.attempts)

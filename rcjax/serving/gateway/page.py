@@ -17,6 +17,7 @@ from rcjax.policy.counted import recorded_counted
 from rcjax.policy.following import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
+from rcjax.serving.gateway.accounts import Used
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.shifts import Shift, Shifts
@@ -51,13 +52,16 @@ th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: ri
 """
 
 
-def draw_page(catalog: Catalog, requests: Sequence[Ended], shifts: Shifts | None = None) -> str:
+def draw_page(
+    catalog: Catalog, requests: Sequence[Ended], shifts: Shifts | None = None, clients: Sequence[Used] = ()
+) -> str:
     """The page for people, as HTML.
 
     Args:
         catalog: what is served.
         requests: the last ones, from old to new.
         shifts: how far confidences have moved, where that was counted.
+        clients: what those with names have used.
     """
     last = f"the last {count(len(requests), 'request')} of this worker"
     which = last if requests else "no request to this worker yet"
@@ -65,7 +69,19 @@ def draw_page(catalog: Catalog, requests: Sequence[Ended], shifts: Shifts | None
     drawn = [_policy(served, requests, shifts or Shifts()) for served in catalog.policies.values()]
     others = [one for one in requests if one.name not in catalog.policies]
     passed = _answering("Passed on, by the name of a model", others) if others else ""
-    return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed)
+    return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed + _clients(clients))
+
+
+def _clients(clients: Sequence[Used]) -> str:
+    """What each client has used of what it may, all workers together."""
+    if not clients:
+        return ""
+    rows, heads = list[tuple[str, ...]](), ("client", "period", "requests", "paid", "of")
+    for one in clients:
+        money = one.client.money
+        limit = "no limit" if money is None else f"${figure(money.money)}"
+        rows.append((one.client.name or "", f"this {one.every}", f"{one.requests:,}", f"${figure(one.money)}", limit))
+    return "<h2>Clients</h2>" + _table("What they have used", heads, rows, [False] * len(rows))
 
 
 def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> str:

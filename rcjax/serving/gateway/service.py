@@ -9,13 +9,12 @@ is refused.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import re
 import signal
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -32,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rcjax._base.wording import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
@@ -42,15 +42,17 @@ from rcjax.serving.gateway.catalog import (
     in_words,
     is_local,
 )
-from rcjax.serving.gateway.chat import Conversation, Responder
+from rcjax.serving.gateway.chat import Asker, Conversation, Responder
 from rcjax.serving.gateway.chat_request import (
     ApiError,
+    ChatRequest,
     fault_within,
     id_headers,
     query_of,
     require_permitted,
     segment_of,
 )
+from rcjax.serving.gateway.keys import Client
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
@@ -59,17 +61,6 @@ from rcjax.serving.gateway.traces import open_traces
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""
-
-
-def require_key(headers: Headers, keys: Sequence[str]) -> None:
-    """Refuse a request without one of the keys; without any keys, everybody may call."""
-    if not keys:
-        return
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    offered = key.strip().encode("utf-8", "replace")
-    matches = [hmac.compare_digest(offered, one.encode()) for one in keys]
-    if scheme.lower() != "bearer" or not any(matches):
-        raise ApiError(401, "no valid key: send Authorization: Bearer and the key of this service", "invalid_api_key")
 
 
 async def read_body(receive: Receive, headers: Headers, limits: RequestLimits) -> bytes:
@@ -129,7 +120,8 @@ class _Guard:
     """Refuses requests by their Host and, where a page would have no key to know, by their Origin and Content-Type."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
-        self._app, self._metrics, self._keyless = app, metrics, settings.key_env is None
+        self._app, self._metrics = app, metrics
+        self._keyless = settings.key_env is None and settings.keys_file is None
         self._hosts = None if settings.hosts is None else frozenset(host.casefold() for host in settings.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -183,7 +175,8 @@ class Gateway:
         self.clients = Clients(settings.limits.timeout)
         self.busy = 0
         """How many requests are worked on."""
-        self.keys = settings.keys()
+        self._totals = settings.totals()
+        self.accounts = Accounts(self._totals)
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
@@ -193,17 +186,23 @@ class Gateway:
         """Somebody asks for the files to be read again."""
         self._files = self._look()  # before they are read
         self.take_up(self._maker.read(), None)
+        self._unshared = False
+        self.accounts.watch(self.catalog.ring.named)
+        self._totals.sync()
 
     def _called(self, call: Call, policy: str | None = None) -> None:
         """A call of an upstream model ended: count it, and trace it."""
         self.metrics.called(call, policy)
+        client = None if call.added else self.catalog.ring.by_name(call.client)
+        if client is not None:
+            self.accounts.pay(client, call.cost)
         if self.traces is not None:
             model = self.catalog.models.get(call.model)
             self.traces.called(call, getattr(model, "base_url", None), policy)
 
     def _look(self) -> list[Any]:
         """What tells the files from what they were before."""
-        paths = (*self.settings.policies.values(), self.settings.models)
+        paths = (*self.settings.policies.values(), self.settings.models, self.settings.keys_file)
         return [file_signature(path) for path in paths if path is not None]
 
     def _catch_up(self) -> None:
@@ -213,12 +212,25 @@ class Gateway:
                 served.cascade.billing.catch_up()
                 self.metrics.followed(name, served.cascade.billing)
 
+    async def _share(self) -> None:
+        """Tell other workers what clients have spent here, and hear of theirs."""
+        self.accounts.watch(self.catalog.ring.named)
+        try:
+            await asyncio.to_thread(self._totals.sync)
+        except OSError as problem:
+            if not self._unshared:
+                _LOGGER.error("what clients spend is not kept, and forgotten at the end: %s", in_words(problem))
+            self._unshared = True
+        else:
+            self._unshared = False
+
     async def watch(self) -> None:
         """Take up what the files say whenever one has changed or somebody asks; until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.asked.wait(), _INTERVAL)
             self._catch_up()
+            await self._share()
             files = self._look()
             if not self.asked.is_set() and files == self._files:
                 continue
@@ -247,34 +259,49 @@ class Gateway:
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """Answer a request in the interface that the responder speaks."""
-        headers, ids = Headers(scope=scope), {}
+        headers, ids, client = Headers(scope=scope), {}, None
         try:
-            require_key(headers, self.keys)
-            query = query_of(headers)
+            client = self.catalog.ring.client_of(headers)
+            query = query_of(headers, client.name)
             ids = id_headers(query)
             if self.busy >= self.settings.limits.concurrency:
                 raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
             self.busy += 1
             try:
-                start = time.perf_counter()
-                request = responder.read(await read_body(receive, headers, self.settings.limits))
-                require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
-                asked = request, query, responder, segment_of(headers), start
-                conversation = Conversation(self.settings, self.catalog, self.metrics, *asked)
-                await unless_client_leaves(conversation.answer(), receive, responder)
+                with self.accounts.admitted(client):
+                    start = time.perf_counter()
+                    request = responder.read(await read_body(receive, headers, self.settings.limits))
+                    self._require_permitted(request, client)
+                    asker = Asker(client, query, segment_of(headers), self.accounts)
+                    parts = self.metrics, request, asker, responder, start
+                    conversation = Conversation(self.settings, self.catalog, *parts)
+                    await unless_client_leaves(conversation.answer(), receive, responder)
             finally:
                 self.busy -= 1
+            self.metrics.served(client.name, 200)
         except ClientLeftError:
-            self.metrics.refused("client_left", _LEFT)
+            self._refused(client, "client_left", _LEFT)
         except ApiError as problem:
-            self.metrics.refused(problem.code or "error", problem.status)
+            self._refused(client, problem.code or "error", problem.status)
             await responder.error(problem, ids)
         except asyncio.CancelledError:  # the service ends, and its patience with it
-            self.metrics.refused(_STOPPED.code or "error", _STOPPED.status)
+            self._refused(client, _STOPPED.code or "error", _STOPPED.status)
             await responder.error(_STOPPED, ids)
         except Exception as problem:  # whose message may quote what was asked
-            self.metrics.refused("internal", 500)
+            self._refused(client, "internal", 500)
             await responder.error(fault_within(problem), ids)
+
+    def _refused(self, client: Client | None, reason: str, status: int) -> None:
+        self.metrics.refused(reason, status)
+        self.metrics.served(None if client is None else client.name, status)
+
+    def _require_permitted(self, request: ChatRequest, client: Client) -> None:
+        """Refuse what the service, or its client's limits, does not permit: ApiError."""
+        require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
+        catalog, name = self.catalog, request.model
+        if (name in catalog.policies or name in catalog.models) and not client.may_name(name, catalog.policies):
+            what = "this key may not name this model: GET /v1/models lists those that it may"
+            raise ApiError(403, what, "not_permitted", "model")
 
     async def close(self) -> None:
         """Finish shadow calls, as long as there is time, and close everything."""
@@ -282,6 +309,7 @@ class Gateway:
             async with asyncio.timeout(self.settings.limits.drain_seconds):
                 await asyncio.gather(*(cascade.close() for cascade in [*self.cascades]))
         await self.clients.close()
+        await self._share()
         if self.log is not None:
             self.log.close()
         if self.traces is not None:
@@ -345,13 +373,13 @@ async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
 
 async def _models(gateway: Gateway, request: Request) -> Response:
     """The policies, then the models that can be named too; or the one of a name."""
-    require_key(request.headers, gateway.keys)
-    data: list[dict[str, Any]] = []
+    client, data = gateway.catalog.ring.client_of(request.headers), list[dict[str, Any]]()
     for name, served in gateway.catalog.policies.items():
         policy = served.policy
         about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
         data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
     data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]
+    data = [one for one in data if client.may_name(one["id"], gateway.catalog.policies)]
     if "name" not in request.path_params:
         return JSONResponse({"object": "list", "data": data})
     for model in data:
@@ -361,7 +389,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
-    require_key(request.headers, gateway.keys)
+    _require_figures(gateway, request.headers)
     # In a thread, as the page of many workers takes a while, in which others would wait.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})
@@ -375,11 +403,19 @@ async def _page(gateway: Gateway, request: Request) -> Response:
             password = b64decode(said).partition(b":")[2].decode("latin-1")
             headers = Headers({"authorization": f"Bearer {password}"})
     try:
-        require_key(headers, gateway.keys)
+        _require_figures(gateway, headers)
     except ApiError as problem:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
+    clients = gateway.accounts.used(gateway.catalog.ring.named)
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
-    return HTMLResponse(draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts), headers=safe)
+    page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients)
+    return HTMLResponse(page, headers=safe)
+
+
+def _require_figures(gateway: Gateway, headers: Headers) -> None:
+    """Refuse who may not see what others spend: ApiError."""
+    if not gateway.catalog.ring.client_of(headers).figures:
+        raise ApiError(403, "this key may not see figures: its client needs figures = true", "not_permitted")
 
 
 async def _health(_: Request) -> Response:

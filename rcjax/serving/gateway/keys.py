@@ -1,0 +1,204 @@
+"""Who may call: the clients of `keys.toml`, each with its key's hash and its limits.
+
+["team-a"]
+sha256 = "5994…"                # of its key: rcjax key new team-a
+requests = 600                  # a minute
+at_once = 16                    # for each worker
+money = "50/month"              # or a day, a week
+policies = ["support"]          # that it may name; by default all
+models = ["large"]              # of models.toml; by default none
+figures = true                  # it may see /metrics and the page; by default not
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from starlette.datastructures import Headers
+
+from rcjax._base.checks import read_table
+from rcjax._base.codec import Between, Record, read
+from rcjax._base.files import write_atomically
+from rcjax.policy.ladder import PERIODS, Period
+from rcjax.serving.gateway.chat_request import ApiError
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+_Count = Annotated[int, Between(1, 10**9)]
+
+
+def _digest(text: str, where: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", text):  # perhaps the key itself, which is not told
+        raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key new makes both")
+    return text
+
+
+def _period(text: Any, where: str) -> Period:
+    """Money for a period, as a text says it.
+
+    >>> _period("5/month", "money")
+    Period(money=5.0, every='month')
+    """
+    if isinstance(text, Period):
+        return text
+    amount, _, every = text.strip().removeprefix("$").partition("/")
+    try:
+        if every.strip() not in PERIODS:
+            raise ValueError
+        return Period(float(amount), every.strip())
+    except ValueError:
+        raise ValueError(f'{where}: give money and a period, such as "5/month", or /week or /day') from None
+
+
+@dataclass(frozen=True)
+class Client(Record):
+    """One client, and what it may do."""
+
+    sha256: Annotated[str, _digest]
+    """Of its key."""
+    requests: _Count | None = None
+    """A minute of the clock."""
+    at_once: _Count | None = None
+    """Requests that are worked on at the same time, by each worker."""
+    money: Annotated[Any, _period] | None = None
+    """A `Period`: what its requests may cost in a day, a week or a month."""
+    policies: tuple[str, ...] | None = None
+    """That it may name; None for all."""
+    models: tuple[str, ...] = ()
+    """Of `models.toml`, that it may name."""
+    figures: bool = False
+    """Whether it may see figures, and what others spend."""
+    name: str | None = None
+    """Its name; None if it is not told from others."""
+
+    def may_name(self, model: str, policies: Container[str]) -> bool:
+        """Whether it may name a policy, or a model."""
+        if model in policies:
+            return self.policies is None or model in self.policies
+        return model in self.models
+
+
+_FIELDS = ("sha256", "requests", "at_once", "money", "policies", "models", "figures")
+
+
+@dataclass(frozen=True)
+class KeyRing:
+    """The clients of a service, by the SHA-256 of their keys.
+
+    Args:
+        clients: by the hash of the key.
+        everybody: who calls without a key; None if a key is needed.
+    """
+
+    clients: Mapping[str, Client]
+    everybody: Client | None = None
+
+    @classmethod
+    def of_keys(cls, keys: Iterable[str], models: Iterable[str] = ()) -> KeyRing:
+        """Clients without names or limits, by their keys; without any key, everybody. They may name these models."""
+        listed = tuple(models)
+        clients = {hash_key(key): Client(hash_key(key), models=listed, figures=True) for key in keys}
+        return cls(clients, None if clients else Client("0" * 64, models=listed, figures=True))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], policies: Container[str], models: Container[str]) -> KeyRing:
+        """The clients of a file. Raises ValueError, which names file and client, and OSError.
+
+        Args:
+            path: of the file.
+            policies, models: that there are to be named.
+        """
+        where, clients = Path(path).name, dict[str, Client]()
+        for name, entry in _tables(path).items():
+            place = f"{where}, client {name}"
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"{where}: {name!r} is no name of a client: give letters, digits and . _ - (at most 64)"
+                )
+            unknown = [key for key in entry if key not in _FIELDS]
+            if unknown:
+                raise ValueError(f"{place}: {unknown[0]} is no setting of a client: there are {', '.join(_FIELDS)}")
+            client: Client = read(Client, {**entry, "name": name}, place)
+            for kind, named, known in (
+                ("policies", client.policies or (), policies),
+                ("models", client.models, models),
+            ):
+                missing = [one for one in named if one not in known]
+                if missing:
+                    raise ValueError(f"{place}.{kind}: there is no {missing[0]}: correct it")
+            if client.sha256 in clients:
+                raise ValueError(f"{place}: has the key of {clients[client.sha256].name}: give each its own")
+            clients[client.sha256] = client
+        if not clients:
+            raise ValueError(f"{where}: no clients: rcjax key new NAME --keys {where} adds one")
+        return cls(clients)
+
+    @property
+    def named(self) -> list[Client]:
+        """The clients that have names."""
+        return [client for client in self.clients.values() if client.name]
+
+    def by_name(self, name: str | None) -> Client | None:
+        """The client of a name; None without one."""
+        return None if name is None else self._names.get(name)
+
+    @cached_property
+    def _names(self) -> dict[str | None, Client]:
+        return {client.name: client for client in self.named}
+
+    def client_of(self, headers: Headers) -> Client:
+        """Whose key a request has. Raises ApiError where it has none."""
+        if self.everybody is not None:
+            return self.everybody
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        client = self.clients.get(hash_key(key.strip())) if scheme.lower() == "bearer" else None
+        if client is None:
+            message = "no valid key: send Authorization: Bearer and the key of this service"
+            raise ApiError(401, message, "invalid_api_key")
+        return client
+
+
+def _no_name(name: str) -> str:
+    return f"{name!r} is no name of a client: give letters, digits and . _ - (at most 64)"
+
+
+def hash_key(key: str) -> str:
+    """The SHA-256 of a key, by which it is known: what it takes to compare hashes tells nothing of keys.
+
+    >>> hash_key("secret")[:8]
+    '2bb80d53'
+    """
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+def _tables(path: str | os.PathLike[str]) -> dict[str, Any]:
+    tables = read_table(path)
+    for name, entry in tables.items() if isinstance(tables, Mapping) else ():
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{Path(path).name}: {name} is no table: give each client one, such as [team-a]")
+    return dict(tables) if isinstance(tables, Mapping) else {}
+
+
+def add_key(name: str, path: str | os.PathLike[str]) -> str:
+    """Add a client to a file of keys, which is made where there is none, and give its key: the file has its hash alone.
+
+    Raises ValueError for a name that is none, or that the file has already, and OSError.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(_no_name(name))
+    path = Path(path)
+    if path.exists() and name in _tables(path):
+        raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
+    before = path.read_text("utf-8") if path.exists() else ""
+    key = f"rcjax-{secrets.token_urlsafe(32)}"
+    table = f'["{name}"]\nsha256 = "{hash_key(key)}"\n'
+    write_atomically(path, f"{before.rstrip()}\n\n{table}" if before.strip() else table, private=True)
+    return key

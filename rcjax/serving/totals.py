@@ -1,0 +1,174 @@
+"""Running totals of money and requests, by name and period, in which several processes share one limit.
+
+`FileTotals` keeps them in a small file, for the processes of one machine; whatever is `Totals` may keep them elsewhere,
+for several machines. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+import uuid
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from rcjax.serving.call_log import CascadeWarning
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+class _Account(NamedTuple):
+    """What totals are of: a bill or a client, in one period, as one process has it."""
+
+    name: str
+    every: str
+    end: float  # of the period, in seconds since 1970
+    writer: str
+
+
+class _Total(NamedTuple):
+    """What one process has spent of an account."""
+
+    money: float = 0.0
+    requests: int = 0
+
+
+class Total(Protocol):
+    """What is spent of one account in one period."""
+
+    def add(self, amount: float, queries: int = 1) -> None:
+        """Count money, and so many requests."""
+
+    def told(self) -> tuple[float, float]:
+        """(the money of all processes, the requests of others), as far as this one has heard."""
+        ...
+
+
+class Totals(Protocol):
+    """Where totals are kept, and shared with other processes."""
+
+    def page(self, name: str, every: str, around: tuple[float, float]) -> Total:
+        """The total of a name in a period, by the kind of the period, its start and its end in seconds since 1970."""
+        ...
+
+
+class FileTotal:
+    """One total of a file: what this process adds, and what others have said at the last look."""
+
+    def __init__(self) -> None:
+        self.own, self.others = _Total(), _Total()
+
+    def add(self, amount: float, queries: int = 1) -> None:
+        """Count money, and so many requests."""
+        self.own = _Total(self.own.money + amount, self.own.requests + queries)
+
+    def told(self) -> tuple[float, float]:
+        """(the money of all processes, the requests of others), as of the last look."""
+        return self.own.money + self.others.money, self.others.requests
+
+
+_BLOCK = 4096  # bytes
+
+_KEPT = 3600.0  # seconds for which a total is kept after its period: a clock may be set back
+
+
+class FileTotals:
+    """Totals in a small file, for the processes of one machine.
+
+    Each process keeps rows of its own: its total so far, so that nothing counts twice, and what could not be written is
+    made good the next time. The file is written where it stands, padded to whole blocks: a full disk has room for it as
+    long as it does not grow. A file that cannot be read as totals begins anew.
+
+    Args:
+        path: of the file, which is made when there is something to keep; None to share nothing.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl.totals")
+        >>> one, other = FileTotals(path), FileTotals(path)
+        >>> one.page("team-a", "month", (0.0, 4e9)).add(0.5)
+        >>> one.sync()
+        >>> page = other.page("team-a", "month", (0.0, 4e9))
+        >>> other.sync()
+        >>> page.told()
+        (0.5, 1)
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = None if path is None else os.path.abspath(os.fspath(path))
+        self._writer = uuid.uuid4().hex[:8]
+        self._pages: dict[tuple[str, str, float], FileTotal] = {}
+
+    def page(self, name: str, every: str, around: tuple[float, float]) -> FileTotal:
+        """The total of a name in a period."""
+        return self._pages.setdefault((name, every, around[1]), FileTotal())
+
+    def sync(self) -> None:
+        """Write what this process has spent, and read what others have. Raises OSError where that fails."""
+        oldest = time.time() - _KEPT
+        pages = dict(self._pages)
+        for key in [key for key in pages if key[2] <= oldest]:
+            del pages[key], self._pages[key]
+        if self.path is None or not pages:
+            return
+        own = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
+        rows = self._exchanged(own, oldest)
+        for key, page in pages.items():
+            others = [total for account, total in rows.items() if account[:3] == key and account.writer != self._writer]
+            page.others = _Total(sum(one.money for one in others), sum(one.requests for one in others))
+
+    def _exchanged(self, own: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
+        """The rows of all, once those of this process are in the file."""
+        assert self.path is not None
+        try:
+            file = os.open(self.path, os.O_RDWR | (os.O_CREAT if own else 0) | getattr(os, "O_BINARY", 0), 0o600)
+        except FileNotFoundError:
+            return {}
+        try:
+            if fcntl is not None:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            content = _content(file)
+            before = _parsed(content)
+            if content.strip() and not before:
+                what = f"{self.path} cannot be read: what was spent is counted anew"
+                warnings.warn(what, CascadeWarning, stacklevel=2)
+            rows = {account: total for account, total in before.items() if account.end > oldest} | dict(own)
+            if rows != before:
+                text = _written(rows)
+                os.lseek(file, 0, os.SEEK_SET)
+                if os.write(file, text) != len(text):
+                    raise OSError(f"cannot write to {self.path}: is the disk full?")
+                os.ftruncate(file, len(text))
+            return rows
+        finally:
+            os.close(file)
+
+
+def _content(file: int) -> bytes:
+    size = os.fstat(file).st_size if stat.S_ISREG(os.fstat(file).st_mode) else 0
+    os.lseek(file, 0, os.SEEK_SET)
+    return os.read(file, size) if size else b""
+
+
+def _written(totals: Mapping[_Account, _Total]) -> bytes:
+    rows = [[*account, *total] for account, total in totals.items()]
+    text = json.dumps({"totals": rows}, separators=(",", ":")).encode()
+    return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
+
+
+def _parsed(content: bytes) -> dict[_Account, _Total]:
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        rows: list[Any] = json.loads(content)["totals"]
+        return {
+            _Account(str(name), str(every), float(end), str(writer)): _Total(float(money), int(requests))
+            for name, every, end, writer, money, requests in rows
+        }
+    return {}

@@ -1,0 +1,252 @@
+"""Clients with names: what each may name and how much, who is told from whom, in figures, logs and ids; reloads."""
+
+import hashlib
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from chat_server import Response, completion, sure
+from command_line import run
+from gateway_service import SURE, gateway, gateway_process, make_policy, until
+
+from rcjax.serving.gateway.keys import add_key
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+ASKED = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "A or B?"}]},
+    "/v1/responses": {"input": "A or B?"},
+}
+
+
+def behave(request, headers):
+    return Response(sure("B", SURE))
+
+
+class Keys:
+    """A file of keys, with those of its clients."""
+
+    def __init__(self, folder):
+        self.path, self.keys = folder / "keys.toml", {}
+
+    def add(self, name, limits=""):
+        self.keys[name] = add_key(name, self.path)
+        with open(self.path, "a") as file:
+            file.write(f"{limits}\n")
+        return self
+
+    def ask(self, service, name, path="/v1/chat/completions", **fields):
+        headers = {"authorization": f"Bearer {self.keys[name]}"}
+        headers |= {"x_rcjax_query": fields.pop("query")} if "query" in fields else {}
+        asked = {"model": "policy", **ASKED[path]}
+        return service.post(asked | fields, path, **headers)
+
+    def get(self, service, name, path):
+        return service.get(path, authorization=f"Bearer {self.keys[name]}")
+
+
+@pytest.fixture
+def keys(tmp_path):
+    return Keys(tmp_path)
+
+
+def error_of(reply):
+    return reply.status, reply.json["error"]["code"]
+
+
+def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("key", "new", "team-a")
+    key = result.stdout.strip()
+    text = (tmp_path / "keys.toml").read_text()
+    assert key not in text
+    assert hashlib.sha256(key.encode()).hexdigest() in text
+    assert (tmp_path / "keys.toml").stat().st_mode & 0o777 == 0o600
+    assert "has a client team-a already" in run("key", "new", "team-a").stderr
+    assert "is no name of a client" in run("key", "new", "a/b").stderr
+    assert json.loads(run("key", "new", "b", "--json").stdout)["name"] == "b"
+    assert (tmp_path / "keys.toml").read_text().startswith(text.rstrip())
+
+
+def test_each_may_name_what_its_table_says(keys):
+    keys.add("plain").add("one", 'policies = ["support"]').add("free", 'policies = []\nmodels = ["large"]')
+    with gateway({"support": make_policy(), "code": make_policy()}, behave, keys_file=keys.path) as service:
+        may = {
+            (name, model): keys.ask(service, name, model=model).status
+            for name in keys.keys
+            for model in ("support", "code", "large", "small", "nothing")
+        }
+        listed = {name: [one["id"] for one in keys.get(service, name, "/v1/models").json["data"]] for name in keys.keys}
+        assert error_of(keys.ask(service, "plain", model="large")) == (403, "not_permitted")
+        assert service.ask(model="support").status == 401
+    assert {pair for pair, status in may.items() if status == 200} == {
+        ("plain", "support"), ("plain", "code"), ("one", "support"), ("free", "large")
+    }  # fmt: skip
+    assert {status for (_, model), status in may.items() if model == "nothing"} == {404}
+    assert listed == {"plain": ["support", "code"], "one": ["support"], "free": ["large"]}
+
+
+def test_requests_a_minute_and_at_once(keys, monkeypatch):
+    monkeypatch.setattr("rcjax.serving.gateway.accounts.time.time", lambda: 1e9 + 30)
+    keys.add("brief", "requests = 3").add("lone", "at_once = 1").add("other")
+    slow = Response(sure("B", SURE), delay=0.5)
+    with gateway(behave=lambda request, headers: slow, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
+        replies = [*pool.map(lambda _: keys.ask(service, "lone"), range(4))]
+        assert sorted(reply.status for reply in replies) == [200, 429, 429, 429]
+        assert keys.ask(service, "lone").status == 200
+        replies = [*pool.map(lambda _: keys.ask(service, "brief"), range(5))]
+        assert sorted(reply.status for reply in replies) == [200, 200, 200, 429, 429]
+        refused = keys.ask(service, "brief")
+        assert error_of(refused) == (429, "client_limit")
+        assert "brief may send 3 requests a minute: the next one begins 2001-09-09 01:48 UTC" in refused.body.decode()
+        assert 1 <= int(refused.headers["retry-after"]) <= 50
+        assert keys.ask(service, "other").status == 200
+        monkeypatch.setattr("rcjax.serving.gateway.accounts.time.time", lambda: 1e9 + 90)
+        assert keys.ask(service, "brief").status == 200
+
+
+@pytest.mark.parametrize("fields", [{}, {"tools": [TOOL]}, {"model": "large"}, {"stream": True, "tools": [TOOL]}])
+def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
+    keys.add("poor", 'money = "0.002/month"\nmodels = ["large"]').add("other")
+
+    def wordy(request, headers):
+        return Response(completion("B", usage=(100, 50)) if "logprobs" not in request else sure("B", SURE, (100, 50)))
+
+    with gateway(behave=wordy, keys_file=keys.path) as service, ThreadPoolExecutor(20) as pool:
+        replies = [*pool.map(lambda _: keys.ask(service, "poor", max_tokens=50, **fields), range(40))]
+        assert {reply.status for reply in replies} == {200, 429}
+        spent = sum(row["cost"] for row in service.log_rows())
+        assert (0.4 * 0.002 if fields else 0.2 * 0.002) <= spent <= 0.002 + 20 * 100 * 3.6e-6
+        refused = keys.ask(service, "poor", max_tokens=1000, model="policy", tools=[TOOL])
+        assert error_of(refused) == (429, "client_limit")
+        assert re.search(
+            r"what is left to poor of \$0.002 a month .* the next month begins \d{4}-\d\d-01", refused.body.decode()
+        )
+        assert refused.headers["x-should-retry"] == "false"
+        assert keys.ask(service, "other", tools=[TOOL]).status == 200
+
+
+def test_who_asks_is_told_by_name_in_figures_page_and_log_and_no_key_is(keys):
+    keys.add("team-a", 'money = "2/month"').add("team-b").add("operator", "figures = true")
+    with gateway(behave=behave, keys_file=keys.path, shadow=1.0) as service:
+        for name, times in {"team-a": 3, "team-b": 1}.items():
+            for _ in range(times):
+                assert keys.ask(service, name).status == 200
+        service.logged(12)
+        assert keys.ask(service, "team-b", n="x").status == 400
+        rows = service.log_rows()
+        page = keys.get(service, "operator", "/metrics").body.decode()
+        drawn = keys.get(service, "operator", "/").body.decode()
+        for name in ("team-a", "team-b"):
+            for path in ("/metrics", "/"):
+                assert keys.get(service, name, path).status in (401, 403)
+    assert {row["client"] for row in rows} == {"team-a", "team-b"}
+    assert 'rcjax_client_requests_total{client="team-a",status="200"} 3.0' in page
+    assert 'rcjax_client_requests_total{client="team-b",status="400"} 1.0' in page
+    own = sum(row["cost"] for row in rows if row["client"] == "team-a" and row.get("step") not in (None, 1_000_000))
+    told = float(re.search(r'rcjax_client_cost_total{client="team-a"} (\S+)', page)[1])
+    assert told == pytest.approx(3 * 10.4e-6) == pytest.approx(own)  # not what shadow queries add
+    assert re.search(r"<td>team-a</td><td>this month</td><td>3</td><td>\$[\d.e-]+</td><td>\$2.00</td>", drawn)
+    for text in (page, drawn, json.dumps(rows)):
+        assert not any(key in text or hashlib.sha256(key.encode()).hexdigest() in text for key in keys.keys.values())
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_no_client_can_take_the_id_of_another(keys, path):
+    keys.add("a").add("b")
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        for name in ("a", "b"):
+            reply = keys.ask(service, name, path, query="a/q1")
+            assert reply.headers["x-rcjax-query"] == f"{name}/a/q1"
+        assert keys.ask(service, "a", path).headers["x-rcjax-query"].startswith("a/")
+        assert [row["query"] for row in service.log_rows()][:2] == ["a/a/q1", "b/a/q1"]
+
+
+def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(keys, caplog):
+    caplog.set_level("INFO", "rcjax.serving")
+    keys.add("a")
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        assert keys.ask(service, "a").status == 200
+        keys.add("b", 'policies = ["missing"]')
+        until(lambda: "there is no missing" in caplog.text)
+        assert (keys.ask(service, "a").status, keys.ask(service, "b").status) == (200, 401)
+        keys.path.write_text(keys.path.read_text().replace("missing", "policy"))
+        until(lambda: keys.ask(service, "b").status == 200)
+        assert "the file of keys is taken up: a, b" in caplog.text
+        keys.path.write_text("".join(keys.path.read_text().partition('["b"]')[1:]))
+        until(lambda: keys.ask(service, "a").status == 401)
+        assert keys.ask(service, "b").status == 200
+
+
+def test_money_and_requests_hold_over_restarts(keys):
+    keys.add("a", 'money = "1/month"').add("operator", "figures = true")
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        for _ in range(3):
+            keys.ask(service, "a")
+        kept = (service.folder / "calls.jsonl.totals", service.folder / "calls.jsonl")
+        until(lambda: kept[0].exists())
+        until(lambda: json.loads(kept[0].read_text())["totals"][-1][-1] == 3)
+        texts = [path.read_bytes() for path in kept]
+    log = keys.path.with_name("calls.jsonl")
+    for path, text in zip((f"{log}.totals", log), texts, strict=True):
+        with open(path, "wb") as file:
+            file.write(text)
+    with gateway(behave=behave, keys_file=keys.path, log=log) as service:
+        keys.ask(service, "a")
+        page = keys.get(service, "operator", "/").body.decode()
+    assert re.search(r"<td>a</td><td>this month</td><td>4</td>", page)
+
+
+def test_without_names_models_are_named_where_that_is_permitted():
+    with gateway(behave=behave, open_models=False) as service:
+        assert error_of(service.ask(model="large")) == (403, "not_permitted")
+        assert [one["id"] for one in service.get("/v1/models").json["data"]] == ["policy"]
+        assert service.ask().status == 200
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        ("", "no clients: rcjax key new NAME"),
+        ('["a b"]\nsha256 = "x"', "'a b' is no name of a client"),
+        ("a = 1", "a is no table"),
+        ('[a]\nsha256 = "rcjax-abc"', "client a.sha256: must be the SHA-256 of a key"),
+        (f'[a]\nsha256 = "{"0" * 64}"\nsecret = 1', "client a: secret is no setting of a client"),
+        (f'[a]\nsha256 = "{"0" * 64}"\n[b]\nsha256 = "{"0" * 64}"', "client b: has the key of a"),
+        (f'[a]\nsha256 = "{"0" * 64}"\nmoney = "5"', 'client a.money: give money and a period, such as "5/month"'),
+        (f'[a]\nsha256 = "{"0" * 64}"\nrequests = 0', "client a.requests: must be between 1 and"),
+        (f'[a]\nsha256 = "{"0" * 64}"\nmodels = ["x"]', "client a.models: there is no x"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_keys_is_told_and_no_key_is(keys, table, what):
+    keys.path.write_text(table)
+    with pytest.raises(ValueError, match=re.escape(what)) as problem, gateway(keys_file=keys.path):
+        pass
+    assert "rcjax-abc" not in str(problem.value)
+
+
+def test_money_needs_a_log(keys):
+    keys.add("a", 'money = "1/day"')
+    with (
+        pytest.raises(ValueError, match="client a: its money is counted in a file beside the log"),
+        gateway(keys_file=keys.path, log=None),
+    ):
+        pass
+
+
+@pytest.mark.thorough
+def test_limits_hold_over_workers(keys):
+    """Each knows within a second what the others have counted."""
+    keys.add("a", "requests = 40")
+    with gateway_process(None, behave, "--workers", 2, "--keys", keys.path) as service:
+        until(lambda: len(service.workers()) == 2)
+        time.sleep(61 - time.time() % 60)  # a minute of its own
+        statuses = []
+        for _ in range(60):
+            statuses.append(keys.ask(service, "a").status)
+            time.sleep(0.3)
+        assert 40 <= statuses.count(200) <= 46
+        assert statuses[-5:] == [429] * 5

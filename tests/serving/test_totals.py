@@ -1,0 +1,98 @@
+"""Totals in a file: of several processes, none counted twice, through kills, full disks and files that are none."""
+
+import errno
+import json
+import os
+import time
+
+import pytest
+
+from rcjax.serving import totals
+from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.totals import FileTotals
+
+MONTH = (0.0, 4e9)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "calls.jsonl.totals"
+
+
+def page_of(one, name="a"):
+    return one.page(name, "month", MONTH)
+
+
+def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(path):
+    one, other = FileTotals(path), FileTotals(path)
+    for turn in range(1, 4):
+        page_of(one).add(0.5)
+        page_of(other).add(0.25, 0)
+        page_of(one, "b").add(9.0)
+        for process in (one, other, one):  # as often as it likes
+            process.sync()
+        assert page_of(one).told() == (0.75 * turn, 0)
+        assert page_of(other).told() == (0.75 * turn, turn)
+    third = FileTotals(path)
+    page_of(third)
+    third.sync()
+    assert page_of(third).told() == (2.25, 3)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(path, monkeypatch):
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    one.sync()
+    size = path.stat().st_size
+    page_of(one).add(1.0)
+    one.sync()
+    assert path.stat().st_size == size  # no block more
+    real = os.write
+
+    def full(file, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(totals.os, "write", full)
+    page_of(one).add(1.0)
+    with pytest.raises(OSError, match="No space left"):
+        one.sync()
+    assert page_of(one).told() == (3.0, 0)
+    monkeypatch.setattr(totals.os, "write", real)
+    one.sync()
+    other = FileTotals(path)
+    page_of(other)
+    other.sync()
+    assert page_of(other).told() == (3.0, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"totals": [[1]]}', b'{"totals": 3}', b"[" * 10**5])
+def test_a_file_that_is_none_begins_anew(path, content):
+    path.write_bytes(content)
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    if content:
+        with pytest.warns(CascadeWarning, match=r"calls.jsonl.totals cannot be read: what was spent is counted anew"):
+            one.sync()
+    else:
+        one.sync()
+    assert len(json.loads(path.read_bytes())["totals"]) == 1
+
+
+def test_periods_that_are_over_are_forgotten(path, monkeypatch):
+    one = FileTotals(path)
+    for minute in range(200):
+        one.page("a", "minute", (0.0, time.time() - 60.0 * minute)).add(0.0)
+    one.sync()
+    assert len(json.loads(path.read_bytes())["totals"]) == 60
+    monkeypatch.setattr(totals.time, "time", lambda: 3e9)
+    page_of(one).add(1.0)
+    one.sync()
+    assert [row[:2] for row in json.loads(path.read_bytes())["totals"]] == [["a", "month"]]
+
+
+def test_without_a_file_nothing_is_shared():
+    alone = FileTotals(None)
+    page_of(alone).add(1.0)
+    alone.sync()
+    assert page_of(alone).told() == (1.0, 0)
