@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import polars as pl
@@ -102,6 +102,15 @@ class ReadOptions:
     def needed(self) -> str | None:
         """The column that tells right from wrong; None where labels come from elsewhere, or none are needed."""
         return None if self.unlabelled or self.labels is not None or self.held_to is not None else "correct"
+
+
+class ReadFields(TypedDict, total=False):
+    """The fields of `ReadOptions` that `read_log` takes by keyword."""
+
+    answers: Any
+    unlabelled: bool
+    reference: str | Reference | None
+    score_max: float
 
 
 def require_table(name: str, table: Any, optional: bool = False) -> None:

@@ -12,7 +12,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import polars as pl
@@ -41,7 +41,7 @@ from rcjax.logs.errors import (
     listed,
     near,
 )
-from rcjax.logs.gathering import UNUSABLE, ReadOptions, gather, require_table
+from rcjax.logs.gathering import UNUSABLE, ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load, name_of
@@ -56,7 +56,7 @@ def read_log(
     models: Iterable[str] | None = None,
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
-    **more: Any,
+    **more: Unpack[ReadFields],
 ) -> Log:
     """Read and check a log with one row per query and model.
 

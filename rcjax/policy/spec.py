@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from rcjax._base.checks import require
 from rcjax._base.codec import (
@@ -457,6 +457,31 @@ class Spec:
             ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(sure)),
         ]
         return [(option, what) for option, what, broken in rules if broken]
+
+
+class SpecFields(TypedDict, total=False):
+    """The fields of `Spec`, as functions take them by keyword; what each is, `Spec` says."""
+
+    budget: float | None
+    max_error: float | None
+    match: float | None
+    today: str | AnyPolicy | None
+    error_cost: float | None
+    lam: float | None
+    cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
+    chain: Literal["exact", "paper"]
+    copula: str | Sequence[str] | None
+    method: Literal["tau", "likelihood"] | None
+    transform: Literal["auto", Transform]
+    abstain_price: float | None
+    confidence: float | None
+    judged: bool
+    intervals: bool
+    follows: bool
+    period: Period | None
+    queries: Queries | None
+    segment: str | None
+    max_seconds: float | str | SecondsLimit | None
 
 
 def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Unpack
 
 import matplotlib as mpl
 import numpy as np
@@ -34,7 +34,7 @@ from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
 from rcjax.policy.comparison import Comparison, what_to_do
 from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.spec import Spec, Target
+from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.replaying.comparing import compare_policy
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
@@ -323,7 +323,7 @@ class Report(Findings):
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))
 def make_report(
-    log: Log, spec: Spec | None = None, *, test: Log | None = None, replicates: int = 200, **fields: Any
+    log: Log, spec: Spec | None = None, *, test: Log | None = None, replicates: int = 200, **fields: Unpack[SpecFields]
 ) -> Report:
     """Tune on a log as `rcjax tune` does by default, compare with today's, and look at how far to trust that.
 
@@ -335,8 +335,8 @@ def make_report(
         replicates: of the bootstraps of the tests.
         fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `today`, `error_cost`, …
 
-    Raises ValueError for several targets, InfeasibleError for a target that no policy meets, LogError as `fit`,
-    `select_frontier` and `diagnose` do, and where the log lacks today's model.
+    Raises ValueError for several targets and without intervals, InfeasibleError for a target that no policy meets,
+    LogError as `fit`, `select_frontier` and `diagnose` do, and where the log lacks today's model.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -344,7 +344,9 @@ def make_report(
     >>> print(report.headline())
     Keep llama3.1-70b alone: it costs $168 per million queries as before. ...
     """
-    spec = dataclasses.replace(spec or Spec(), **fields, intervals=True)
+    spec = dataclasses.replace(spec or Spec(), **fields)
+    if not spec.intervals:
+        raise SpecError("intervals", "cannot be left out of a report")
     asked = bool(spec.target)
     spec = spec.with_some_target(float(log.cost[-1]))
     tuned = tune(log, spec)

@@ -26,7 +26,7 @@ import dataclasses
 import math
 from collections import Counter
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +43,7 @@ from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import Spec, Target, with_spec
+from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.replaying.comparing import Replies, Today, default_today, models_of
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.betting import refuted, upper_limit
@@ -288,7 +288,7 @@ class Certificate:
 
 @takes(frontier=Frontier, log=Log, tuned_on=(Log, None))
 def certify(
-    frontier: Frontier, log: Log, spec: Spec | None = None, *, tuned_on: Log | None = None, **fields: Any
+    frontier: Frontier, log: Log, spec: Spec | None = None, *, tuned_on: Log | None = None, **fields: Unpack[SpecFields]
 ) -> Certificate:
     """Find the cheapest position on the ladder of a frontier at which held-out queries guarantee a limit.
 

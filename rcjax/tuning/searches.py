@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import Calibrator
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import Spec, SpecFields
 from rcjax.tuning.bootstrapping import Again, draw_bands, drawn
 from rcjax.tuning.certify import certify, hold_out
 from rcjax.tuning.matching import match_today
@@ -91,7 +91,7 @@ _per_query = "budget={}e-6".format  # from an amount per million queries
 
 
 @takes(log=Log, spec=(Spec, None), held_out=(Log, None))
-def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Any) -> Tuned:
+def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Unpack[SpecFields]) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
     Args:

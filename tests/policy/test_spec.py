@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import math
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, strategies as st
 
 from rcjax.policy.ladder import Period, Queries
-from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError, Target
+from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError, SpecFields, Target
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
 MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
@@ -72,6 +73,13 @@ def test_a_spec_that_is_made_comes_back_from_a_file(fields):
     except SpecError:
         return
     assert Spec.from_json(json.loads(json.dumps(spec.to_json())), "tuning") == spec
+
+
+def test_the_keywords_are_the_fields():
+    fields, keywords = (get_type_hints(kind) for kind in (Spec, SpecFields))
+    assert list(keywords) == list(fields)
+    for name, kind in keywords.items():
+        assert fields[name] in (kind, Any, Any | None) or name == "max_seconds", name
 
 
 def test_a_spec_has_one_target():
