@@ -169,6 +169,7 @@ class _Reader:
         self.models, self.ways = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()
         self.failed = list[pl.DataFrame]()  # (what was asked, model) of calls
+        self.asked = list[pl.DataFrame]()  # (query, digest of what was asked) of all calls of a call log
         self.rows: Rows | None = None  # those read last
 
     def read(self, source: Any) -> pl.DataFrame:
@@ -195,7 +196,7 @@ class _Reader:
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
             raise LogError(f"{table.name}: {what}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
-        frame = self._without_repeats(frame) if "call_log" in columns else frame
+        frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
         if tells_no_confidence(columns):
             what = "every answer counts as sure, and only whether models agree counts"
             how.say(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
@@ -214,6 +215,8 @@ class _Reader:
             rows = rows.keep(pl.col("model").is_in([*wanted]) | pl.col("model").is_null())
         if "call_log" not in columns:
             return rows
+        if _DIGEST in columns:
+            self.asked.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "error" in columns:
@@ -269,6 +272,18 @@ class _Reader:
                 raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
             cells[SAMPLE] = frame[SAMPLE]
         return cells
+
+    def _without_mixed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows of a call log without those of ids under which different questions were asked.
+
+        A label of such an id says nothing: whoever asks first under the id of another would own its label.
+        """
+        if not self.asked or not frame.height:
+            return frame
+        counts = pl.concat(self.asked).unique().group_by("query").len()
+        kept = frame.join(counts.filter(pl.col("len") > 1), on="query", how="anti", maintain_order="left")
+        self.left_out["of ids under which different questions were asked"] += frame.height - kept.height
+        return kept
 
     def _without_repeats(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows of a call log without those of queries that ask what an earlier one did: a flood is one question.

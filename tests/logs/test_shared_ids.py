@@ -1,0 +1,57 @@
+"""Ids of queries under which different questions were asked: no label of them says anything, and they are counted."""
+
+import json
+
+import polars as pl
+import pytest
+
+from rcjax.logs import LeftOutWarning, read_log
+
+
+def line(query, model, answer, digest, **more):
+    """A line of a call log."""
+    return {
+        "call_log": 1,
+        "query": query,
+        "model": model,
+        "logprob": -0.5,
+        "answer": answer,
+        "cost": 1e-5,
+        "shadow": True,
+        "error": None,
+        "prompt_digest": digest,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    "intruder",
+    [
+        {},
+        {"shadow": False},  # whose query did not go to all models
+        {"error": "HTTP 500"},
+        {"error": "not judged: tools"},
+    ],
+)
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_whoever_takes_the_ids_of_others_takes_no_label(tmp_path, intruder, comes_first):
+    """Ten queries are a client's own; of ten others another client has asked something else under the same id."""
+    own = [line(f"q{n}", model, "A", f"d{n}") for n in range(20) for model in ("small", "large")]
+    others = [line(f"q{n}", model, "B", f"e{n}", **intruder) for n in range(10) for model in ("small", "large")]
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (others + own if comes_first else own + others)))
+    labels = pl.DataFrame({"query": [f"q{n}" for n in range(20)], "answer": ["A"] * 20})
+    with pytest.warns(LeftOutWarning) as told:
+        log = read_log(path, labels=labels)
+    assert {*log.queries} == {f"q{n}" for n in range(10, 20)}
+    assert log.correct.all()
+    number = 20 if intruder else 40
+    assert any(f"{number} of ids under which different questions were asked" in str(one.message) for one in told)
+
+
+def test_one_question_under_one_id_stays(tmp_path):
+    rows = [line(f"q{n}", model, "A", f"d{n}") for n in range(5) for model in ("small", "large")]
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels = pl.DataFrame({"query": [f"q{n}" for n in range(5)], "answer": ["A"] * 5})
+    assert read_log(path, labels=labels).n_queries == 5
