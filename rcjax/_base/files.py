@@ -60,6 +60,36 @@ except ImportError:  # Windows
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
+class LineStream:
+    """Standard output, each line whole, also where several processes write to it."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+
+    def append(self, line: bytes) -> None:
+        """Write a line, which must end in a newline. Raises OSError where nobody reads it."""
+        with self._turn:
+            _lock_process(_OUTPUT, held=True)
+            try:
+                while line:
+                    line = line[os.write(_OUTPUT, line) :]
+            finally:
+                _lock_process(_OUTPUT, held=False)
+
+    def close(self) -> None:
+        """Leave it open: it is the process's."""
+
+
+_OUTPUT = 1  # standard output
+
+
+def _lock_process(file: int, *, held: bool) -> None:
+    """Keep other processes that share a file from writing: a pipe takes 4 kB at once, and no more."""
+    if fcntl is not None:
+        with suppress(OSError):
+            fcntl.lockf(file, fcntl.LOCK_EX if held else fcntl.LOCK_UN)
+
+
 class LineFile:
     """A file open for appending, each line by one write.
 
@@ -100,6 +130,17 @@ class LineFile:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
+
+    def is_cut_off(self) -> bool:
+        """Return whether the file ends within a line: its writer was killed, or the disk was full."""
+        with self._turn:
+            return self._is_cut_off()
+
+    def has_room(self) -> bool:
+        """Return whether its disk has room for more."""
+        with self._turn, suppress(OSError, AttributeError):  # Windows has no such call
+            return os.fstatvfs(self._file).f_bavail > 0
+        return True
 
     def _follow_the_name(self) -> None:
         """Open what has the name, where that is another file by now; a new one has the permissions of that before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -93,6 +94,33 @@ class Grading:
         if "{answer}" not in words:
             raise ValueError(f"{self.rubric.name}: the rubric has no {{answer}}: say where the answer goes")
         return words
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """What replicas of a service share, as the command line says it.
+
+    Args:
+        ledger: Where replicas share what they spent: redis://host:6379 (Redis or Valkey). The variable RCJAX_LEDGER
+            keeps a password out of sight.
+        share: Of the money for a period, what this one of five replicas may spend: 1/5. For replicas without a ledger.
+        replica: Which replica this is, in the log and the ledger. [default: the name of the host]
+    """
+
+    ledger: Annotated[str | None, typer.Option(metavar="URL", envvar="RCJAX_LEDGER", show_envvar=False)] = None
+    share: Annotated[Any, typer.Option(parser=parsers.part, metavar="SHARE")] = None
+    replica: Name = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the service that it gives; a usage error for what cannot be."""
+        if self.ledger is not None and self.share is not None:
+            what = "goes without --ledger: a ledger divides the money by itself"
+            raise typer.BadParameter(what, param_hint="--share")
+        if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
+            what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
+            raise typer.BadParameter(what, param_hint="--replica")
+        replica = self.replica or socket.gethostname()
+        return {"ledger": self.ledger, "share": 1.0 if self.share is None else self.share, "replica": replica}
 
 
 @dataclass(frozen=True)

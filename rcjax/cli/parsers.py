@@ -70,6 +70,15 @@ def fraction(text: str) -> float:
     return value
 
 
+def part(text: str) -> float:
+    """Parse a part of a whole: `1/5`, `0.2` or `20%`."""
+    number, slash, of = text.partition("/")
+    value = positive(number) / positive(of) if slash else fraction(text)
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{text!r}: give a share above 0 and at most 1, such as 1/5")
+    return value
+
+
 def shadow(text: str) -> Any:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:

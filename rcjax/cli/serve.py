@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds
+from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, ReplicaOptions, Seconds
 from rcjax.cli.parsers import pairs, shadow as read_shadow, size
 from rcjax.cli.printing import print_json, shown, warn
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def serve(
+    replicas: ReplicaOptions,
     policy: Annotated[Path | None, typer.Argument(metavar="POLICY")] = None,
     policies: Annotated[list[str] | None, typer.Option("--policy", metavar="NAME=FILE")] = None,
     models: File = None,
@@ -68,7 +69,7 @@ def serve(
         host: Where to listen.
         port: 0 for any that is free.
         workers: Processes that answer.
-        log: The call log, in JSON Lines.
+        log: The call log, in JSON Lines; - for standard output.
         log_prompts: Log what was asked as well.
         no_log_answers: Do not log what was answered.
         shadow: Share of the queries that all models are asked, to learn from, or how many a day, week or month. Money
@@ -105,12 +106,17 @@ def serve(
         if given and not is_there:
             what = f"goes with {partner.split()[0]} only: give {partner} too"
             raise typer.BadParameter(what, param_hint=option)
+    if replicas.ledger is not None:
+        require_libraries("--ledger", "ledger", "redis")
     from rcjax.serving.gateway.catalog import RequestLimits, Settings, is_local
     from rcjax.serving.gateway.processes import serve as run
     from rcjax.serving.shadowing import ShadowRate
 
+    streams = str(log) == "-"
+    if streams and json_:
+        raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
     named = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
-    require_outputs({"--log": log}, named | {"--models": models} | ({} if keys is None else {"--keys": keys}))
+    require_outputs({"--log": None if streams else log}, named | {"--models": models} | ({} if keys is None else {"--keys": keys}))
     has_key = key_env is not None or keys is not None
     require_plausible_models(models, really)
     settings = Settings(
@@ -129,6 +135,7 @@ def serve(
         log_answers=not no_log_answers,
         log_prompts=log_prompts,
         refusal=refusal_text,
+        **replicas.settings(),
         limits=RequestLimits(
             deadline,
             timeout,

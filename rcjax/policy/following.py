@@ -27,6 +27,7 @@ DAY = 86_400.0  # seconds
 #: How many times what its rung was tuned to cost an answer counts at most in the mean of what was paid: beyond that it
 #: tells of itself, or of a wrong count, and not of the answers to come.
 MOST_TIMES = 100.0
+_OTHERS = 30  # periods beside the one that counts whose money is remembered: of days, a month
 _JUMP = 60.0  # seconds that a clock goes back, from which on it was set anew
 
 
@@ -131,7 +132,7 @@ class PeriodBill(Following):
         period: the money, and for how long it is.
         start: of the period that the bill is of, in seconds since 1970.
         spent: in it.
-        before: (the start, what was spent) of another one, to which a clock that is set back returns.
+        before: (the start, what was spent) of the last other ones: a log need not be in the order of its times.
         queries: a running count, of which in `memory` seconds all but 1/e is forgotten.
         time: of the latest query.
     """
@@ -139,7 +140,7 @@ class PeriodBill(Following):
     period: Period
     start: float
     spent: float
-    before: tuple[float, float]
+    before: tuple[tuple[float, float], ...]
     queries: float
     time: float
 
@@ -155,7 +156,7 @@ class PeriodBill(Following):
         read(Positive, budget, "budget")
         start, _ = period.around(time)
         queries = _memory(period) * period.money / budget / (DAY * period.days)
-        place = {"start": start, "spent": 0.0, "before": (start, 0.0), "time": time}
+        place = {"start": start, "spent": 0.0, "before": (), "time": time}
         return cls(period=period, queries=queries, paid=budget, expected=budget, **place)
 
     @property
@@ -173,8 +174,9 @@ class PeriodBill(Following):
         start, _ = self.period.around(time)
         if start == self.start:
             return self
-        spent = self.before[1] if self.before[0] == start else 0.0
-        return replace(self, start=start, spent=spent, before=(self.start, self.spent))
+        known = {**dict(self.before), self.start: self.spent}
+        spent = known.pop(start, 0.0)
+        return replace(self, start=start, spent=spent, before=tuple(known.items())[-_OTHERS:])
 
     def left(self, time: float) -> float:
         """Money that is left of the period that a time is in; below 0, what was paid too much."""

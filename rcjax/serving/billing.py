@@ -23,6 +23,7 @@ from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, new_
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
+from rcjax.serving.ledger import Ledger, Page
 
 _TOLD_EVERY = 60.0  # seconds between two warnings of dear answers
 
@@ -55,24 +56,40 @@ class Billing:
         policy: a ladder follows one, unless it keeps its position.
         name: of the policy, by which the log tells what was spent on its bill.
         log: tells, of money for a period, what was spent before, and what others who write to it spend.
+        ledger: tells that in place of the log, and the balance of budgets per query too.
     """
 
-    def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None) -> None:
+    def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
         self.bill: Following | None = new_bill(policy, time.time())
         self.mark = Billed(name, uuid.uuid4().hex[:8])
         self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
-        self._reader = None
-        if log is not None and isinstance(self.bill, PeriodBill):
-            self._reader = LogReader(log.path, self.bill.earliest)
+        self._log = log
+        self._reader, self._ledger = None, None if self.bill is None else ledger
+        path = None if log is None else log.path
+        if path is not None and ledger is None and isinstance(self.bill, PeriodBill):
+            self._reader = LogReader(path, self.bill.earliest)
+            why = None if log is None else log.why_incomplete()
+            if why is not None:
+                what = f"policy {name}: more of the money may be spent than {path} says: {why}"
+                warnings.warn(f"{what}: make room, and give --ledger, or count by hand", CascadeWarning, stacklevel=2)
         self._looked = self._said = self._told_dear = -math.inf
         self._held: dict[object, float] = {}
         self.stops = False
         """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
+        self._begin()
         self.catch_up()
 
     @property
     def position(self) -> float:
-        """Where on the ladder the next query finds the policy."""
+        """Where on the ladder the next query finds the policy.
+
+        Of money for a period it is the cheapest rung, as long as the ledger has told nothing yet, or the log, which is
+        to tell what is spent, cannot be written.
+        """
+        if isinstance(self.bill, PeriodBill):
+            is_untold = self._ledger is not None and not self._ledger.has_answered
+            if is_untold or (self._reader is not None and self._log is not None and self._log.is_losing):
+                return 0.0
         return self._fixed if self.bill is None else self.bill.position(self._costs, time.time())
 
     @property
@@ -137,6 +154,7 @@ class Billing:
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.pay(cost, expected, time.time())
+            self._tell(cost, 1)
             rung = expected or max(self._costs, default=0.0)
             if 0 < MOST_TIMES * rung < cost:
                 self._tell_dear(cost, rung)
@@ -162,12 +180,57 @@ class Billing:
         if isinstance(self.bill, PeriodBill) and calls:
             cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.spend(cost, time.time(), queries=0)
+            self._tell(cost, 0)
+
+    def _begin(self) -> None:
+        """Begin with what the ledger tells."""
+        page = self._page()
+        if page is None or self._ledger is None:
+            return
+        self._ledger.start()
+        self._heard = page, page.told()[1]
+        if page.pace is not None and isinstance(self.bill, PeriodBill):
+            queries, at = page.pace
+            self.bill = replace(self.bill, queries=queries, time=min(at, time.time()))
+
+    def _page(self) -> Page | None:
+        """Where the ledger has the bill; None without a ledger or a bill."""
+        bill = self.bill
+        if self._ledger is None or bill is None:
+            return None
+        if isinstance(bill, PeriodBill):
+            return self._ledger.page(self.mark.policy, bill.period.every, bill.period.around(time.time()))
+        assert isinstance(bill, Bill)
+        return self._ledger.page(self.mark.policy, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+
+    def _tell(self, cost: float, queries: int) -> None:
+        """Put a payment into the ledger, if there is one."""
+        page = self._page()
+        if page is None or self._ledger is None:
+            return
+        if isinstance(self.bill, PeriodBill):
+            page.own_pace = self.bill.queries, self.bill.time
+        page.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
+        self._ledger.wake()
+
+    def _hear(self, page: Page) -> None:
+        """Count what the ledger says that all have spent."""
+        amount, others = page.told()
+        if isinstance(self.bill, Bill):
+            self.bill = replace(self.bill, balance=amount)
+        elif isinstance(self.bill, PeriodBill):
+            before = self._heard[1] if self._heard[0] is page else 0.0  # another period begins
+            now, self._heard = time.time(), (page, others)
+            self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
 
     def catch_up(self) -> None:
-        """Count what the log says that others have spent of a period's money, if the last look is a second ago.
+        """Count what others have spent: as the ledger says, or the log, if the last look is a second ago.
 
         A warning says, once in a period, that its money is spent.
         """
+        page = self._page()
+        if page is not None:
+            self._hear(page)
         bill, now = self.bill, time.monotonic()
         if not isinstance(bill, PeriodBill) or now - self._looked < _LOOK:
             return
@@ -183,7 +246,7 @@ class Billing:
     def go_on(self, before: Billing) -> None:
         """Go on with the bill whose place this one takes: with what it has left, or paid too much.
 
-        What was spent of a period's money the log has told, where there is one.
+        What was spent of a period's money the log or the ledger has told, where there is one.
         """
         mine, other = self.bill, before.bill
         if isinstance(mine, Bill) and isinstance(other, Bill):

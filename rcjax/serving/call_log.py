@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import Any
 
-from rcjax._base.files import LineFile
+from rcjax._base.files import LineFile, LineStream
 from rcjax._base.wording import count
 
 #: Tokens of the input that came from a cache, and that were put into one; a line tells them where there are some.
@@ -116,7 +116,9 @@ class CallLog:
     headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
     JSON in a text; of it a hash does, so that equal questions count once.
 
-    Where another program renames or removes the file, such as logrotate, the next line goes to a new one.
+    Where another program renames or removes the file, such as logrotate, the next line goes to a new one. Without a
+    file (`path=None`) lines go to standard output, for a program that collects them. With `replica=` each line says
+    which replica of a service it comes from.
 
     Raises OSError where the file cannot be opened, and from `write` where it cannot be written, and ValueError from
     `write` for a number that JSON cannot hold, which writes nothing.
@@ -131,15 +133,23 @@ class CallLog:
         -0.1
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, answers: bool = True, prompts: bool = False) -> None:
-        self.path = os.fspath(path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        answers: bool = True,
+        prompts: bool = False,
+        replica: str | None = None,
+    ) -> None:
+        self.path = None if path is None else os.fspath(path)
         self.answers = answers
         self.prompts = prompts
+        self.replica = replica
         self.observe: Callable[[str], None] | None = None
         """Called with the outcome of each call that `keep` was given, one of `LOGGED`."""
         self._lost = 0  # since a line was written
         self._turn = threading.Lock()
-        self._lines = LineFile(path)
+        self._lines = LineStream() if path is None else LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, and what was asked if the log is to hold that."""
@@ -148,6 +158,7 @@ class CallLog:
             prompt = json.dumps(messages, default=str)
             row["prompt_digest"] = hashlib.sha256(prompt.encode()).hexdigest()[:_DIGITS]
             row |= {"prompt": prompt} if self.prompts else {}
+        row |= {} if self.replica is None else {"replica": self.replica}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
@@ -165,9 +176,23 @@ class CallLog:
             before, self._lost = self._lost, self._lost + 1 if outcome == "lost" else 0
         if self.observe is not None:
             self.observe(outcome)
+        where = self.path or "standard output"
         if outcome == "lost":
-            return None if before else f"calls are not logged: {self.path}: {reason}"
-        return f"calls are logged again: {self.path}: {count(before, 'call')} lost before" if before else None
+            return None if before else f"calls are not logged: {where}: {reason}"
+        return f"calls are logged again: {where}: {count(before, 'call')} lost before" if before else None
+
+    def why_incomplete(self) -> str | None:
+        """Why calls may be missing at its end, or will be from now on, in words; None if nothing says so."""
+        if isinstance(self._lines, LineStream):
+            return None
+        if self._lines.is_cut_off():
+            return "it ends within a line, as a full disk or a kill leaves it"
+        return None if self._lines.has_room() else "its disk is full"
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether the last call could not be logged."""
+        return self._lost > 0
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""

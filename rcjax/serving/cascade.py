@@ -33,6 +33,7 @@ from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoint import openai
 from rcjax.serving.failures import Failure
+from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.shadowing import ShadowRate, ShadowShare
 from rcjax.serving.usage import sum_usages
@@ -133,7 +134,8 @@ class Cascade:
             Of a `rcjax.signals.Check` that runs code it records the name alone: give it here. A check has `timeout`
             seconds for a verdict.
         log: where to write each call.
-        name: of the policy, under which the log has what was spent.
+        ledger: what other replicas spend, in place of what the log tells of it; the caller closes it.
+        name: of the policy, under which the log and the ledger have what was spent.
         options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
             the signal's override these, and these override those that the policy records. A second question has the
             signal's own, and `extra_body` and the like.
@@ -164,6 +166,7 @@ class Cascade:
         *,
         signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
+        ledger: Ledger | None = None,
         name: str = "policy",
         options: Mapping[str, Any] | None = None,
         models: Mapping[str, ServedModel] | None = None,
@@ -176,14 +179,15 @@ class Cascade:
     ) -> None:
         if not isinstance(policy, AnyPolicy):
             raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
-        kinds = {"log": CallLog, "salt": str, "options": Mapping, "models": Mapping}
-        for (argument, kind), value in zip(kinds.items(), (log, salt, options, models), strict=True):
+        kinds = {"log": CallLog, "ledger": Ledger, "salt": str, "options": Mapping, "models": Mapping}
+        for (argument, kind), value in zip(kinds.items(), (log, ledger, salt, options, models), strict=True):
             instance(value, (kind, NoneType), argument)
         self.policy = policy
         self.models = policy.models
-        self.billing = Billing(policy, name, log)
+        self.billing = Billing(policy, name, log, ledger)
         self.everyone: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        per_day = queries_per_day(log.path) if log is not None and isinstance(shadow, ShadowRate) else None
+        path = None if log is None else log.path
+        per_day = queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None
         self._share = ShadowShare(shadow, per_day)
         if not shadow and len(self.everyone) > len(policy.models):
             others = ", ".join(self.everyone[len(policy.models) :])

@@ -20,7 +20,7 @@ from rcjax._base.wording import visible
 from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
-from rcjax.policy.ladder import followed, load_policy
+from rcjax.policy.ladder import Period, followed, load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.serving.asker import Caller
@@ -30,6 +30,7 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoint import DirectClient, direct_client
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.keys import KeyRing
+from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
@@ -98,6 +99,12 @@ class Settings:
     """The call log."""
     log_answers: bool = True
     """With what was answered."""
+    replica: str | None = None
+    """Which replica this is, as lines of the log and the ledger say; None leaves it out."""
+    ledger: str | None = field(default=None, repr=False)
+    """The address of the ledger, with its password; None if replicas share nothing but the log."""
+    share: float = 1.0
+    """Of the money for a period, what this replica may spend."""
     log_prompts: bool = False
     """With what was asked."""
     refusal: str = "I am not sure enough to answer this."
@@ -136,7 +143,12 @@ class Settings:
         """The call log, if there is to be one. Raises OSError where it cannot be opened."""
         if self.log is None:
             return None
-        return CallLog(self.log, answers=self.log_answers, prompts=self.log_prompts)
+        path = None if str(self.log) == "-" else self.log
+        return CallLog(path, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
+
+    def open_ledger(self) -> Ledger | None:
+        """The ledger, if there is to be one. Raises ValueError for an address that is none."""
+        return None if self.ledger is None else Ledger(self.ledger, self.replica)
 
 
 def is_local(host: str) -> bool:
@@ -270,12 +282,14 @@ class CatalogMaker:
         client_of: the client by which a model is asked.
         log: where to write calls.
         observe: is told of each call, and by which policy.
+        ledger: where replicas share what they spent.
     """
 
     settings: Settings
     client_of: Callable[[Any], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
+    ledger: Ledger | None = None
 
     def read(self, before: Catalog | None = None) -> Catalog:
         """Policies and models as the files of the settings have them. Raises OSError for what cannot be read.
@@ -295,9 +309,9 @@ class CatalogMaker:
         catalog = self.make(policies, read_models(settings.models))
         for name, served in catalog.policies.items():
             bill = served.cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.log is None:
+            if isinstance(bill, PeriodBill) and settings.ledger is None and str(settings.log or "-") == "-":
                 what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
-                raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, or --no-follow")
+                raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 
     def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ServedModel]) -> Catalog:
@@ -338,10 +352,11 @@ class CatalogMaker:
             for model, one in asked.items()
         }
         cascade = Cascade(
-            followed(policy, follows=policy.follows and settings.follow, period=policy.period),
+            followed(policy, follows=policy.follows and settings.follow, period=self._money(policy.period)),
             {model: self.client_of(one) for model, one in asked.items()},
             signal={model: _signal(one, records.get(model, {})) for model, one in asked.items()},
             log=self.log,
+            ledger=self.ledger,
             name=name,
             models=asked,
             concurrency=2 * limits.concurrency,
@@ -357,6 +372,10 @@ class CatalogMaker:
         told = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         requests = frozenset.intersection(*map(frozenset, told)) if told else None
         return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), requests)
+
+    def _money(self, period: Period | None) -> Period | None:
+        """What this replica may spend."""
+        return None if period is None else replace(period, money=period.money * self.settings.share)
 
     def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later

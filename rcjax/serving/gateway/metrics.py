@@ -70,6 +70,8 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
         ("policy", "model"),
         "livemostrecent",
     ),
+    "ledger_up": ("Whether the ledger of the replicas answers: 1, or 0", (), "livemin"),
+    "ledger_waiting": ("Payments that the ledger is not told of yet", (), "livesum"),
     "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
 }
 
@@ -135,6 +137,9 @@ class Ended(NamedTuple):
 class Metrics:
     """The figures that one worker counts, and the page of all workers.
 
+    Args:
+        shares_balance: whether a ledger tells each worker the same balance of a policy.
+
     Example:
         >>> metrics = Metrics()
         >>> metrics.refused("no key", 401)
@@ -143,7 +148,7 @@ class Metrics:
         ['rcjax_refused_requests_total{reason="no key",status="401"} 1.0']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shares_balance: bool = False) -> None:
         import prometheus_client as prometheus
 
         # When a counter was created is of no use where there are several workers, and a series more for each.
@@ -152,7 +157,12 @@ class Metrics:
         counter, histogram, gauge = prometheus.Counter, prometheus.Histogram, prometheus.Gauge
         figures: list[tuple[Any, ...]] = [(counter, name, *told, {}) for name, told in _COUNTERS.items()]
         figures += [(histogram, name, *told, {"buckets": last}) for name, (*told, last) in _HISTOGRAMS.items()]
-        figures += [(gauge, name, *told, {"multiprocess_mode": last}) for name, (*told, last) in _GAUGES.items()]
+        modes = {"bill_balance": "livemostrecent"} if shares_balance else {}
+        figures += [
+            (gauge, name, *told, {"multiprocess_mode": modes.get(name, last)})
+            for name, (*told, last) in _GAUGES.items()
+            if shares_balance or not name.startswith("ledger")
+        ]
         self._figures = {
             name: make(f"rcjax_{name}", text, labels, registry=self._registry, **more)
             for make, name, text, labels, more in figures
@@ -238,6 +248,11 @@ class Metrics:
             self._of("ladder_position", name).set(billing.position)
             figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
             self._of(figure, name).set(money)
+
+    def ledger(self, *, is_up: bool, waiting: int) -> None:
+        """Whether the ledger answers, and how many payments it is not told of yet."""
+        self._figures["ledger_up"].set(is_up)
+        self._figures["ledger_waiting"].set(waiting)
 
     def paid(self, name: str, cost: float) -> None:
         """Money was paid for a request for a policy, or for a model."""

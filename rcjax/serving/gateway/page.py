@@ -53,7 +53,11 @@ th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: ri
 
 
 def draw_page(
-    catalog: Catalog, requests: Sequence[Ended], shifts: Shifts | None = None, clients: Sequence[Used] = ()
+    catalog: Catalog,
+    requests: Sequence[Ended],
+    shifts: Shifts | None = None,
+    clients: Sequence[Used] = (),
+    away: float | None = None,
 ) -> str:
     """The page for people, as HTML.
 
@@ -62,10 +66,14 @@ def draw_page(
         requests: the last ones, from old to new.
         shifts: how far confidences have moved, where that was counted.
         clients: what those with names have used.
+        away: since when the ledger of the replicas does not answer, in seconds since 1970; None if it does.
     """
     last = f"the last {count(len(requests), 'request')} of this worker"
     which = last if requests else "no request to this worker yet"
     worker = f"{time.strftime(_CLOCK, time.gmtime())}: {which}. Load it again for news."
+    if away is not None:
+        since = time.strftime(_CLOCK, time.gmtime(away))
+        worker += f" The ledger does not answer since {since}: money is as this worker counts it."
     drawn = [_policy(served, requests, shifts or Shifts()) for served in catalog.policies.values()]
     others = [one for one in requests if one.name not in catalog.policies]
     passed = _answering("Passed on, by the name of a model", others) if others else ""

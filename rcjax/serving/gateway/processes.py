@@ -133,6 +133,8 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
 
     Raises ValueError or OSError for settings, files and addresses that cannot be used, before anything is served.
     """
+    if (ledger := settings.open_ledger()) is not None:
+        ledger.check()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
         catalog = CatalogMaker(settings, Clients(settings.limits.timeout).of).read()

@@ -170,7 +170,8 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics()
+        self.ledger = settings.open_ledger()
+        self.metrics = Metrics(shares_balance=self.ledger is not None)
         self.traces = open_traces()
         self.clients = Clients(settings.limits.timeout)
         self.busy = 0
@@ -180,7 +181,7 @@ class Gateway:
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
-        self._maker = CatalogMaker(settings, self.clients.of, self.log, self._called)
+        self._maker = CatalogMaker(settings, self.clients.of, self.log, self._called, self.ledger)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.asked = asyncio.Event()
         """Somebody asks for the files to be read again."""
@@ -206,11 +207,12 @@ class Gateway:
         return [file_signature(path) for path in paths if path is not None]
 
     def _catch_up(self) -> None:
-        """Tell what others have spent of a period's money, however idle this worker is."""
+        """Tell what others have spent, however idle this worker is."""
         for name, served in self.catalog.policies.items():
-            if served.cascade.billing.left is not None:
-                served.cascade.billing.catch_up()
-                self.metrics.followed(name, served.cascade.billing)
+            served.cascade.billing.catch_up()
+            self.metrics.followed(name, served.cascade.billing)
+        if self.ledger is not None:
+            self.metrics.ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
     async def _share(self) -> None:
         """Tell other workers what clients have spent here, and hear of theirs."""
@@ -254,6 +256,7 @@ class Gateway:
         if before is not None:
             catalog.go_on(before)
         self.cascades.update(served.cascade for served in catalog.policies.values())
+        self._catch_up()
         for name in catalog.changed(before):
             self.metrics.reloaded(name, None if before is None else "taken up")
 
@@ -312,6 +315,8 @@ class Gateway:
         await self._share()
         if self.log is not None:
             self.log.close()
+        if self.ledger is not None:
+            await asyncio.to_thread(self.ledger.close)
         if self.traces is not None:
             await asyncio.to_thread(self.traces.close)
 
@@ -408,7 +413,8 @@ async def _page(gateway: Gateway, request: Request) -> Response:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
     clients = gateway.accounts.used(gateway.catalog.ring.named)
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
-    page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients)
+    away = None if gateway.ledger is None else gateway.ledger.down_since
+    page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients, away)
     return HTMLResponse(page, headers=safe)
 
 

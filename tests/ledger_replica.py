@@ -1,0 +1,80 @@
+"""A replica of a service in a process of its own, for a simulated day: NAME URL LOG BEGAN SECONDS CLOCK QUERIES FIRST.
+
+It answers its queries evenly over a day that takes so many seconds and began at a time; its clock is wrong by CLOCK
+seconds. From noon on all models cost double. Each query is logged and paid for by the code that serves.
+"""
+
+import json
+import sys
+import time
+import warnings
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from rcjax.policy import Calibration, Ladder, Policy, Rule
+from rcjax.policy.ladder import Period
+from rcjax.serving import billing as module
+from rcjax.serving.billing import Billing
+from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.ledger import Ledger
+
+PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
+COSTS = {"small": 0.01, "middle": 0.05, "large": 0.5}
+BUDGET, QUERIES = 0.08, 20_000
+LADDER = Ladder(
+    tuple(
+        Policy((name,), {name: PLAIN}, {name: [Rule(1, "answer")]}, {name: cost}, expected={"error": 0.1, "cost": cost})
+        for name, cost in COSTS.items()
+    ),
+    1.07,
+    budget=BUDGET,
+    period=Period(BUDGET * QUERIES, "day"),
+)
+DAY, START = 86_400.0, datetime(2024, 11, 6, tzinfo=UTC).timestamp()
+
+
+class Clock:
+    """That of a replica: simulated, and wrong."""
+
+    def __init__(self, began, seconds, wrong):
+        self._began, self._speed, self._wrong = began, DAY / seconds, wrong
+        self.monotonic = time.monotonic
+
+    def true(self):
+        return START + (time.time() - self._began) * self._speed
+
+    def time(self):
+        return self.true() + self._wrong
+
+
+def serve(name, url, path, began, seconds, wrong, queries, first):
+    clock = module.time = Clock(began, seconds, wrong)
+    log = CallLog(path, replica=name)
+    ledger = None if url == "none" else Ledger(url, name)
+    billing = Billing(LADDER, "policy", log, ledger)
+    for query in range(first, queries):
+        due = START + DAY * (query + 0.5) / queries
+        time.sleep(max(0.0, (due - clock.true()) * seconds / DAY))
+        billing.catch_up()
+        rung = LADDER.choose(f"{name}{query}", billing.position)
+        cost = rung.expected["cost"] * (0.5 + query % 2) * (2.0 if clock.true() > START + DAY / 2 else 1.0)
+        ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")
+        mark = replace(billing.mark, step=1)
+        call = Call(
+            str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.0, ended, True, None, billed=mark
+        )
+        log.write(call)
+        billing.pay([call], rung.expected["cost"])
+    if ledger is not None:
+        ledger.close()
+
+
+def costs_in(path):
+    """What a log says that was spent."""
+    return sum(json.loads(line)["cost"] for line in path.read_text().splitlines())
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("always")
+    name, url, path, *numbers = sys.argv[1:]
+    serve(name, url, path, *map(float, numbers[:3]), *map(int, numbers[3:]))

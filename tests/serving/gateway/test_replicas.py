@@ -1,0 +1,112 @@
+"""Several replicas of a service: one ledger, or a share for each; lines on standard output that say which it was."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from chat_server import Response, sure
+from gateway_service import SURE, gateway, gateway_process, make_policy, until
+from redis_store import in_a_store, store
+
+from rcjax.policy import Ladder, Policy, Rule
+from rcjax.policy.ladder import Period
+
+COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
+MONEY = 0.01
+
+
+def ladder(**more):
+    """Each model alone, with money for a day."""
+    calibrations, rules = make_policy().calibrations, (Rule(1.0, "answer"),)
+    rungs = tuple(
+        Policy((name,), {name: calibrations[name]}, {name: rules}, {name: cost}, expected={"error": 0.1, "cost": cost})
+        for name, cost in COSTS.items()
+    )
+    return Ladder(rungs, 1.0, 1e-4, **{"period": Period(MONEY, "day"), **more})
+
+
+def behave(request, headers):
+    return Response(sure("B", SURE))
+
+
+def figure(service, name):
+    page = service.get("/metrics").body.decode()
+    return float(re.search(rf"^rcjax_{name}(?:{{policy=\"policy\"}})? (\S+)", page, re.MULTILINE)[1])
+
+
+@in_a_store
+def test_two_replicas_share_the_money_of_a_ledger():
+    with store() as one, gateway(ladder(), behave, log=None, ledger=one.url, replica="a") as first:
+        assert [figure(first, name) for name in ("period_left", "ledger_up", "ledger_waiting")] == [MONEY, 1, 0]
+        with gateway(ladder(), behave, ledger=one.url, replica="b") as second:
+            spent = sum(float(replica.ask().headers["x-rcjax-cost"]) for replica in (first, second, first))
+            for replica in (first, second):
+                until(lambda replica=replica: figure(replica, "period_left") == pytest.approx(MONEY - spent, rel=1e-9))
+            assert {row["replica"] for row in second.log_rows()} == {"b"}
+            one.stop()
+            until(lambda: figure(second, "ledger_up") == 0)
+            assert second.ask().status == 200
+            until(lambda: figure(second, "ledger_waiting") == 1)
+            left = figure(second, "period_left")
+            assert "The ledger does not answer since" in second.get("/").body.decode()
+            one.start()
+            until(lambda: figure(first, "period_left") == pytest.approx(left))
+
+
+def test_figures_of_a_bill_are_there_before_the_first_request():
+    with gateway(ladder()) as service:
+        assert figure(service, "period_left") == MONEY
+        assert figure(service, "ladder_position") >= 0
+    with gateway(ladder(period=None)) as service:
+        assert figure(service, "bill_balance") == 0
+
+
+def test_a_share_of_the_money():
+    with gateway(ladder(), share=0.2) as service:
+        assert figure(service, "period_left") == pytest.approx(MONEY / 5)
+
+
+def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica():
+    text = "x" * 6_000  # longer than a pipe takes at once
+    with gateway_process(None, behave) as upstream:
+        models = upstream.folder / "models.toml"
+        line = [sys.executable, "-c", "from rcjax.cli import main; main()", "serve", "--pass", "small", "--port", "0"]
+        line += ["--models", models, "--log", "-", "--replica", "pod-7", "--workers", "2", "--log-prompts"]
+        process = subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            url = next(one for one in process.stderr if one.startswith("serving at ")).split()[2].rstrip(",")
+            question = {"model": "policy", "messages": [{"role": "user", "content": text}]}
+            asked = [
+                subprocess.Popen(
+                    ["curl", "-s", "-m", "60", f"{url}/chat/completions", "--json", json.dumps(question)],
+                    stdout=subprocess.DEVNULL,
+                )
+                for _ in range(8)
+            ]
+            assert [one.wait(60) for one in asked] == [0] * 8
+        finally:
+            process.terminate()
+            rows = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    assert [(row["replica"], json.loads(row["prompt"])[0]["content"] == text) for row in rows] == [("pod-7", True)] * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ledger", "http://host"), "the ledger's address is none: give redis://host:6379"),
+        (("--ledger", "redis://host", "--share", "1/5"), "--share: goes without --ledger"),
+        (("--share", "6/5"), "'6/5': give a share above 0 and at most 1"),
+        (("--replica", "a b"), "--replica: 'a b' is no name for a replica"),
+        (("--log", "-", "--json"), "--json: goes without --log -"),
+    ],
+)
+def test_what_cannot_be(options, said, tmp_path):
+    (tmp_path / "models.toml").write_text('[small]\nbase_url = "http://127.0.0.1:1"\ninput = 1\noutput = 1\nsignal = "choice"\n')
+    line = [sys.executable, "-c", "from rcjax.cli import main; main()", "serve", "--pass", "small"]
+    line += ["--models", "models.toml", *options]
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode in (1, 2)
+    told = " ".join((ended.stderr + ended.stdout).replace("│", " ").split())
+    assert said in told

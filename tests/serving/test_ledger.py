@@ -1,0 +1,232 @@
+"""The ledger of several replicas, in a real store: shared, replayed, cut off, restarted, killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ledger_replica import BUDGET, LADDER, QUERIES, costs_in
+from redis_store import Proxy, in_a_store, store
+
+from rcjax.policy.ladder import Period
+from rcjax.serving import ledger as module
+from rcjax.serving.billing import Billing
+from rcjax.serving.call_log import Call
+from rcjax.serving.ledger import Ledger, place_of
+
+pytestmark = in_a_store
+MONEY = LADDER.period.money
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with store() as one:
+        yield one
+
+
+@pytest.fixture
+def ledgers(request):
+    """Makes ledgers, which are closed at the end."""
+    made = []
+
+    def make(url, replica="a"):
+        made.append(Ledger(url, replica))
+        return made[-1]
+
+    yield make
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for one in made:
+            one.close()
+
+
+@pytest.fixture
+def name(request):
+    """Of a policy that no other test has."""
+    return request.node.name
+
+
+def paying(cost, billing):
+    """A query that costs so much."""
+    call = Call("q", "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, "", True, None, billed=billing.mark)
+    billing.pay([call], 0.1)
+
+
+def settled(*billings):
+    """What is left, or the balance, once all have heard of it."""
+    for billing in billings:
+        assert billing._ledger.sync()
+    for billing in billings:
+        assert billing._ledger.sync()
+        billing.catch_up()
+    return [billing.left if billing.balance is None else billing.balance for billing in billings]
+
+
+def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name):
+    one, two = (Billing(LADDER, name, None, ledgers(shared.url, replica)) for replica in "ab")
+    assert [one.left, two.left] == [MONEY, MONEY]
+    for _ in range(60):
+        paying(3.0, one)
+    paying(5.0, two)
+    assert settled(one, two) == pytest.approx([MONEY - 185] * 2)
+    assert one.bill.queries == pytest.approx(two.bill.queries, abs=0.1)
+    new = Billing(LADDER, name, None, ledgers(shared.url, "c"))
+    assert new.left == pytest.approx(MONEY - 185)
+    assert new.bill.queries == pytest.approx(one.bill.queries, abs=1.1) != LADDER.period.money / BUDGET
+    other = Billing(LADDER, "other than it", None, ledgers(shared.url, "c"))
+    assert other.left == MONEY
+    one.pay_beside([Call("q", "m", "m", "", "", 0, 0, 7.0, 9, 1, False, 1, 0.1, "", True, None)])
+    assert settled(one, new) == pytest.approx([MONEY - 192] * 2)
+
+
+def test_balances_of_budgets_per_query_are_shared_and_credit_is_bounded(shared, ledgers, name):
+    policy = replace(LADDER, period=None)
+    one, two = (Billing(policy, name, None, ledgers(shared.url)) for _ in "ab")
+    paying(10 * BUDGET, one)
+    paying(3 * BUDGET, two)
+    assert settled(one, two) == pytest.approx([-11 * BUDGET] * 2)
+    assert Billing(policy, name, None, ledgers(shared.url)).balance == pytest.approx(-11 * BUDGET)
+    for _ in range(500):
+        paying(0.0, one)
+    assert settled(one, two) == pytest.approx([400 * BUDGET] * 2)  # a window's
+
+
+def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    monkeypatch.setattr(module, "_LOOK", 0.1)
+    proxy = Proxy(shared.port)
+    far, near = (Billing(LADDER, name, None, ledgers(url)) for url in (proxy.url, shared.url))
+    proxy.cut = "answers"
+    with pytest.warns(UserWarning, match=r"does not answer since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on"):
+        paying(3.0, far)
+        while far._ledger.down_since is None:
+            time.sleep(0.01)
+    paying(4.0, far)
+    assert settled(near) == [MONEY - 3.0]  # it has arrived
+    assert (far.left, far._ledger.waiting) == (MONEY - 7.0, 2)  # by its own count
+    proxy.cut = ""
+    with pytest.warns(UserWarning, match="answers again, after"):
+        while far._ledger.down_since is not None:
+            time.sleep(0.01)
+    assert settled(far, near) == [MONEY - 7.0] * 2
+    assert far._ledger.waiting == 0
+    proxy.close()
+
+
+def test_a_store_that_forgot_everything_is_told_by_those_who_know(ledgers, name):
+    with store() as forgetful:
+        one, two = (Billing(LADDER, name, None, ledgers(forgetful.url)) for _ in "ab")
+        paying(3.0, one)
+        paying(5.0, two)
+        settled(one, two)
+        forgetful.stop()
+        with pytest.warns(UserWarning) as said:
+            paying(7.0, one)
+            for billing in (one, two):
+                billing._ledger.sync()
+            assert one.left == MONEY - 15.0
+            assert one.position > 0.0  # answers go on
+            forgetful.start()
+            assert settled(one, two) == [MONEY - 15.0] * 2
+        assert sum("does not answer" in str(one.message) for one in said) == 2  # once for each
+        late = Billing(LADDER, name, None, ledgers(forgetful.url))
+        assert late.left == MONEY - 15.0
+
+
+def test_without_any_total_the_cheapest_rung_answers(ledgers, name):
+    with pytest.warns(UserWarning, match="does not answer"):
+        billing = Billing(LADDER, name, None, ledgers("redis://127.0.0.1:1"))
+    assert billing.position == 0.0
+    assert Billing(replace(LADDER, period=None), name, None, ledgers("redis://127.0.0.1:1")).position > 0.0
+    paying(3.0, billing)
+    with pytest.warns(UserWarning, match=r"was not told of 1 payment: their money counts as left"):
+        billing._ledger.close()
+
+
+def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(shared, ledgers, name):
+    month = replace(LADDER, period=Period(500.0, "month"))
+    one = ledgers(shared.url)
+    day, whole = Billing(LADDER, name, None, one), Billing(month, name, None, one)
+    paying(2.0, day)
+    assert settled(day, whole) == [MONEY - 2.0, 500.0]
+    keys = {key: one._client.ttl(key) / 86_400 for key in one._client.keys(f"rcjax:{{{name}}}:*")}
+    (total,) = (key for key in keys if ":day:" in key and ":from:" not in key)
+    assert one._client.hgetall(total) == {"amount": "2", "queries": "1"}
+    assert 1.9 < keys[total] <= 2.0
+    assert {key.split(":")[2] for key in keys} == {"day", "month", "pace"}
+    assert all(0 < days <= 33 for days in keys.values())
+
+
+def test_addresses_and_passwords(capfd):
+    assert place_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
+    for wrong in ("http://host", "redis://", "host:6379", "redis://host:x", "redis://:se cret@[1"):
+        with pytest.raises(ValueError, match=r"^the ledger's address is none: give redis://host:6379") as problem:
+            Ledger(wrong)
+        assert "cret" not in str(problem.value)
+    with store("--requirepass", "secret") as locked:
+        with pytest.raises(ValueError, match=r"^redis://127.0.0.1:\d+ refuses: AuthenticationError: check") as problem:
+            Ledger(locked.url.replace("//", "//:guess@")).check()
+        assert "guess" not in str(problem.value)
+        Ledger(locked.url.replace("//", "//:secret@")).check()
+    Ledger("redis://127.0.0.1:1").check()  # it may come
+
+
+class Replicas:
+    """Processes that serve a ladder for a simulated day, each with a log and a clock of its own."""
+
+    def __init__(self, folder, seconds):
+        self.folder, self.seconds, self.began = folder, seconds, time.time()
+        self.processes = {}
+
+    def start(self, name, url, clock=0.0, queries=QUERIES // 5, first=0):
+        words = [name, url, self.folder / f"{name}.jsonl", self.began, self.seconds, clock, queries, first]
+        line = [sys.executable, Path(__file__).parents[1] / "ledger_replica.py", *words]
+        self.processes[name] = subprocess.Popen([*map(str, line)], stderr=(self.folder / name).open("w"))
+
+    def spent(self):
+        for process in self.processes.values():
+            process.wait(self.seconds + 60)
+        return sum(costs_in(self.folder / f"{name}.jsonl") for name in self.processes)
+
+
+def test_two_processes_keep_to_one_budget(shared, tmp_path):
+    replicas = Replicas(tmp_path, 8.0)
+    for number, name in enumerate("ab"):
+        replicas.start(name, shared.url, 20.0 - 40.0 * number, QUERIES // 2)
+    assert replicas.spent() / MONEY == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.thorough
+def test_five_processes_one_killed_and_one_cut_off_keep_to_one_budget(tmp_path):
+    """Of a day in 150 s: at 60 s one is killed, and a new one goes on; from 75 s on one is cut off for 30 s."""
+    with store() as one:
+        replicas, proxy = Replicas(tmp_path, 150.0), Proxy(one.port)
+        for number, name in enumerate("abcde"):
+            replicas.start(name, proxy.url if name == "e" else one.url, 10.0 * number - 20.0)
+        time.sleep(60.0)
+        killed = replicas.processes["a"]
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+        replicas.start("new", one.url, 20.0, first=int(QUERIES / 5 * 0.4) + 40)
+        time.sleep(15.0)
+        proxy.cut = "requests and answers"
+        time.sleep(30.0)
+        proxy.cut = ""
+        spent = replicas.spent()
+        assert spent / MONEY == pytest.approx(1.0, abs=0.01)
+        said = (tmp_path / "e").read_text()
+        assert said.count("does not answer since") == said.count("answers again, after") == 1
+        proxy.close()
+
+
+@pytest.mark.thorough
+def test_without_a_ledger_each_spends_all_of_it(tmp_path):
+    replicas = Replicas(tmp_path, 20.0)
+    for name in "abcde":
+        replicas.start(name, "none")
+    assert replicas.spent() / MONEY > 3.0
