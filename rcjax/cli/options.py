@@ -137,12 +137,13 @@ class BudgetOptions:
     budget: Annotated[Any, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)] = None
     queries: Annotated[Any, typer.Option(parser=parsers.queries, metavar="N/month", rich_help_panel=TARGET)] = None
 
-    def spread(self, spec: Spec, log: Path) -> Spec:
+    def spread(self, spec: Spec, *log: Path) -> Spec:
         """How to tune for it; a usage error where that cannot be.
 
         Args:
             spec: how else.
-            log: perhaps that of a service, whose queries are counted where nobody says how many come.
+            log: perhaps that of a service, or of several replicas, whose queries are counted where nobody says how
+                many come.
         """
         from rcjax.policy.ladder import PERIODS, Period, Queries
 
@@ -152,7 +153,7 @@ class BudgetOptions:
         if per_day is None:
             from rcjax.serving.billing import queries_per_day
 
-            per_day = queries_per_day(log)
+            per_day = queries_per_day(*log)
         if per_day is None:
             what = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
             raise typer.BadParameter(f"{what} (only the log of a service tells it)", param_hint="--queries")
@@ -188,9 +189,10 @@ class LogOptions:
     models: Annotated[Any, typer.Option(parser=parsers.names, metavar="A,B,…", rich_help_panel=SEARCH)] = None
     really: Really = False
 
-    def inputs(self, log: Path) -> dict[str, Path | None]:
+    def inputs(self, *log: Path) -> dict[str, Path | None]:
         """The files that are read, by the option, for `require_outputs`."""
-        return {"LOG": log, "--prices": self.prices, "--labels": self.labels, "--answers": self.answers}
+        logs = {"LOG" if place == 0 else f"LOG {place + 1}": path for place, path in enumerate(log)}
+        return {**logs, "--prices": self.prices, "--labels": self.labels, "--answers": self.answers}
 
     def options(self) -> dict[str, Any]:
         """What `read_log` takes, except the models; a usage error for what needs a reference."""

@@ -38,7 +38,7 @@ from rcjax.cli.inputs import (
     require_plausible_budget,
     require_plausible_log,
 )
-from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogOptions
+from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
 from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
@@ -63,14 +63,15 @@ def tune(
     within: BudgetOptions,
     spec: Spec,
     reading: LogOptions,
-    log: LogFile,
+    log: LogFiles,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", rich_help_panel=OUTPUT)] = None,
     frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies, cheapest first.
 
-    Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
+    Most need LOG, a target and `--out`. Several logs, as replicas of a service write them, or a folder count as one.
+    Money is in the currency of the prices, shown as $.
 
     Example: `rcjax tune log.csv --budget 150/M --out policy.json`
 
@@ -78,21 +79,22 @@ def tune(
         out: Write the policy to deploy here (JSON); needs a target.
         frontier: Write the whole frontier here, for rcjax evaluate.
     """
-    spec = within.spread(spec, log)
+    spec = within.spread(spec, *log)
     how = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
     target = Target.of(**spec.target) if spec.target else None
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     spec.check()
-    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(log))
+    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.frontier.hull import InfeasibleError
+    from rcjax.logs.parts import join_parts
     from rcjax.tuning.searches import as_specified
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)
     with steps("reading the log"):
-        data = read_log(log, **how)
+        data = read_log(join_parts(log), **how)
     require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
     if data.answer is not None and spec.cascade is not None:

@@ -222,6 +222,7 @@ class Billing:
             before = self._heard[1] if self._heard[0] is page else 0.0  # another period begins
             now, self._heard = time.time(), (page, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
+            page.own_pace = (self.bill.queries, self.bill.time) if page.own_pace else None
 
     def catch_up(self) -> None:
         """Count what others have spent: as the ledger says, or the log, if the last look is a second ago.
@@ -277,13 +278,16 @@ class LogReader:
         path: of the log. Files beside it that have its name and a date or number are its past, as `logrotate` leaves
             it: `calls-20261124.jsonl`, `calls.jsonl.1`.
         since: calls that ended earlier are left out; seconds since 1970.
+        read: bytes of each file, by its device and number, that are read already.
     """
 
-    def __init__(self, path: str | os.PathLike[str], since: float = 0.0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], since: float = 0.0, read: dict[tuple[int, int], int] | None = None
+    ) -> None:
         self._path, self._since = Path(path).absolute(), since
         stem, suffix = re.escape(self._path.stem), re.escape(self._path.suffix)
         self._names = re.compile(rf"{stem}{_WHEN}{suffix}{_WHEN}")
-        self._read: dict[tuple[int, int], int] = {}
+        self._read: dict[tuple[int, int], int] = {} if read is None else read
 
     def new(self) -> Iterator[Spent]:
         """The calls that are new, file by file; what is no line of a call that is on a bill is passed over."""
@@ -325,12 +329,15 @@ def _spent(line: bytes) -> Spent | None:
     return None
 
 
-def queries_per_day(path: str | os.PathLike[str]) -> float | None:
-    """How many queries a day a service had while it wrote a call log; None if the log does not tell, or of a day.
+def queries_per_day(*logs: str | os.PathLike[str]) -> float | None:
+    """How many queries a day a service had while it wrote call logs; None if these do not tell, or of a day.
 
     Args:
-        path: of the log.
+        logs: paths, of each replica's log, or of folders of them; what is beside a log as its past counts once.
     """
-    times = [spent.time for spent in LogReader(path).new() if spent.begins]
+    paths = [Path(log) for log in logs]
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    read: dict[tuple[int, int], int] = {}
+    times = [spent.time for file in files for spent in LogReader(file, read=read).new() if spent.begins]
     days = (max(times) - min(times)) / 86_400 if times else 0.0
     return (len(times) - 1) / days if days >= 1 else None

@@ -1,6 +1,9 @@
 """`rcjax tune` for money of a period, and for a position that is kept: what it writes, refuses, and `retune` keeps."""
 
+import json
+import os
 import re
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,6 +17,7 @@ from rcjax.policy import load_policy
 from rcjax.policy.following import new_bill
 from rcjax.policy.ladder import Period, followed
 from rcjax.policy.spec import Spec
+from rcjax.serving.billing import queries_per_day
 from rcjax.serving.call_log import Billed
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -82,3 +86,26 @@ def test_the_queries_of_a_service_are_counted_in_its_log(calls):
     period = Period(3.0, "day")
     spec = BudgetOptions(period).spread(Spec(), calls)
     assert (spec.budget, spec.period) == (pytest.approx(0.01), period)
+
+
+def test_logs_of_several_replicas_are_tuned_on_as_one(folder, tmp_path):
+    rows = rows_of(0)
+    place = len(rows) // 2 // 3 * 3
+    for name, part in (("a", rows[:place]), ("b", rows[place:])):
+        write_log(tmp_path / f"calls-{name}.csv", part)
+    options = ("--task", "choice", "--budget", "70/M", "--no-bands", "--json")
+    whole = run("tune", folder / "log.csv", *options)
+    for logs in ([tmp_path], sorted(tmp_path.iterdir())):
+        told = run("tune", *logs, *options)
+        policies = [json.loads(one.stdout)["policy"] for one in (told, whole)]
+        assert policies[0].pop("provenance")["digest"] == policies[1].pop("provenance")["digest"], told.stderr
+        assert policies[0] == policies[1]
+
+
+def test_queries_of_several_replicas_are_counted_together_each_once(calls, tmp_path):
+    shutil.copy(calls, tmp_path / "calls-a.jsonl")
+    shutil.copy(calls, tmp_path / "calls-b.jsonl")
+    os.link(calls, tmp_path / "calls-a.jsonl.1")  # beside a log, as its past, and in the folder: one file of its own
+    assert queries_per_day(calls) == pytest.approx(300)
+    assert queries_per_day(tmp_path / "calls-a.jsonl", tmp_path / "calls-b.jsonl") == pytest.approx(901)
+    assert queries_per_day(tmp_path) == pytest.approx(901)

@@ -144,3 +144,34 @@ def test_an_answer_that_costs_a_hundred_times_its_rung_is_told_once_a_minute(clo
             billing.pay([SimpleNamespace(cost=cost, seconds=1.0)], expected)
     what = "policy policy: an answer cost $31, where its rung was tuned to cost $0.3: "
     assert [str(one.message) for one in heard] == [f"{what}is a count of its server wrong, or max_tokens too high?"] * 2
+
+
+def test_days_that_are_out_of_order_in_a_log_keep_their_money(tmp_path, clock):
+    path = tmp_path / "calls.jsonl"
+    other = Worker(path, clock)
+    clock.now = START + 1.5 * DAY
+    for day, cost in ((1, 30.0), (0, 9.0), (2, 5.0), (1, 20.0)):
+        ended = datetime.fromtimestamp(START + (day + 0.5) * DAY, UTC).isoformat(timespec="milliseconds")
+        other.log.write(call(1, cost, ended, replace(other.billing.mark, step=1)))
+    assert Worker(path, clock).billing.left == 200.0 - 50.0
+
+
+def test_a_log_that_cannot_be_written_puts_a_service_on_its_cheapest_rung(tmp_path, clock, monkeypatch):
+    path = tmp_path / "calls.jsonl"
+    worker, ended = Worker(path, clock), datetime.fromtimestamp(START, UTC).isoformat()
+    assert worker.billing.position > 0.0
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, line: 0)
+        assert worker.log.keep(call(1, 1.0, ended, worker.billing.mark)).startswith("calls are not logged")
+    assert worker.billing.position == 0.0
+    worker.log.keep(call(1, 1.0, ended, worker.billing.mark))
+    assert worker.billing.position > 0.0
+    path.write_text(path.read_text() + '{"call_log": 1, "que')
+    with pytest.warns(
+        UserWarning, match=r"more of the money may be spent than .*calls.jsonl says: it ends within a line"
+    ):
+        Worker(path, clock)
+    path.write_text("")
+    monkeypatch.setattr(os, "fstatvfs", lambda file: SimpleNamespace(f_bavail=0))
+    with pytest.warns(UserWarning, match="its disk is full: make room, and give --ledger"):
+        Worker(path, clock)

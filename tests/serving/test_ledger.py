@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gateway_service import until
 from ledger_replica import BUDGET, LADDER, QUERIES, costs_in
 from redis_store import Proxy, in_a_store, store
 
@@ -75,6 +76,8 @@ def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name
     paying(5.0, two)
     assert settled(one, two) == pytest.approx([MONEY - 185] * 2)
     assert one.bill.queries == pytest.approx(two.bill.queries, abs=0.1)
+    paying(0.0, one)  # which tells how many queries come, the others' too
+    assert settled(one) == pytest.approx([MONEY - 185])
     new = Billing(LADDER, name, None, ledgers(shared.url, "c"))
     assert new.left == pytest.approx(MONEY - 185)
     assert new.bill.queries == pytest.approx(one.bill.queries, abs=1.1) != LADDER.period.money / BUDGET
@@ -102,17 +105,15 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name, 
     proxy = Proxy(shared.port)
     far, near = (Billing(LADDER, name, None, ledgers(url)) for url in (proxy.url, shared.url))
     proxy.cut = "answers"
+    paying(3.0, far)
     with pytest.warns(UserWarning, match=r"does not answer since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on"):
-        paying(3.0, far)
-        while far._ledger.down_since is None:
-            time.sleep(0.01)
+        until(lambda: far._ledger.down_since is not None)
     paying(4.0, far)
     assert settled(near) == [MONEY - 3.0]  # it has arrived
     assert (far.left, far._ledger.waiting) == (MONEY - 7.0, 2)  # by its own count
     proxy.cut = ""
     with pytest.warns(UserWarning, match="answers again, after"):
-        while far._ledger.down_since is not None:
-            time.sleep(0.01)
+        until(lambda: far._ledger.down_since is None)
     assert settled(far, near) == [MONEY - 7.0] * 2
     assert far._ledger.waiting == 0
     proxy.close()
@@ -125,10 +126,11 @@ def test_a_store_that_forgot_everything_is_told_by_those_who_know(ledgers, name)
         paying(5.0, two)
         settled(one, two)
         forgetful.stop()
-        with pytest.warns(UserWarning) as said:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             paying(7.0, one)
-            for billing in (one, two):
-                billing._ledger.sync()
+            for billing in (one, two, one, two):
+                assert not billing._ledger.sync()
             assert one.left == MONEY - 15.0
             assert one.position > 0.0  # answers go on
             forgetful.start()
@@ -195,10 +197,10 @@ class Replicas:
 
 
 def test_two_processes_keep_to_one_budget(shared, tmp_path):
-    replicas = Replicas(tmp_path, 8.0)
+    replicas = Replicas(tmp_path, 10.0)
     for number, name in enumerate("ab"):
         replicas.start(name, shared.url, 20.0 - 40.0 * number, QUERIES // 2)
-    assert replicas.spent() / MONEY == pytest.approx(1.0, abs=0.01)
+    assert replicas.spent() / MONEY == pytest.approx(1.0, abs=0.02)  # a look is a hundredth of such a day
 
 
 @pytest.mark.thorough

@@ -24,7 +24,7 @@ EXPRESSIONS = [one["expr"] for one in (*TARGETS, *DASHBOARD["annotations"]["list
 
 def exposed():
     """{name of a sample: its labels} of a page on which everything there is has happened."""
-    metrics = Metrics()
+    metrics = Metrics(shares_balance=True)
     metrics.reloaded("support", None)
     metrics.began(logging=True)
     metrics.refused("no key", 401)

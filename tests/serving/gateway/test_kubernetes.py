@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
@@ -85,6 +86,13 @@ def test_the_command_reads_what_is_mounted():
     assert {TOLD["policy"], TOLD["models"]} == {Path(folder) / name for name in source["files"]}
     assert not any("subPath" in mount for mount in CONTAINER["volumeMounts"])
     assert OVERLAY["generatorOptions"]["disableNameSuffixHash"]  # else a change would be another name, and a restart
+
+
+def test_the_ledger_is_the_store_that_is_deployed():
+    store = named("Service", "rcjax-valkey")
+    address = urlsplit(TOLD["ledger"])
+    assert (address.hostname, address.port) == (store["metadata"]["name"], store["spec"]["ports"][0]["port"])
+    assert str(TOLD["log"]) == "-"  # a pod's disk ends with it
 
 
 def test_keys_come_from_the_secret_alone():

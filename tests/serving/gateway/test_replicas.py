@@ -103,7 +103,9 @@ def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica
     ],
 )
 def test_what_cannot_be(options, said, tmp_path):
-    (tmp_path / "models.toml").write_text('[small]\nbase_url = "http://127.0.0.1:1"\ninput = 1\noutput = 1\nsignal = "choice"\n')
+    (tmp_path / "models.toml").write_text(
+        '[small]\nbase_url = "http://127.0.0.1:1"\ninput = 1\noutput = 1\nsignal = "choice"\n'
+    )
     line = [sys.executable, "-c", "from rcjax.cli import main; main()", "serve", "--pass", "small"]
     line += ["--models", "models.toml", *options]
     ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
