@@ -116,7 +116,9 @@ def serve(
     if streams and json_:
         raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
     named = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
-    require_outputs({"--log": None if streams else log}, named | {"--models": models} | ({} if keys is None else {"--keys": keys}))
+    require_outputs(
+        {"--log": None if streams else log}, named | {"--models": models} | ({} if keys is None else {"--keys": keys})
+    )
     has_key = key_env is not None or keys is not None
     require_plausible_models(models, really)
     settings = Settings(
