@@ -35,7 +35,10 @@ BODIES = {
     "quotes that are escaped": (with_field(b'"' + rb"\"" * 4_900_000 + b"[" * 101), 400),
     "quotes": (with_field(b'"' * 9_000_000 + b"[" * 101), 413),
     "a long whole number": (with_field(b"1" * 9_000_000), 400),
-    "a long text": (with_field(b'"' + b"[{," * 3_000_000 + b'"'), 200),
+    "a long text": (
+        json.dumps({**QUESTION, "messages": [{"role": "user", "content": "[{," * 3_000_000}]}).encode(),
+        200,
+    ),
     "no end": (with_field(b"[" + b"1," * 90_000), 400),
 }
 
