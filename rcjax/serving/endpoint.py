@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -19,6 +20,7 @@ from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
@@ -169,6 +171,40 @@ async def _limit(response: Any) -> None:
     response.stream = Part(response, most, seconds)
 
 
+class Turns:
+    """Lets streams take turns, so that whoever asks for something else has an answer between two pieces."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._idle = 0
+
+    async def take(self) -> None:
+        """Wait until it is the turn of this one: one in so many turns of the event loop."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._next, loop)
+        await turn
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._idle = (self._idle + 1) % _BETWEEN
+        while not self._idle and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # who waits may have left
+                turn.set_result(None)
+                break
+        if self._waiting:
+            loop.call_soon(self._next, loop)
+
+
+_BETWEEN = 3  # turns of the event loop from one piece of any stream to the next
+
+_PIECE = 2_048  # bytes of a stream that are read at once: some ten chunks, half a millisecond
+
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+
+
 class Part(HTTP.AsyncByteStream):
     """As many bytes of a response as are to be read, in as many seconds; of one that has more it is noted."""
 
@@ -185,7 +221,13 @@ class Part(HTTP.AsyncByteStream):
             if size > self._most:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
                 return
-            yield part
+            if self._seconds is not None:
+                yield part
+                continue
+            turns = _TURNS.setdefault(loop, Turns())
+            for start in range(0, len(part), _PIECE):
+                await turns.take()
+                yield part[start : start + _PIECE]
 
     async def aclose(self) -> None:
         """Close the connection, if something is left on it."""

@@ -5,6 +5,7 @@ The answer goes to the client whole, as events at once, or piece by piece while 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
@@ -48,6 +49,10 @@ class Responder:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.begun = self.complete = False
+        self._waiting: list[bytes] = []
+        self._size = 0  # of what waits
+        self._writing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
 
     def read(self, body: bytes) -> ChatRequest:
         """The request in a body. Raises ApiError for what cannot be one."""
@@ -85,8 +90,27 @@ class Responder:
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
+        """Send a part of the body: together with those that come before the loop has turned, by one write."""
         self.complete = not more
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        self._waiting.append(body)
+        self._size += len(body)
+        if self._writing is not None and self._writing.done():
+            self._writing.result()  # raises what it met with
+            self._writing = None
+        if not more or self._size > _TOGETHER:
+            await self._write(more=more)
+        elif self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self, *, more: bool = True) -> None:
+        async with self._turn:
+            body, self._size = b"".join(self._waiting), 0
+            self._waiting.clear()
+            if body or not more:
+                await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+_TOGETHER = 64_000  # bytes that wait for a reader: then the model waits, too
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:

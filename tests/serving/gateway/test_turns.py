@@ -1,0 +1,115 @@
+"""Streams take turns: pieces that wait go out by one write, and others have their answers between two of them."""
+
+import asyncio
+import statistics
+
+import pytest
+
+from benchmarks.gateway.streams import measure
+from rcjax.serving.endpoint import _BETWEEN, Turns
+from rcjax.serving.gateway.chat import _TOGETHER, Responder
+
+
+def test_streams_take_turns_and_the_loop_turns_between_them():
+    """A thousand pieces wait; another task has its turn of the loop again and again meanwhile."""
+    taken, turns = [], Turns()
+
+    async def stream(name, pieces):
+        for _ in range(pieces):
+            await turns.take()
+            taken.append(name)
+
+    async def main():
+        streams = [asyncio.create_task(stream(name, 100)) for name in "abcdefghij"]
+        leaving = asyncio.create_task(stream("left", 100))
+        count = 0
+        while not all(one.done() for one in streams):
+            count += 1
+            await asyncio.sleep(0)
+            if count == 200:
+                leaving.cancel()
+        return count
+
+    count = asyncio.run(main())
+    assert count >= _BETWEEN * (len(taken) - 1)
+    others = [name for name in taken if name != "left"]
+    assert [{*others[place : place + 10]} for place in range(0, 1000, 10)] == [{*"abcdefghij"}] * 100
+    assert taken.count("left") < 10
+
+
+class Reader:
+    """What a responder sends to; it reads nothing until it is told to."""
+
+    def __init__(self, patient=True):
+        self.bodies, self.reads = [], asyncio.Event()
+        if patient:
+            self.reads.set()
+
+    async def send(self, message):
+        await self.reads.wait()
+        if message["type"] == "http.response.body":
+            self.bodies.append((message["body"], message["more_body"]))
+
+
+def test_pieces_that_wait_go_out_by_one_write_in_their_order():
+    async def main():
+        reader = Reader()
+        responder = Responder(reader.send)
+        for number in range(5):
+            await responder.event({"n": number}, {})
+        assert reader.bodies == []
+        await asyncio.sleep(0)
+        await responder.event({"n": 5}, {})
+        await responder.done()
+        return reader.bodies
+
+    first, last = asyncio.run(main())
+    assert first == (b"".join(b'data: {"n":%d}\n\n' % number for number in range(5)), True)
+    assert last == (b'data: {"n":5}\n\ndata: [DONE]\n\n', False)
+
+
+def test_a_model_waits_for_a_reader_that_is_slow():
+    async def main():
+        reader = Reader(patient=False)
+        responder = Responder(reader.send)
+        responder.begun = True
+
+        async def stream():
+            for _ in range(20):
+                await responder.event({"text": "x" * 10_000}, {})
+            await responder.done()
+
+        streaming = asyncio.create_task(stream())
+        await asyncio.sleep(0.05)
+        held = responder._size
+        reader.reads.set()
+        await streaming
+        return held, reader.bodies
+
+    held, bodies = asyncio.run(main())
+    assert held <= _TOGETHER + 10_100
+    assert b"".join(body for body, _ in bodies).count(b"data: ") == 21
+    assert [more for _, more in bodies][-1] is False
+
+
+def test_what_a_write_meets_with_is_raised():
+    async def main():
+        async def send(message):
+            if message["type"] == "http.response.body":
+                raise ConnectionError("gone")
+
+        responder = Responder(send)
+        await responder.event({}, {})
+        await asyncio.sleep(0)
+        await responder.event({}, {})
+
+    with pytest.raises(ConnectionError, match="gone"):
+        asyncio.run(main())
+
+
+@pytest.mark.thorough
+def test_others_are_answered_beside_streams_that_take_all_there_is():
+    (_, _, ready, cheap), pieces = measure(100, 0, 5.0)
+    assert statistics.median(ready) < 0.1
+    assert statistics.median(cheap) < 0.5  # before streams took turns, none was answered within a minute
+    assert pieces > 500
