@@ -63,9 +63,10 @@ def plain_pair(train: rcjax.Log, test: rcjax.Log, today: int, margin: float) -> 
     best, n = (np.inf, None), len(wrong)
     for first, second in itertools.combinations_with_replacement(range(wrong.shape[1]), 2):
         order = np.argsort(logprob[:, first], kind="stable")
+        sure = logprob[order, first]
         steps = (wrong[:, second] - wrong[:, first])[order]
         base = (wrong[:, first] - wrong[:, today])[order]
-        last = np.flatnonzero(np.append(np.diff(logprob[order, first]) > 0, True))  # ties stay together
+        last = np.flatnonzero(np.append(sure[1:] > sure[:-1], True))  # ties stay together
         passed = np.tril(np.ones((n, n), bool))[last] if first != second else np.zeros((1, n), bool)
         difference = base + passed * steps
         spread = ((difference - difference.mean(1, keepdims=True)) ** 2).sum(1)

@@ -103,6 +103,16 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def points(share: float) -> str:
+    """Return a difference of shares as a number of percentage points.
+
+    >>> points(0.01), points(0.005)
+    ('1 point', '0.5 points')
+    """
+    number = f"{100 * share:.4g}"
+    return f"{number} point{'' if number == '1' else 's'}"
+
+
 def not_likeliest(model: str, number: int, answers: int) -> str:
     """That so many answers of a model give another choice than the likeliest, in words.
 

@@ -19,6 +19,7 @@ from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output,
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
 from rcjax.policy.comparison import what_to_do
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
@@ -67,7 +68,7 @@ def evaluate(
     with steps("replaying"):
         shared = overlap(data, tuned)
         beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
-        document = replay_on(tuned, data) | {"predicted": _predicted(tuned), "queries_tuned_on": shared.queries}
+        document = replay_on(tuned, data) | {"predicted": _predicted(tuned, data), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
     document["single_models"] = _single_models(data)
     notes += [] if beside is None else [f"on these queries it {beside.describe()}"]
@@ -146,12 +147,16 @@ def _single_models(log: Log) -> dict[str, dict[str, float]]:
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
-def _predicted(tuned: AnyPolicy | Frontier) -> dict[str, Any]:
-    """What was expected when it was tuned, as JSON values: of a policy figures, of a frontier lists of them."""
+def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+    """What was expected when it was tuned, as JSON values: of a policy figures, of a frontier lists of them.
+
+    Without the error where the log tells something else.
+    """
     from rcjax._core.json_values import plain
 
     if isinstance(tuned, AnyPolicy):
-        return dict(tuned.expected)
+        same = recorded_counted(tuned.provenance).noun == log.counted.noun
+        return {name: figure for name, figure in tuned.expected.items() if same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: plain(values) for name, values in figures.items() if values is not None}
 

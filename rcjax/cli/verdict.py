@@ -13,6 +13,7 @@ from rcjax.cli.console import Screen, comparison_table
 from rcjax.cli.options import LogOptions
 from rcjax.cli.printing import command
 from rcjax.policy.comparison import Comparison, recorded_comparison
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
@@ -47,7 +48,8 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
     from rcjax.replaying.comparing import compare_policy
 
     beside = recorded_tuning(policy).spec.today if today is None else today
-    promised = written(recorded_comparison(policy.provenance)) if today is None else None
+    as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
+    promised = written(recorded_comparison(policy.provenance)) if as_tuned else None
     try:
         return {
             "comparison": written(compare_policy(policy, log, beside, money=policy.budget)),

@@ -84,14 +84,15 @@ def decide(
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
         return Decision("worse than promised", sentence, again, advice, reasons)
     state: State = "as promised"
+    doubted = error if primary[0].verdict == "doubtful" else cost
     if "doubtful" in verdicts:
-        state, sentence = "unclear", f"{sentence}; {_too_few(error, unlabelled, tuned_on)}"
+        state, sentence = "unclear", f"{sentence}; {_too_few(doubted, unlabelled, tuned_on)}"
     elif error.gap < 0 and error.before and error.falls:
         state = "better than promised"
     if again:
         better = replacement is not None and replacement.gain is not None and replacement.gain.better
         advice = "tune again" if better else "keep the policy, or tune again, which learns from these queries too"
-    elif state == "unclear" and not error.tuned_on_is_the_limit:
+    elif state == "unclear" and not doubted.tuned_on_is_the_limit:
         more = f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
         advice = f"{more}, then check all together"
     else:
@@ -102,9 +103,9 @@ def decide(
 def _error_in_words(error: Figure, check: CheckResult, counted: Counted) -> str:
     points, se = 100 * error.gap, 100 * error.se
     if check.name == "difference":
-        more = f"{abs(100 * error.seen):.1f} ± {se:.1f} points {'more' if error.seen >= 0 else 'less'} {counted.noun}"
+        more = f"{abs(100 * error.seen):.1f} ± {se:.1f} points {'more' if error.seen > 0 else 'less'} {counted.noun}"
         margin = f"{'within' if points <= 0 else 'over'} the margin of {100 * error.expected:.3g}"
-        return f"the policy has {more} than today's on the same queries, {margin}{_chance(check)}"
+        return f"the policy has {more} than {error.rival} on the same queries, {margin}{_chance(check)}"
     than = f"{abs(points):.1f} ± {se:.1f} points {'more' if points >= 0 else 'less'} than the"
     return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{_chance(check)}"
 
@@ -126,12 +127,12 @@ def _chance(check: CheckResult) -> str:
     return f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
 
 
-def _too_few(error: Figure, unlabelled: int, tuned_on: int) -> str:
+def _too_few(doubted: Figure, unlabelled: int, tuned_on: int) -> str:
     """Which queries are too few to tell."""
-    if error.tuned_on_is_the_limit:
+    if doubted.tuned_on_is_the_limit:
         return f"that may be chance: the {tuned_on:,} that it was tuned on are too few to tell"
     what = "labels" if unlabelled else "queries"
-    return f"that may be chance: the {error.n:,} {what} of this log are too few to tell"
+    return f"that may be chance: the {doubted.n:,} {what} of this log are too few to tell"
 
 
 def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, counted: Counted = ERRORS) -> str:

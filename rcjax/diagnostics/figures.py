@@ -18,6 +18,7 @@ from rcjax.diagnostics.checks import KINDS, CheckResult
 from rcjax.goodness_of_fit.changes import Mean, excess, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
+from rcjax.replaying.comparing import paired_error
 
 #: What a promise is off by beyond sampling, as the policy was chosen by the same labels: it counts as one of so many
 #: fewer queries (root mean squared 1.85 points for 1.70; `benchmarks.drift --promises`).
@@ -43,6 +44,8 @@ class Figure:
     """What it is on the queries that the policy carries."""
     interval: tuple[float, float] | None = None
     """That the policy records for its promise, or None."""
+    rival: str | None = None
+    """What the figure is a difference from, on the same queries; None where it is no difference."""
 
     @property
     def gap(self) -> float:
@@ -65,9 +68,9 @@ class Figure:
         return self.p_value > 0.975
 
     def error_check(self, counted: Counted = ERRORS) -> CheckResult:
-        """The check of an error; of how much more it is than today's, beside a margin, where `before` is 0."""
-        if not self.before:
-            told = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than today's"
+        """The check of an error; of a difference, beside a margin."""
+        if self.rival is not None:
+            told = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than {self.rival}"
             advice = f"{told}, where {100 * self.expected:.3g} were to be the most"
             return KINDS["difference"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
         promised = percent(self.expected)
@@ -104,6 +107,7 @@ class Baseline:
     limit: float | None = None
     tuned: float = math.nan
     interval: tuple[float, float] | None = None
+    rival: str | None = None
 
     @classmethod
     def promised(cls, policy: AnyPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
@@ -132,7 +136,10 @@ class Baseline:
         now = Mean.of(values)
         if self.promise is None:
             limit = float(self.limit or 0.0)
-            return Figure(now.mean, limit, *excess(now, limit), now.n, 0, self.tuned)
+            se, p_value = excess(now, limit)
+            if self.rival is not None:  # as comparisons have it, where the two are not the same
+                se = float(paired_error(values)) if values.any() else 0.0
+            return Figure(now.mean, limit, se, p_value, now.n, 0, self.tuned, rival=self.rival)
         before = self.promise.and_(Mean.of(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
         return Figure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, self.tuned, interval)

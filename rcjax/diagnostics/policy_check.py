@@ -31,7 +31,8 @@ from rcjax.goodness_of_fit.changes import calibration_change, distribution_chang
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.comparison import IN_SERVICE
+from rcjax.policy.counted import ERRORS, Counted, recorded_counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
@@ -227,6 +228,8 @@ def check_policy(
     shared = overlap(log, policy)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
+    if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
+        raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
     log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
     old = carried_log(policy).select(policy.models)
     if (today := _matched(policy, log)) is not None:  # differences are on queries that both have answered
@@ -303,7 +306,8 @@ def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
     error = Baseline.promised(policy, "error", before.wrong, trained_on)
     promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
     if (today := _matched(policy, log)) is not None:
-        error, shared = Baseline(None, recorded_tuning(policy).spec.match), comparable_log(log, [policy, today])
+        margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
+        error = Baseline(None, margin, rival=f"{today} alone" if isinstance(today, str) else IN_SERVICE)
         now = now._replace(wrong=Replies.of(policy, shared).wrong - Replies.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
         return _Outcomes(now.wrong, bill, bill, error, promised, promised)

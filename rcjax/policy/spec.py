@@ -25,7 +25,7 @@ from rcjax._base.codec import (
     read_fields,
     written,
 )
-from rcjax._base.wording import Money, choose_unit
+from rcjax._base.wording import Money, choose_unit, points
 from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
@@ -96,8 +96,7 @@ class Target:
         if self.name == "max_error":
             return f"at most {100 * self.value:.4g} % {counted.noun}"
         if self.name == "match":
-            points = "1 point" if self.value == 0.01 else f"{100 * self.value:.4g} points"
-            return f"at most {points} more {counted.noun} than {today}"
+            return f"at most {points(self.value)} more {counted.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         return f"{counted.one} costs ${self.value if self.name == 'error_cost' else 1 / self.value:.4g}"

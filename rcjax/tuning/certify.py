@@ -279,6 +279,8 @@ class Certificate:
     """The margin beside today's that is guaranteed; None for an error probability."""
     abstain_price: float | None = None
     """What a refusal counts, in errors; None where models may not refuse."""
+    more: float | None = None
+    """How much more than today's it lost on these queries, on average; None for an error probability."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, the policy as its `to_json` has it."""
@@ -370,7 +372,7 @@ def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: S
     kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), kept)
     did = held_out.at([position])
-    lost = float(did.wrong.sum())
+    lost, (losses, added) = float(did.wrong.sum()), held_out.losses([position])
     figures = {
         "n": did.wrong.size,
         "errors": lost if held_out.tested.scores is not None else round(lost),
@@ -379,6 +381,7 @@ def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: S
         **target.to_json(),
         "confidence": confidence,
         "abstain_price": frontier.abstain_price,
+        "more": None if held_out.rival is None else float(losses.mean()) - added,
     }
     tested = held_out.tested.select(frontier.models)
     guarantee = figures | {"source": PurePath(tested.source).name, "digest": tested.digest}

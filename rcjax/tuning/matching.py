@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcjax._base.wording import count
+from rcjax._base.wording import count, points
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier, make_frontier
 from rcjax.frontier.hull import InfeasibleError, position_weights
 from rcjax.frontier.points import Outcomes, Points, PointStatus
@@ -45,7 +45,7 @@ class Margins(NamedTuple):
     cheaper: np.ndarray  # (P,) bool: the bill is below today's
     more: np.ndarray  # (P,) error that is expected, minus today's
     se: np.ndarray  # (P,) its standard error
-    queries: int  # that differences were counted on
+    queries: int  # that tell differences: with labels, where these are needed
 
     def cheapest(self, margin: float) -> int | None:
         """Which is the cheapest position that keeps to a margin; None where none below today's bill does."""
@@ -105,7 +105,9 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
     more = expected - (float(theirs.wrong.mean()) if error is None else error)
     se = np.concatenate([paired_error(part @ penalty - theirs.wrong) for part in np.array_split(weights, 8)])
-    return Margins(position, cost < bill * (1 - 1e-9), more, se, shared.n_queries)
+    told = log.select([name for name in log.models if name in shared.models])
+    queries = int((told.labelled.any(1) & told.complete).sum())
+    return Margins(position, cost < bill * (1 - 1e-9), more, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
@@ -130,8 +132,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if (place := found.cheapest(margin)) is not None:
         policy = frontier.ladder(float(found.position[place]), Target("match", margin))
         return Deployed(policy, notes=(found.describe(place),))
-    needed = found.labels_needed(margin)
-    why = f"no cheaper policy is shown to keep to {100 * margin:.4g} points on {count(found.queries, 'query')}"
+    needed, told = found.labels_needed(margin), "query" if log.hand is None else "labelled query"
+    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, told)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:

@@ -27,6 +27,7 @@ from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.policy.spec import Spec
+from rcjax.replaying.comparing import default_today
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.certify import hold_out
@@ -180,6 +181,10 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     everything = remembered(policy, chosen)
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
+    if spec.today is None and before.spec.today is not None:
+        spec = dataclasses.replace(spec, today=default_today(everything))
+        what = before.spec.today if isinstance(before.spec.today, str) else "a model of the policy in service"
+        remarks.append(f"the log lacks {what}, today's when it was tuned: compared with {spec.today}")
     tuned = tune_in_stages(everything, held_out, spec, by=as_specified(spec))
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 

@@ -219,7 +219,12 @@ class Tuned:
         return document
 
 
-_UNNAMED = "nobody has said what is in use today: taken is the model with the fewest errors, or one within chance of it"
+def _unnamed(log: Log) -> str:
+    """What is taken for today's where nobody says what that is, in words."""
+    taken = "the model with the fewest errors, or one within chance of it"
+    if log.reference is not None and log.reference.counts == "differences":
+        taken = "the model that answers are held to"
+    return f"nobody has said what is in use today: taken is {taken}"
 
 
 def tune_in_stages(
@@ -243,7 +248,7 @@ def tune_in_stages(
     tuned = _search(log, held_out, spec, stage, by)
     try:
         tuned = _with_policy(tuned, spec, by)
-        return tuned if named or not tuned.target else dataclasses.replace(tuned, notes=(*tuned.notes, _UNNAMED))
+        return tuned if named or not tuned.target else dataclasses.replace(tuned, notes=(*tuned.notes, _unnamed(log)))
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
@@ -352,9 +357,11 @@ def _earned(
 
 def _promise(certificate: Certificate, noun: str) -> str:
     """What is guaranteed, and by which queries, in words."""
-    refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
-    share = percent(certificate.errors / certificate.n)
-    did = f"on {certificate.n:,} queries held out for the test it had {share} {noun}"
+    refused, more = f" and refused {certificate.refusals:,}" if certificate.refusals else "", certificate.more
+    had = f"{percent(certificate.errors / certificate.n)} {noun}"
+    if more is not None:
+        had += f", {abs(100 * more):.1f} points {'more' if more > 0 else 'less'} than today's"
+    did = f"on {certificate.n:,} queries held out for the test it had {had}"
     sure = f"guaranteed with {100 * certificate.confidence:.4g} % confidence"
     return f"{sure}: the target is kept; {did}{refused}"
 

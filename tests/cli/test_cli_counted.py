@@ -99,6 +99,15 @@ def test_a_policy_is_held_to_what_it_was_tuned_for(kind):
         assert high - low == pytest.approx(2 * 1.645 * seen["error_se"], rel=0.05)
 
 
+def test_no_promise_of_errors_stands_beside_differences(tmp_path):
+    log, policy = write_answers(tmp_path / "log.csv", N, 0, labels=N), tmp_path / "policy.json"
+    fresh = write_answers(tmp_path / "fresh.csv", N, 1)
+    printed("tune", log, "--task", "choice", "--match", "9%", "--today", "large", "--no-bands", "--out", policy)
+    seen = json.loads(run("evaluate", policy, fresh, "--reference", "large", "--json").stdout)
+    assert (seen["check"], seen["promised"], "error" in seen["predicted"]) == (None, None, False)
+    assert seen["comparison"]["rivals"][0]["error"] == 0.0  # of the reference
+
+
 @pytest.mark.thorough
 def test_what_tunes_again_and_a_page(kind):
     noun, folder, _ = kind

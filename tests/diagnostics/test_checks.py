@@ -1,5 +1,7 @@
 """From figures to verdicts: limits, size and chance together, all checks together; what is no drift."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -134,6 +136,20 @@ def test_more_labels_are_asked_for_only_where_they_would_tell(figures, said, adv
     assert (found.state, found.alarm) == ("unclear", False)
     assert said in found.sentence
     assert found.advice.startswith(advice)
+
+
+def test_queries_are_too_few_for_the_figure_that_is_in_doubt():
+    """Here the money: few queries were tuned on, and the difference, which has no promise, is not in doubt."""
+    same = dataclasses.replace(figure(0.0, 0.01, before=0), rival="large alone")
+    found = decided(same, figure(0.23, 0.2, 0.03, n=1500, before=20), tuned_on=20)
+    assert found.state == "unclear"
+    assert "the 20 that it was tuned on are too few to tell" in found.sentence
+
+
+def test_a_difference_names_what_it_is_from():
+    """Beside another model that is in use today: the margin is still beside the one that it was tuned for."""
+    found = decided(dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone"))
+    assert "3.0 ± 2.0 points more error than large alone on the same queries, over the margin of 1" in found.sentence
 
 
 @pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.09), figure(0.1, 0.2, 1 - 1e-6)])

@@ -11,6 +11,7 @@ import rcjax
 from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
+from rcjax.policy.counted import Reference
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -180,6 +181,9 @@ def test_what_cannot_be_checked(policy, logs):
         check(policy, logs[1].select(MODELS[:1]))
     with pytest.raises(LogError, match="fewer than two answers of"):
         check(policy, logs[1].take([0]))
+    differences = dataclasses.replace(logs[1], reference=Reference(MODELS[-1], counts="differences"))
+    with pytest.raises(LogError, match="it tells the difference, and the policy was tuned for the error"):
+        check(policy, differences)
 
 
 def test_easier_questions_of_another_kind_are_seen_and_no_alarm(shared_data):

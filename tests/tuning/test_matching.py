@@ -1,9 +1,13 @@
 """The least money within a margin of today's: where it stands on the ladder, and what is said where nothing does."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+from judged_logs import judged_log
 
 import rcjax
+from rcjax.policy.counted import Reference
 from rcjax.replaying.comparing import compare_policy
 from rcjax.tuning.matching import Margins, margins
 
@@ -54,7 +58,7 @@ def test_where_nothing_is_cheaper_todays_stays_and_it_is_said_what_might_change_
     assert tuned.policy.models == (BEST,)
     assert tuned.comparison.keeps_today
     assert tuned.verdict.startswith(f"keep {BEST} alone: it costs $")
-    assert "today's stays: no cheaper policy is shown to keep to 1 points on 60 queries" in tuned.notes[0]
+    assert "today's stays: no cheaper policy is shown to keep to 1 point on 60 queries" in tuned.notes[0]
 
 
 def test_labels_that_might_change_it_are_counted():
@@ -64,6 +68,20 @@ def test_labels_that_might_change_it_are_counted():
     assert found.labels_needed(0.001) is None
     assert found.cheapest(0.01) is None
     assert found.position[found.cheapest(0.02)] == 1.0
+
+
+def test_labels_are_counted_and_not_queries():
+    judged = judged_log(300, labels=60, kind="fair", seed=1)
+    tuned = rcjax.tune(judged, match=0.0, today=BEST, intervals=False)
+    assert "to keep to 0 points on 60 labelled queries" in tuned.notes[0]
+    assert margins(tuned.frontier, judged, BEST).queries == 60
+
+
+def test_the_model_that_answers_are_held_to_is_todays(log):
+    held_to = dataclasses.replace(log, reference=Reference(BEST, counts="differences"))
+    tuned = rcjax.tune(held_to, match=0.03, intervals=False)
+    assert tuned.spec.today == BEST
+    assert tuned.notes[-1].endswith("taken is the model that answers are held to")
 
 
 def test_a_policy_may_be_todays(log, tmp_path):
@@ -86,6 +104,9 @@ def test_a_guarantee_of_the_difference_is_by_queries_held_out(log):
     assert -0.05 < certificate.error_bound <= 0.05
     seen = compare_policy(tuned.policy, tuned.held_out, BEST)
     assert seen.today.more < certificate.error_bound
+    assert seen.today.more == pytest.approx(certificate.more)
+    way = "more" if certificate.more > 0 else "less"
+    assert f"error, {abs(100 * certificate.more):.1f} points {way} than today's" in tuned.promise
     assert tuned.policy.provenance["guarantee"]["match"] == 0.05
     few = rcjax.tune(log, match=0.001, today=BEST, confidence=0.99, intervals=False)
     assert few.certificate is None

@@ -88,6 +88,16 @@ def test_a_model_that_is_gone_is_told(policy, logs):
 
 
 @pytest.mark.thorough
+def test_where_todays_is_gone_it_is_said_what_takes_its_place():
+    log = rcjax.sample_log(2 * N, seed=3).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    *rest, large = log.models
+    policy = rcjax.tune(log.take(slice(N)), match=0.2, today=large, intervals=False).policy
+    again = rcjax.retune(policy, log.take(slice(N, 2 * N)).select(rest))
+    assert again.spec.today in rest
+    assert f"the log lacks {large}, today's when it was tuned: compared with {again.spec.today}" in again.notes
+    assert not any("nobody has said" in note for note in again.notes)
+
+
 def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, logs):
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
     log = remembered(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
