@@ -228,7 +228,7 @@ def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool 
     if document.get("promise") is not None:
         where = "these queries" if document["held_out"] else "queries left out"
         screen.print(
-            f"Of all policies that the tuning found, on {where}, the {noun} was {describe_gaps(document['promise'])}.",
+            f"On {where}, the {noun} of the frontier's policies was {describe_gaps(document['promise'])}, on average.",
             style="" if check else "bold",
         )
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
