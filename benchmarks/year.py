@@ -139,8 +139,8 @@ def true_error(policy: AnyPolicy, world: World) -> float:
     return float(np.interp(policy.budget or np.inf, cost[order], wrong[order]))
 
 
-def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool) -> AnyPolicy:
-    """The policy after a week: a new one, where that may replace it."""
+def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AnyPolicy:
+    """The policy after a week: a new one, where that is to replace it, as `rcjax.diagnostics.decision` has it."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
         new = rcjax.retune(known, week, bands=False).policy
@@ -148,9 +148,8 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool) -> AnyPo
         return policy
     assert new is not None  # as there is a budget
     judged = judge_replacement(known, week, new)
-    if not judged.accepted or (not remembers and not (judged.gain and judged.gain.better)):
-        return policy
-    return new
+    better = judged.accepted if remembers else bool(not judged.against and judged.gain and judged.gain.better)
+    return new if better or (drifted and judged.acceptable) else policy
 
 
 @dataclasses.dataclass
@@ -171,9 +170,9 @@ class Course:
         if week is not None:
             self.weeks = [*self.weeks, week][-WINDOW:]
             fresh = together(self.weeks) if remembers else week
-            if remembers and check_policy(self.policy, fresh, retuning=False).drifted:
-                self.alarms.append(len(self.errors) + 1)
-            new = tuned_again(self.policy, fresh, remembers=remembers)
+            drifted = remembers and check_policy(self.policy, fresh, retuning=False).drifted
+            self.alarms += [len(self.errors) + 1] if drifted else []
+            new = tuned_again(self.policy, fresh, remembers=remembers, drifted=drifted)
             if new is not self.policy:
                 self.policy = new
                 after = true_error(new, truth)

@@ -265,16 +265,16 @@ def retune(
     """Tune a policy again on a fresh log and the queries that it carries, and show what changes.
 
     The target and the options are as before. Of a log that tells times the last eight weeks count. The new policy is
-    written unless it is shown to be worse than POLICY on queries left out, or does not keep its promise on those that
-    POLICY carries. If LOG is no fair sample (answers are missing for over 5 % of the queries, or labels are not drawn
-    at random), nothing is written. The exit status is then 1. Without LOG, `--prices` tunes it again for new prices.
+    written where it is expected to be better than POLICY on queries left out. If it does not keep its promise on those
+    that POLICY carries, or LOG is no fair sample (answers are missing for over 5 % of the queries, or labels are not
+    drawn at random), the exit status is 1. Without LOG, `--prices` tunes it again for new prices.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
 
     Args:
         out: Write the new policy here; it may be POLICY.
         bands: Intervals by the bootstrap. [default: as before]
-        anyway: Write it even where it is shown to be worse, or the log is biased.
+        anyway: Write it even where it is not expected to be better, or the log is biased.
     """
     how = reading.options()
     if not log and reading.prices is None:
@@ -310,12 +310,14 @@ def retune(
         replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}
     accepted = replacement.accepted if facts is None else facts["decision"]["tune_again"]
     reasons = replacement.in_words(fresh.counted) if facts is None else facts["decision"]["reasons"]
-    problem: Exception | None = None
-    if out and not (accepted or anyway):
+    problem, written_to = None, None
+    wrong = replacement.against or (facts is not None and facts["decision"]["state"] == "no fair sample")
+    if out and wrong and not anyway:
         advice = "keep the policy in service, or write it all the same with --anyway"
         problem = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
-    elif out:
+    elif out and (accepted or anyway):
         problem = attempt(partial(new.save, out))
+        written_to = None if problem else out
     document = {
         "before": old.to_json(),
         "policy": new.to_json(),
@@ -325,7 +327,9 @@ def retune(
         "comparison": written(retuned.comparison),
         "remarks": [*retuned.notes_beside, *(reasons if facts is None and problem is None else ())],
     }
-    document |= {"written": str(out)} if out and not problem else {}
+    if out and problem is None and written_to is None:
+        document["remarks"].append("nothing is written, as no gain is expected: --anyway writes the new policy")
+    document |= {"written": str(written_to)} if written_to else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
     heading, noun = fresh.describe(confidences=False), fresh.counted.noun

@@ -73,7 +73,9 @@ def decide(
     biased = [check.advice for check in sample if check.verdict == "bad"]
     verdicts = [check.verdict for check in primary]
     sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1], money)))
-    again = replacement is not None and replacement.accepted and not biased
+    again = replacement is not None and not biased
+    if replacement is not None:
+        again &= replacement.acceptable if "bad" in verdicts else replacement.accepted
     reasons = (*biased, *(() if replacement is None else replacement.in_words(counted)))
     if biased:
         advice = "mend the log, as said above, then check again"

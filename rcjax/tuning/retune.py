@@ -229,12 +229,17 @@ class RetuningGain:
     @property
     def better(self) -> bool:
         """Whether chance does not explain the gain: the lower end of its 90 % interval is above 0."""
-        return self.gain.mean > _ROUNDING * self.loss and self.p_value < _CHANCE
+        return self.expected and self.p_value < _CHANCE
 
     @property
     def worse(self) -> bool:
         """Whether chance does not explain the loss."""
         return self.gain.mean < -_ROUNDING * self.loss and _above_zero(-self.gain.mean, self.gain.se) < _CHANCE
+
+    @property
+    def expected(self) -> bool:
+        """Whether there is a gain at all, by chance or not."""
+        return self.gain.mean > _ROUNDING * self.loss
 
     @property
     def p_value(self) -> float:

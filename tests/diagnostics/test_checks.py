@@ -93,7 +93,8 @@ def figure(seen, expected, p_value=0.5, n=1000, before=300):
 SAME = figure(0.2, 0.2)
 BETTER, WORSE = (RetuningGain(0.2, Gain(mean, 0.005), 1000.0, 500) for mean in (0.02, -0.02))
 MONEY = choose_unit([0.2])
-TAKEN, LEFT = Replacement(BETTER, ()), Replacement(WORSE, ("it is shown to be worse",))
+TAKEN, LEFT = (Replacement(gain, ()) for gain in (BETTER, WORSE))
+ALIKE = Replacement(RetuningGain(0.2, Gain(-0.001, 0.005), 1000.0, 500), ())
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
@@ -114,6 +115,12 @@ def test_only_more_than_was_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
     assert len([*tell_cheaper(cost, MONEY)]) == remarks
+
+
+def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():
+    broken = figure(0.3, 0.2, 1e-9)
+    assert [decided(replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, False, False]
+    assert [decided(broken, replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, True, False]
 
 
 def test_an_improvement_has_its_sign_and_is_no_alarm():

@@ -10,8 +10,9 @@ import pytest
 
 import rcjax
 from rcjax.diagnostics import replacement
-from rcjax.diagnostics.replacement import judge_answers, judge_replacement, judge_sample
+from rcjax.diagnostics.replacement import Replacement, judge_answers, judge_replacement, judge_sample
 from rcjax.logs.cells import HandLabels
+from rcjax.policy.counted import ERRORS
 from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain
 
@@ -144,10 +145,11 @@ def test_equal_prompts_count_once(asked, tmp_path):
     assert flooded.digest == once.digest
 
 
-def test_a_policy_is_replaced_unless_the_new_one_is_shown_to_be_worse(policy, asked, reasons, tmp_path):
-    log = read(tmp_path / "log", asked[: 2 * N])
-    assert reasons(policy, log, policy, 0.009) == reasons(policy, log, policy, -0.009) == []
-    (why,) = reasons(policy, log, policy, -0.02)
-    assert why.startswith(
-        "it is shown to be worse: on queries left out policies tuned again lose the equivalent of 2.0 ± 1.0 points"
-    )
+@pytest.mark.parametrize(("mean", "better"), [(0.02, True), (0.001, True), (0.0, False), (-0.001, False)])
+def test_a_policy_is_replaced_where_the_new_one_is_expected_to_be_better(mean, better):
+    replacement = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), ())
+    assert (replacement.accepted, replacement.acceptable) == (better, True)
+    assert not dataclasses.replace(replacement, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
+    (said,) = replacement.in_words(ERRORS)
+    assert said.startswith(f"tuned again, it would {'gain' if mean >= 0 else 'lose'} the equivalent of ")
+    assert not dataclasses.replace(replacement, against=("the log is biased",)).accepted
