@@ -154,5 +154,3 @@ def test_better_is_what_chance_does_not_explain():
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1.0, 100)
         named = [name for name in ("better", "expected", "worse") if getattr(gain, name)]
         assert named == told.split(", ") * bool(told)
-            told
-        )
