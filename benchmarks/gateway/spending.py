@@ -1,7 +1,10 @@
 """Attacks on the money of `rcjax serve`: a month's $.01, and what is worked for it, as the upstream itself counts.
 
 Each attack meets a new service with a ladder small → large. The upstream writes as many tokens as it is asked for, or
-200, in as many seconds as a question names, and goes on where its client leaves, as most providers do.
+200, in as many seconds as a question names, and goes on where its client leaves, as most providers do. Before requests
+put money aside, and counts were checked, the large model worked in the first five attacks for $2.03, $28.71, $30.06,
+$0.050 and $0.056, of which the last two were booked as a tenth and a fortieth, and the wrong counts were booked as
+$15,000 and $5,000,000,000.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 from benchmarks.gateway.servers import free_port, running
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
+from rcjax.serving.gateway.keys import hash_key
 
 MONEY = 0.01  # a month
 PRICES = {"small": (0.1, 0.4), "large": (3.0, 15.0)}  # per million tokens
@@ -106,7 +110,7 @@ def working() -> Iterator[tuple[Work, str]]:
         server.shutdown()
 
 
-def write_files(folder: Path, base_url: str) -> None:
+def write_files(folder: Path, base_url: str, money: float) -> None:
     """The ladder and the models that a service is given."""
     calibration = Calibration("choice", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
     rungs, models = list[Policy](), ""
@@ -117,7 +121,7 @@ def write_files(folder: Path, base_url: str) -> None:
             Policy((name,), {name: calibration}, {name: (Rule(1.0, "answer"),)}, {name: cost}, expected=expected)
         )
         models += f'[{name}]\nbase_url = "{base_url}"\ninput = {read}\noutput = {written}\nsignal = "choice"\n'
-    Ladder(tuple(rungs), 0.5, 1e-3, period=Period(MONEY, "month")).save(folder / "policy.json")
+    Ladder(tuple(rungs), 0.5, 1e-3, period=Period(money, "month")).save(folder / "policy.json")
     (folder / "models.toml").write_text(models)
 
 
@@ -127,13 +131,15 @@ class Victim:
 
     port: int
     work: Work
+    key: str = "none"
 
     def ask(self, text: str = "A or B?", patience: float = 60.0, **fields: Any) -> tuple[int, Mapping[str, Any]]:
         """(status, answer) of a question; status 0 if the client leaves before there is one."""
         body = {"model": "policy", "messages": [{"role": "user", "content": text}], **fields}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=patience)
         try:
-            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+            headers = {"content-type": "application/json", "authorization": f"Bearer {self.key}"}
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         except (OSError, HTTPException):
@@ -150,7 +156,7 @@ class Victim:
 
 def spend(victim: Victim) -> None:
     """Spend the month's money, and then ask for what is not judged."""
-    while victim.work.cost["large"] < MONEY and victim.work.cost["small"] < MONEY:
+    for _ in range(5):
         victim.ask(max_tokens=3000, n=2)
     for fields in (*_UNJUDGED, dict[str, Any](n=128, max_tokens=1000)):
         victim.ask(**fields)
@@ -182,6 +188,18 @@ SPENDING: dict[str, tuple[Callable[[Victim], None], tuple[str, ...]]] = {
 }
 
 
+def all_at_once(victim: Victim) -> None:
+    """All attacks on a service at the same time."""
+    with ThreadPoolExecutor(len(SPENDING)) as pool:
+        for attack, options in list(SPENDING.values()):
+            if attack is not all_at_once and not options:
+                pool.submit(attack, victim)
+
+
+SPENDING["all of these at once"] = all_at_once, ()
+SPENDING["all of these at once, with --stop-at-budget"] = all_at_once, ("--stop-at-budget",)
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What came of an attack, in money."""
@@ -190,33 +208,116 @@ class Spent:
     """By the large model, as the upstream counts."""
     booked: float
     """By the large model, as the service's log counts."""
+    whole: float
+    """By both models, as the upstream counts."""
+
+
+@contextmanager
+def served(folder: Path, base_url: str, *options: str, money: float = MONEY, **environment: str) -> Iterator[int]:
+    """The port of a service, whose files are put into a folder."""
+    write_files(folder, base_url, money)
+    port = free_port()
+    words = [sys.executable, "-c", "from rcjax.cli import main; main()", "serve", "policy.json"]
+    words += ["--models", "models.toml", "--log", "calls.jsonl", "--port", str(port), *options]
+    root = str(Path(__file__).parents[2])
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    with running(words, port, folder / "output", path | environment):
+        yield port
 
 
 def attacked(name: str, folder: Path) -> Spent:
     """Attack a new service, whose files are put into a folder."""
     attack, options = SPENDING[name]
     with working() as (work, base_url):
-        write_files(folder, base_url)
-        port = free_port()
-        words = [sys.executable, "-c", "from rcjax.cli import main; main()", "serve", "policy.json"]
-        words += ["--models", "models.toml", "--log", "calls.jsonl", "--port", str(port), *options]
-        root = str(Path(__file__).parents[2])
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-        with running(words, port, folder / "output", path):
+        with served(folder, base_url, *options) as port:
             attack(Victim(port, work))
         rows = [json.loads(line) for line in (folder / "calls.jsonl").read_text().splitlines()]
-        return Spent(work.cost["large"], sum(row["cost"] for row in rows if row["model"] == "large"))
+        booked = sum(row["cost"] for row in rows if row["model"] == "large")
+        return Spent(work.cost["large"], booked, sum(work.cost.values()))
 
 
 def play() -> list[str]:
     """Play all attacks, and print a Markdown table; what did not hold, a line each."""
-    print(f"\n| ${MONEY} a month under | worked for by the large model, $ | booked, $ |\n|---|--:|--:|")
+    heads = "worked for by the large model, $ | booked, $ | worked for by both"
+    print(f"\n| ${MONEY} a month under | {heads} |\n|---|--:|--:|--:|")
     misses = []
     for name in SPENDING:
         with tempfile.TemporaryDirectory() as folder:
             spent = attacked(name, Path(folder))
-        print(f"| {name} | {spent.worked:.4f} | {spent.booked:.4f} |", flush=True)
-        misses += [f"{name}: {spent} of ${MONEY}"] if max(spent.worked, spent.booked) > MONEY else []
+        print(f"| {name} | {spent.worked:.4f} | {spent.booked:.4f} | {spent.whole:.4f} |", flush=True)
+        most = spent.whole if "--stop-at-budget" in SPENDING[name][1] else spent.worked
+        misses += [f"{name}: {spent} of ${MONEY}"] if max(most, spent.booked) > MONEY else []
+    return misses + share()
+
+
+_SHARED = 200.0  # money of eight clients a month
+
+_OTHERS, _GREEDY = 7, 64  # clients that behave; requests at once of the one that does not
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the others saw beside a greedy client."""
+
+    answers: int = 0
+    refused: int = 0
+    slowest: float = 0.0
+    positions: float = 0.0
+
+    def ask(self, victim: Victim, end: float) -> None:
+        """Ask one short question after the other until some time."""
+        while time.monotonic() < end:
+            start = time.monotonic()
+            status, answer = victim.ask()
+            self.slowest = max(self.slowest, time.monotonic() - start)
+            self.answers, self.refused = self.answers + 1, self.refused + (status != 200)
+            self.positions += (answer.get("rcjax") or {}).get("position") or 0.0
+
+
+def _beside_greedy(folder: Path, named: bool) -> tuple[Shared, int]:
+    """(what seven clients saw, how many requests of the greedy one were answered) in five seconds."""
+    keys = [f"key-{number}" for number in range(_OTHERS + 1)]
+    tables = [
+        f'[client-{number}]\nsha256 = "{hash_key(key)}"\nat_once = 8\nmoney = "{_SHARED / 4}/month"\n'
+        for number, key in enumerate(keys)
+    ]
+    (folder / "keys.toml").write_text("".join(tables))
+    options = ("--keys", "keys.toml") if named else ("--key-env", "RCJAX_KEYS")
+    greedy, others, end = list[int](), Shared(), time.monotonic()
+    with (
+        working() as (work, base_url),
+        served(
+            folder, base_url, *options, "--concurrency", str(_GREEDY), money=_SHARED, RCJAX_KEYS=",".join(keys)
+        ) as port,
+        ThreadPoolExecutor(_GREEDY + _OTHERS) as pool,
+    ):
+        end = time.monotonic() + 5.0
+
+        def take() -> None:
+            while time.monotonic() < end:
+                status, _ = Victim(port, work, keys[0]).ask("a whole answer in 1 s", max_tokens=1000)
+                greedy.append(status)
+                time.sleep(0.01)
+
+        for _ in range(_GREEDY):
+            pool.submit(take)
+        for key in keys[1:]:
+            pool.submit(others.ask, Victim(port, work, key), end)
+    return others, greedy.count(200)
+
+
+def share() -> list[str]:
+    """Eight clients, one of which is greedy, without names and with names; what did not hold, a line each."""
+    heads = "requests of seven others | refused | the slowest, s | they stand at | answers to the greedy one"
+    print(f"\n| eight clients | {heads} |\n|---|--:|--:|--:|--:|--:|")
+    misses = []
+    for named in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            others, taken = _beside_greedy(Path(folder), named)
+        mean = others.positions / max(others.answers, 1)
+        figures = f"{others.answers} | {others.refused} | {others.slowest:.2f} | {mean:.2f} | {taken}"
+        print(f"| {'with names' if named else 'without names'} | {figures} |", flush=True)
+        misses += [f"{others.refused} requests beside a greedy client are refused"] if named and others.refused else []
     return misses
 
 

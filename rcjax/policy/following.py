@@ -121,6 +121,31 @@ class Bill(Following):
         return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
 
 
+def bill_within(shared: Following, mine: Bill | None, time: float) -> Bill | None:
+    """The bill of one client among several, whose budget per query is what the shared bill aims at.
+
+    So what one client's queries cost moves its own position; of the others that for a budget per query not at all, and
+    that for a period's money by what there is left.
+
+    Args:
+        shared: of all clients.
+        mine: what the client has paid so far; None of a new one.
+        time: now, as of `Following.position`.
+
+    Returns None where nothing is left for anybody.
+
+    >>> shared = Bill.of(1e-4)
+    >>> greedy = bill_within(shared, None, 0.0).pay(1e-2, expected=1e-4)
+    >>> shared = shared.pay(1e-2, expected=1e-4)
+    >>> [bill_within(shared, one, 0.0).aim() for one in (greedy, None)]
+    [7.525e-05, 0.0001]
+    """
+    aim = shared.budget if isinstance(shared, Bill) else shared.aim(time)
+    if aim <= 0:
+        return None
+    return Bill.of(aim) if mine is None else replace(mine, budget=aim)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodBill(Following):
     """What a service has paid of the money for a period: immutable; `pay` gives the bill after another query.

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, new_bill
+from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, bill_within, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
@@ -74,6 +74,7 @@ class Billing:
                 warnings.warn(f"{what}: make room, and give --ledger, or count by hand", CascadeWarning, stacklevel=2)
         self._looked = self._said = self._told_dear = -math.inf
         self._held: dict[object, float] = {}
+        self._clients: dict[str, Bill] = {}  # of each by name
         self.stops = False
         """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
         self._begin()
@@ -92,6 +93,13 @@ class Billing:
                 return 0.0
         return self._fixed if self.bill is None else self.bill.position(self._costs, time.time())
 
+    def position_of(self, client: str | None) -> float:
+        """Where on the ladder the next query of a client finds the policy: each with a name has a bill of its own."""
+        if self.bill is None or client is None:
+            return self.position
+        mine = bill_within(self.bill, self._clients.get(client), time.time())
+        return 0.0 if mine is None else mine.position(self._costs)
+
     @property
     def balance(self) -> float | None:
         """Money left of the budgets of the queries so far; None if there is no budget per query."""
@@ -103,18 +111,20 @@ class Billing:
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def holding(self, ways: Sequence[Way], expect: Callable[[Way], float]) -> Iterator[Way]:
+    def holding(self, ways: Sequence[Way], expect: Callable[[Way], float], client: str | None = None) -> Iterator[Way]:
         """Put aside what a request may cost, until its end, and give the first way to answer it that is covered.
 
         Args:
             ways: to answer it, the cheapest last, which is the one if the money is spent.
             expect: what a way may cost.
+            client: who asks, by name.
 
         Raises BudgetSpentError if what is left of the money for a period covers no way, and the service `stops`.
         """
         if not isinstance(self.bill, PeriodBill):
-            is_spent = self.bill is not None and not self.bill.aim(time.time())
-            yield ways[-1] if is_spent else ways[0]
+            mine = None if client is None else self._clients.get(client)
+            bill = mine if client is not None else self.bill
+            yield ways[-1] if bill is not None and not bill.aim() else ways[0]
             return
         now, costs = time.time(), [expect(way) for way in ways]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
@@ -144,15 +154,19 @@ class Billing:
         finally:
             del self._held[hold]
 
-    def pay(self, calls: Sequence[Call], expected: float | None = None) -> None:
+    def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Put what a query cost into the bill, if there is one.
 
         Args:
             calls: that were made for it; without any there is nothing to pay.
             expected: what its rung was tuned to cost; None of a query that went by none, as its answer is not judged.
+            client: who asked, by name.
         """
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
+            mine = None if client is None else bill_within(self.bill, self._clients.get(client), time.time())
+            if client is not None and mine is not None:
+                self._clients[client] = mine.pay(cost, expected)
             self.bill = self.bill.pay(cost, expected, time.time())
             self._tell(cost, 1)
             rung = expected or max(self._costs, default=0.0)
@@ -242,7 +256,8 @@ class Billing:
         if self.bill.spent >= bill.period.money and self._said != self.bill.start:
             self._said = self.bill.start
             what = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
-            warnings.warn(f"{what}: the cheapest rung answers until it ends", CascadeWarning, stacklevel=2)
+            then = "requests are refused" if self.stops else "the cheapest rung answers"
+            warnings.warn(f"{what}: {then} until it ends", CascadeWarning, stacklevel=2)
 
     def go_on(self, before: Billing) -> None:
         """Go on with the bill whose place this one takes: with what it has left, or paid too much.
@@ -250,6 +265,7 @@ class Billing:
         What was spent of a period's money the log or the ledger has told, where there is one.
         """
         mine, other = self.bill, before.bill
+        self._clients = dict(before._clients)
         if isinstance(mine, Bill) and isinstance(other, Bill):
             self.bill = replace(mine, balance=other.balance)
         elif isinstance(mine, PeriodBill) and isinstance(other, PeriodBill) and self._reader is None:

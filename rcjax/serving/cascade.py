@@ -269,7 +269,7 @@ class Cascade:
     def expect(self, question: Prompt) -> float:
         """What the answer to a query may cost: money, on the upper one of the rungs between which the policy stands."""
         top = len(self.policy.rungs) - 1
-        return self._expect_rung(question, min(math.ceil(self.billing.position), top) if top else 0)
+        return self._expect_rung(question, min(math.ceil(self.billing.position_of(question.client)), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
         """How the confidence of a model is read."""
@@ -294,16 +294,17 @@ class Cascade:
         self.billing.catch_up()
         index, position = 0, None
         if len(self.policy.rungs) > 1:
-            position = self.billing.position
+            position = self.billing.position_of(question.client)
             index = self.policy.rung_of(self._lot(question.query, question.messages), position)
         attempts: list[Exchange] = []
-        with self.billing.holding((index, 0), partial(self._expect_rung, question)) as index:
+        with self.billing.holding((index, 0), partial(self._expect_rung, question), question.client) as index:
             rung, place = self.policy.rungs[index], None if position is None else index
             question = replace(question, position=position, rung=place)
             try:
                 result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
             finally:  # who leaves has been worked for
-                self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
+                cost = rung.expected.get("cost") or 0.0
+                self.billing.pay([one.call for one in attempts], cost, question.client)
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 

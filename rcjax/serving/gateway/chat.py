@@ -215,7 +215,7 @@ class Conversation:
         asker, served = self.asker, self._served
         if served is not None and self._judged:
             options = self.request.options(judged=True, checked=served.checked)
-            question = Prompt(asker.query, self.request.messages, options, asker.segment)
+            question = Prompt(asker.query, self.request.messages, options, asker.segment, asker.client.name)
             return served.cascade.expect(question)
         question = Prompt(asker.query, self.request.messages, self.request.options(judged=False))
         return self.catalog.caller.expect(question, self.request.model if served is None else served.policy.models[-1])
@@ -257,7 +257,7 @@ class Conversation:
                 if self.metrics is not None:
                     self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
-                    served.cascade.billing.pay(calls)
+                    served.cascade.billing.pay(calls, client=self.asker.client.name)
         return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
 
     @contextmanager
@@ -268,7 +268,7 @@ class Conversation:
             return
         largest, cheapest = served.policy.models[-1], served.policy.rungs[0].models[-1]
         served.cascade.billing.catch_up()
-        with served.cascade.billing.holding((largest, cheapest), expect) as model:
+        with served.cascade.billing.holding((largest, cheapest), expect, self.asker.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:

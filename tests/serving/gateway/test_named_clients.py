@@ -10,6 +10,7 @@ import pytest
 from chat_server import Response, completion, sure
 from command_line import run
 from gateway_service import SURE, gateway, gateway_process, make_policy, until
+from test_followed_bills import ladder
 
 from rcjax.serving.gateway.keys import add_key
 
@@ -250,3 +251,25 @@ def test_limits_hold_over_workers(keys):
             time.sleep(0.3)
         assert 40 <= statuses.count(200) <= 46
         assert statuses[-5:] == [429] * 5
+
+
+def test_each_has_a_bill_of_its_own(keys):
+    """One asks what is a hundred times as dear: it goes by the cheapest rung, the others as before."""
+    keys.add("greedy").add("usual")
+
+    def behave(request, headers):
+        return Response(sure("B", SURE, (100, 1) if request.get("max_tokens", 1) == 1 else (10_000, 2000)))
+
+    def positions(service, name, times, **fields):
+        headers = [keys.ask(service, name, **fields).headers for _ in range(times)]
+        return [float(one["x-rcjax-position"]) for one in headers]
+
+    with gateway(ladder(), behave, keys_file=keys.path) as service:
+        before = positions(service, "usual", 5)
+        greedy = positions(service, "greedy", 40, max_tokens=2000)
+        after = positions(service, "usual", 5)
+        unjudged = [keys.ask(service, name, n=2).json["model"] for name in ("greedy", "usual")]
+    assert greedy[0] == pytest.approx(before[0])
+    assert greedy[-1] == 0
+    assert min(before + after) > 1.2
+    assert unjudged == ["small", "large"]
