@@ -70,6 +70,13 @@ def fraction(text: str) -> float:
     return value
 
 
+def margin(text: str) -> float:
+    """Parse a margin of error: `0.01` or `1%` for one point."""
+    if text.strip() in ("1", "1.0"):
+        raise typer.BadParameter(f"{text!r} would be 100 points: give 1% for one point, or 100%")
+    return fraction(text)
+
+
 def part(text: str) -> float:
     """Parse a part of a whole: `1/5`, `0.2` or `20%`."""
     number, slash, of = text.partition("/")
@@ -125,7 +132,9 @@ def today(text: str) -> Any:
 
     try:
         return load_policy(text)
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
+        raise typer.BadParameter(f"{text}: {problem.strerror}") from None
+    except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
 
 

@@ -416,7 +416,7 @@ def demo(
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.alone]}
     document |= {"promised": written(tuned.comparison), "comparison": written(seen)}
-    verdict = capitalised(what_to_do(tuned.policy, seen, tuned.money))
+    verdict = capitalised(what_to_do(tuned.policy, seen, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, verdict, tuned.money), as_json=json_)
 
 

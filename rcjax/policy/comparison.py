@@ -110,6 +110,15 @@ class Comparison(Record):
         """Whether the policy is what is in use today."""
         return self.today is not None and self.today.se == 0
 
+    def breaks(self, margin: float) -> bool:
+        """Whether today's errs less by more than a margin, and chance does not explain it: 2.5 %, one-sided.
+
+        >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.04, se=0.01)
+        >>> Comparison(0.16, 5e-5, 300, True, (today,)).breaks(0.01)
+        True
+        """
+        return self.today is not None and self.today.more - 1.96 * self.today.se > margin
+
     @property
     def dominated(self) -> bool:
         """Whether today's costs no more and errs no more, on queries that the policy was not tuned on."""
@@ -180,18 +189,26 @@ def describe_rungs(policy: AnyPolicy) -> str:
     return f"{first} for {percent(share, 0)} of the queries and {second} for the others"
 
 
-def what_to_do(policy: AnyPolicy, comparison: Comparison, money: Money, counted: Counted = ERRORS) -> str:
+def what_to_do(
+    policy: AnyPolicy,
+    comparison: Comparison,
+    money: Money,
+    counted: Counted = ERRORS,
+    margin: float | None = None,
+) -> str:
     """Say what to do with a policy, and what that changes beside today's, in a sentence.
 
-    It is not to be used where fresh queries show that today's is as good for no more money.
+    It is not to be used where fresh queries show that today's is as good for no more money, or that it breaks a margin.
 
     Args:
         policy: the policy.
         comparison: the policy beside today's.
         money: the unit in which money is told.
         counted: what is counted.
+        margin: of error beside today's, that it was tuned for; None for another target.
     """
-    verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated else "use"
+    broken = comparison.fresh and margin is not None and comparison.breaks(margin)
+    verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
     where = f"on {comparison.queries:,} fresh queries it" if comparison.fresh else "it"
     return f"{verb} {describe_rungs(policy)}: {where} {comparison.headline(money, counted)}"
 

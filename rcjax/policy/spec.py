@@ -17,6 +17,7 @@ from rcjax._base.codec import (
     Amount,
     Names,
     Positive,
+    Share,
     among,
     choice,
     filled,
@@ -310,7 +311,7 @@ class Spec:
 
     budget: Amount | None = None
     max_error: Amount | None = _offered(TARGET, _SHARE)
-    match: Amount | None = _offered(TARGET, _SHARE)
+    match: Share | None = _offered(TARGET, ("0.01|1%", "margin"))
     today: Annotated[Any, read_today] | None = _offered(TARGET, ("MODEL|FILE", "today"))
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None

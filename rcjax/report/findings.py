@@ -138,7 +138,7 @@ class Findings:
 
     def headline(self) -> str:
         """What to do, and what that changes beside today's: by the fresh queries, where there are any."""
-        said = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted)
+        said = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
         expected = self.policy.expected
         ends = between([expected["error_low"], expected["error_high"]])  # type: ignore[list-item]
         interval = f"{100 * expected['level']:.0f} % interval {ends} %"  # type: ignore[operator]

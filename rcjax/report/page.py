@@ -259,7 +259,8 @@ def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any
         cascades.append(f"{share}: {cascade}" if len(parts) > 1 else cascade)
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
-    verdict = what_to_do(policy, comparison, money, report.log.counted)
+    margin = report.spec.match if policy is report.policy else None
+    verdict = what_to_do(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
     if single is not None:
         verdict += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"

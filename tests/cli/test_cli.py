@@ -41,6 +41,8 @@ def test_version():
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
         (["tune", "log.csv", "--max-error", "150%"], "is more than 1"),
         (["tune", "log.csv", "--max-error", "nan"], "is no share"),
+        (["tune", "log.csv", "--today", "gone.json"], "--today': gone.json: No such file or directory"),
+        (["tune", "log.csv", "--match", "1"], "would be 100 points: give 1% for one point"),
         (["tune", "log.csv", "--error-cost", "0"], "not above 0"),
         (["tune", "log.csv", "--cascade", "a,a"], "names of models"),
         (["tune", "log.csv", "--task", "poetry"], "poetry"),

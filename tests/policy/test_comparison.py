@@ -86,3 +86,6 @@ def test_rungs_are_named_with_their_shares():
         (-0.003, 3e-4, True, "use"),
     ):
         assert what_to_do(cheap, beside(more, cost=cost, fresh=fresh), MONTH).startswith(f"{verb} small → large: ")
+    for more, fresh, verb in ((0.04, True, "do not use"), (0.04, False, "use"), (0.015, True, "use")):
+        said = what_to_do(cheap, beside(more, fresh=fresh), MONTH, margin=0.01)
+        assert said.startswith(f"{verb} small → large: "), more

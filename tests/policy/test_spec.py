@@ -18,6 +18,7 @@ MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
 BROKEN = [
     ({"confidence": 0.9}, False, "confidence needs max_error or match: a budget is kept"),
     ({"confidence": 1.0, **ERROR}, False, "confidence must be above 0 and below 1 (100%), but it is 1.0"),
+    ({"match": 5.0}, False, "match must be between 0 and 1, but it is 5"),
     ({**BUDGET}, True, "held_out needs confidence"),
     ({**BUDGET, "chain": "paper"}, False, "chain needs cascade"),
     ({**ERROR, "period": Period(500.0, "month")}, False, "period needs budget"),
