@@ -98,7 +98,7 @@ class LineFile:
     then has the name, a new one where there is none.
 
     Args:
-        path: of the file; it is made where it is not there.
+        path: of the file; it is made where it is not there, for its owner alone to read: lines may hold what was asked.
 
     Raises OSError where the file cannot be opened, and from `append` where it cannot be written.
     """
@@ -107,7 +107,7 @@ class LineFile:
         self.path = os.fspath(path)
         self._full_path = os.path.abspath(self.path)  # wherever the process goes
         self._turn = threading.Lock()
-        self._file = os.open(self._full_path, _FLAGS, 0o666)
+        self._file = os.open(self._full_path, _FLAGS, 0o600)
 
     def append(self, line: bytes) -> None:
         """Write a line, which must end in a newline."""

@@ -251,7 +251,8 @@ class AnswerFile:
         if not (anew or self.answers.repeated or self.answers.broken):
             return
         rows = self.answers.rows.values()
-        write_atomically(self._real, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
+        lines = (json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
+        write_atomically(self._real, b"".join(lines), private=True)
         self._lines.close()
         self._lines = LineFile(self._real)
         self.answers.repeated = self.answers.broken = 0

@@ -313,10 +313,21 @@ def _joined(frame: pl.DataFrame, column: str) -> pl.Expr:
 
 
 def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
-    """Write a table whole, in CSV: a cell that a spreadsheet would run stands behind an apostrophe."""
-    text = pl.col(pl.String)
+    """Write a table whole, in CSV, for its owner alone to read.
+
+    A cell that a spreadsheet would run stands behind an apostrophe; what a terminal would obey in a text is replaced.
+    """
+    text, words = (
+        pl.col(pl.String),
+        pl.selectors.string() - pl.selectors.by_name("query", "model", SAMPLE, require_all=False),
+    )
+    sheet = sheet.with_columns(words.str.replace_all(_OBEYED, "\ufffd"))
     guarded = pl.when(_runs(text)).then(text.str.replace("^", "'")).otherwise(text)
-    write_atomically(path, sheet.with_columns(guarded).write_csv())
+    write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
+
+
+#: Control characters that a terminal obeys, but for tabs and ends of lines, and those that turn a text's direction.
+_OBEYED = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]"
 
 
 def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:

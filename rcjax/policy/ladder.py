@@ -20,7 +20,19 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from rcjax._base.checks import header, load, require
-from rcjax._base.codec import Amount, Object, Positive, Record, check_fields, choice, filled, number, read, written
+from rcjax._base.codec import (
+    Amount,
+    Names,
+    Object,
+    Positive,
+    Record,
+    check_fields,
+    choice,
+    filled,
+    number,
+    read,
+    written,
+)
 from rcjax._base.wording import Money
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.decisions import Calibration
@@ -242,7 +254,10 @@ class Ladder(AnyPolicy):
         provenance = read(Object, data.get("provenance"), "provenance")
         rungs = read(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
         built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
-        return read(cls, {**data, "rungs": built}, "")
+        ladder = read(cls, {**data, "rungs": built}, "")
+        if "models" in data and read(Names, data["models"], "models") != ladder.models:
+            raise ValueError(f"models: must be those of the rungs: {', '.join(ladder.models)}")
+        return ladder
 
 
 def followed(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:

@@ -314,8 +314,8 @@ class Report(Findings):
     """What `make_report` came to: the findings, and the page that shows them."""
 
     def to_html(self) -> str:
-        """The report as one HTML page that needs nothing else."""
-        return render(self)
+        """The report as one HTML page that needs nothing else, and holds nothing that a terminal obeys."""
+        return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", render(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file; never leaves a half-written one."""

@@ -299,13 +299,13 @@ async def stream(
         usage: what is used is added to it.
         hand_on: takes each chunk, and raises nothing.
     """
-    problem, before = None, usage.attempts
+    problem, before, response = None, usage.attempts, None
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
     streaming, whole, ended = client.chat.completions.with_streaming_response, Assembly(), False
     sent = usage.begin(messages, options)
     try:
         async with streaming.create(model=model, messages=messages, stream=True, **options) as raw:  # pyright: ignore
-            usage.attempts += raw.retries_taken + 1
+            usage.attempts, response = usage.attempts + raw.retries_taken + 1, raw.http_response
             async with aclosing(_lines(raw.iter_bytes())) as lines, aclosing(read_chunks(lines)) as chunks:
                 async for chunk in chunks:
                     whole.add(chunk)
@@ -317,6 +317,9 @@ async def stream(
     except Exception as error:
         problem = _problem(error, usage, connected=usage.attempts > before)
     finally:
+        if response is not None and NOT_READ in response.extensions:
+            problem = CallError(f"malformed answer: {response.extensions[NOT_READ]}")
+            whole.arrived = True
         lost = not whole.arrived and (problem is None or problem.failure.charged)
         left = problem is None or str(problem) == TIMED_OUT
         usage.lose(sent, max(usage.attempts - before, 1) if lost else 0, cut=left)

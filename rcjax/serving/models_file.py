@@ -91,9 +91,9 @@ class ModelSettings(ServedModel):
             return "none"
         key = os.environ.get(variable, "").strip()
         if not key:
-            raise ValueError(f"model {self.name}: the environment variable {variable} with its key is not set: set it")
+            raise ValueError(f"model {self.name}: {describe_variable(variable)} with its key is not set: set it")
         if not sendable(key):
-            what = f"the key in the environment variable {variable} cannot be sent"
+            what = f"the key in {describe_variable(variable)} cannot be sent"
             raise ValueError(f"model {self.name}: {what}: it must be one line of ASCII signs: copy it anew")
         return key
 
@@ -108,6 +108,16 @@ class ModelSettings(ServedModel):
             what = "has a # in it" if parts.fragment else "has one name twice in its query"
             raise ValueError(f"model {self.name}: base_url {what}, which no request can have: correct it")
         return urlunsplit(parts._replace(query="")), query
+
+
+def describe_variable(name: str) -> str:
+    """A variable of the environment for a message; one that is not named as they are may be the key itself.
+
+    >>> describe_variable("SMALL_KEY"), describe_variable("sk-1234")
+    ('the environment variable SMALL_KEY', 'the environment variable that key_env names')
+    """
+    is_usual = re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name) is not None and not re.search(r"[A-Z0-9]{16}", name)
+    return f"the environment variable {name if is_usual else 'that key_env names'}"
 
 
 def sendable(text: str) -> bool:
@@ -139,6 +149,7 @@ def _address(url: str, where: str) -> str:
     parts = urlsplit(url)
     right = parts.scheme in ("http", "https") and parts.netloc
     require(bool(right), where, "must begin with http:// or https://, such as http://localhost:8000/v1", url)
+    require(url.isprintable() and " " not in url, where, "must be one line without spaces", url)
     return url
 
 

@@ -116,3 +116,14 @@ def test_calls_stand_beside_those_of_other_models(tmp_path):
     assert others == {"a": calls[1], "b": calls[1], "c": calls[0]}
     texts = answer_texts(path).with_columns(answer=pl.lit("Paris"))
     assert "other_answers" not in label_sheet(log, draw_answers(log, 9, 0), texts).columns
+
+
+def test_a_terminal_finds_nothing_to_obey_in_a_sheet_and_none_but_its_owner_reads_it(tmp_path):
+    path = tmp_path / "sheet.csv"
+    texts = ["\x1b[2Jred", "a\x9b31mb", "\u202eabc", "plain\ttext\nwith größe"]
+    sheet = pl.DataFrame({"query": ["q\x1b", "2", "3", "4"], "model": "m", "prompt": texts, "answer": texts})
+    write_sheet(path, sheet)
+    rows = [*csv.DictReader(io.StringIO(path.read_text("utf-8"), newline=""))]
+    assert [row["prompt"] for row in rows] == ["\ufffd[2Jred", "a\ufffd31mb", "\ufffdabc", texts[3]]
+    assert rows[0]["query"] == "q\x1b"  # an id is what it is
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -129,6 +129,8 @@ BROKEN = [
     ({"calibrations": {}}, r"rungs\[0\].calibrations"),
     ({"rungs": [ALONE], "position": 0.0, "calibrations": {}}, r"rungs\[0\].calibrations"),
     ({"format": "rcjax-policy"}, "format: must be"),
+    ({"models": []}, "models: "),
+    ({"models": ["../x"]}, "models: must be those of the rungs: small, "),
 ]
 
 

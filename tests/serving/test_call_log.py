@@ -164,3 +164,13 @@ def test_other_damage_is_an_error(path):
     path.write_text('{"call_log": 1, "que')
     with pytest.raises(LogError, match="no rows: its 1 lines are cut off"):
         read_log(path, labels=answers("B"))
+
+
+def test_a_new_log_is_for_its_owner_alone_and_an_old_one_stays_as_it_is(tmp_path):
+    for name, mode, wanted in (("new.jsonl", None, 0o600), ("old.jsonl", 0o640, 0o640)):
+        path = tmp_path / name
+        if mode is not None:
+            path.touch()
+            path.chmod(mode)
+        CallLog(path).close()
+        assert path.stat().st_mode & 0o777 == wanted

@@ -109,3 +109,18 @@ def test_another_kind_and_other_encodings(tmp_path, path):
         read_models(path)
     path.write_bytes(b"\xef\xbb\xbf[x]\r\ninput = 1\r\noutput = 2\r\n")
     assert list(read_models(path)) == ["x"]
+
+
+@pytest.mark.parametrize("key", ["sk-live-1234", "AIzaSyD3xample", "AKIAIOSFODNN7EXAMPLE", "sk_live_12"])
+def test_a_key_in_the_place_of_its_variable_is_not_repeated(path, key):
+    path.write_text(WHOLE.replace("SMALL_KEY", key))
+    with pytest.raises(ValueError, match="the environment variable that key_env names with its key is not set") as told:
+        read_models(path)["small-1.5b"].key()
+    assert key not in str(told.value)
+
+
+@pytest.mark.parametrize("more", [r"\r\nx-evil: 1", r"\n", " ", r"\u0000", r"\t"])
+def test_an_address_of_several_lines_is_refused(path, more):
+    path.write_text(WHOLE.replace("localhost:8000/v1", f"localhost:8000/v1{more}"))
+    with pytest.raises(ValueError, match=r"small-1.5b.base_url: must be one line without spaces"):
+        read_models(path)

@@ -31,7 +31,7 @@ from rcjax.serving.endpoint import DirectClient, direct_client
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.keys import KeyRing
 from rcjax.serving.ledger import Ledger
-from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
+from rcjax.serving.models_file import ModelSettings, ServedModel, describe_variable, read_models
 from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.serving.totals import FileTotals
@@ -119,9 +119,10 @@ class Settings:
             return ()
         keys = tuple(key.strip() for key in os.environ.get(self.key_env, "").split(",") if key.strip())
         if not keys:
-            raise ValueError(f"--key-env: the environment variable {self.key_env} with the key is not set: set it")
+            raise ValueError(f"--key-env: {describe_variable(self.key_env)} with the key is not set: set it")
         if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
-            raise ValueError(f"--key-env: a key in {self.key_env} has characters that no header can have: use others")
+            what = f"a key in {describe_variable(self.key_env)} has characters that no header can have"
+            raise ValueError(f"--key-env: {what}: use others")
         return keys
 
     def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:

@@ -167,7 +167,31 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
         if workers > 1:
             _Workers(config, sockets).run()
         else:
-            Server(config).run(sockets)
+            server = _Alone(config)
+            server.run(sockets)
+            if server.interrupted:
+                raise KeyboardInterrupt
+
+
+class _Alone(Server):
+    """Uvicorn's server, which ends with status 0 where it was told to end, as several workers do."""
+
+    interrupted = False
+    """Whether somebody at a terminal ended it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take signals while it serves; they are obeyed by then."""
+        with super().capture_signals():
+            yield
+            self.interrupted = signal.SIGINT in self._captured_signals
+            self._captured_signals.clear()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; by a second signal at once: that the rest is cancelled then is no fault, and not told as one."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            logging.getLogger("uvicorn.error").disabled = True
 
 
 class _Workers(Multiprocess):

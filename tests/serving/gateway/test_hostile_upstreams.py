@@ -120,3 +120,11 @@ def test_a_line_of_a_stream_has_an_end(service, monkeypatch):
     service.server.behave = lambda request, headers: Response(endless, hang=True)
     reply = service.ask(model="large", stream=True)
     assert (reply.status, "a line of more than" in reply.json["error"]["message"]) == (502, True)
+
+
+def test_a_compressed_stream_is_told_as_one(service):
+    packed = Response([BOMB], headers={"content-encoding": "gzip"})
+    service.server.behave = lambda request, headers: packed
+    error = service.ask(model="large", stream=True).json["error"]
+    assert "compressed, which was not asked for" in error["message"]
+    assert service.log_rows()[0]["error"].startswith("malformed answer: compressed")

@@ -6,6 +6,8 @@ import re
 import signal
 import socket
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -133,3 +135,22 @@ def test_a_request_that_is_on_its_way_at_the_end_is_answered():
             assert b" 200 OK" in said
             assert b"connection: close" in said
         assert service.process.wait(30) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [([signal.SIGTERM], 0), ([signal.SIGTERM] * 2, 0), ([signal.SIGINT], 130), ([signal.SIGINT] * 2, 130)],
+)
+def test_a_drain_that_is_cut_short_leaves_no_traceback_and_one_status(signals, status):
+    """Told to end, it ends with 0, with one process as with several."""
+    with gateway_process(None, lambda *_: Response(sure("B", SURE), delay=30), "--drain", 1) as service:
+        asking = threading.Thread(target=lambda: service.post(QUESTION))
+        asking.start()
+        service.server.wait_for(1)
+        for one in signals:
+            service.process.send_signal(one)
+            time.sleep(0.2)
+        assert service.process.wait(30) == status
+        asking.join()
+        assert "Traceback" not in (service.folder / "stderr").read_text()
