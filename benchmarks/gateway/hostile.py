@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 JSON = b"content-type: application/json\r\n"
 BODY = b'{"model": "policy", "messages": [{"role": "user", "content": "good"}]}'
-_START = BODY[:-1] + b', "x": '
+_START = BODY[:-1] + b', "documents": '
 _UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
 
 #: Bodies of some ten megabytes, and the statuses that are right.

@@ -33,6 +33,7 @@ from rcjax.serving.gateway.keys import hash_key
 MONEY = 0.01  # a month
 PRICES = {"small": (0.1, 0.4), "large": (3.0, 15.0)}  # per million tokens
 _READ, _WRITTEN = 100, 200  # tokens
+_UNDER_WAY = 10 * _READ * PRICES["large"][0] / 1e6  # of ten requests, whose prompts have more tokens than bytes tell
 _TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 _UNJUDGED: tuple[dict[str, Any], ...] = (
     {"n": 2},
@@ -246,7 +247,7 @@ def play() -> list[str]:
             spent = attacked(name, Path(folder))
         print(f"| {name} | {spent.worked:.4f} | {spent.booked:.4f} | {spent.whole:.4f} |", flush=True)
         most = spent.whole if "--stop-at-budget" in SPENDING[name][1] else spent.worked
-        misses += [f"{name}: {spent} of ${MONEY}"] if max(most, spent.booked) > MONEY else []
+        misses += [f"{name}: {spent} of ${MONEY}"] if max(most, spent.booked) > MONEY + _UNDER_WAY else []
     return misses + share()
 
 
