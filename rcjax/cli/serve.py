@@ -48,7 +48,8 @@ def serve(
     concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 256,
     max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N")] = None,
     allow_field: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
-    max_body: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "10MB",
+    max_body: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "4MB",
+    max_in_flight: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "32MB",
     drain: Seconds = "30",
     refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
     really: Really = False,
@@ -90,6 +91,7 @@ def serve(
         max_tokens: Tokens that all answers to a request may have. [default: as many as clients ask for]
         allow_field: A field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: The largest request that is read.
+        max_in_flight: Bytes of all requests at once, per worker; of a worker's memory a tenth.
         drain: For requests under way when it is stopped.
         refusal_text: The answer if the policy refuses.
     """
@@ -112,6 +114,8 @@ def serve(
     from rcjax.serving.gateway.processes import serve as run
     from rcjax.serving.shadowing import ShadowRate
 
+    if max_in_flight < max_body:
+        raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")
     streams = str(log) == "-"
     if streams and json_:
         raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
@@ -144,6 +148,7 @@ def serve(
             retries,
             concurrency,
             max_body,
+            max_in_flight,
             drain_seconds=drain,
             tokens=max_tokens,
             fields=frozenset(allow_field or ()),

@@ -31,7 +31,7 @@ from rcjax.signals import Reply, SignalError
 from rcjax.signals.canonical import written_calls
 from rcjax.signals.replies import TokensError, read_tokens, token_content
 
-_MOST_PARTS = 4_000_000  # of one reply: log-probabilities of 16,000 tokens, each with twenty others, have 3 million
+_MOST_PARTS = 1_000_000  # of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
 def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mapping[str, Any]:
@@ -389,7 +389,8 @@ class Assembly:
             self.said += said_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
-            self.texts.append(choice_text({"message": choice.get("delta")}))
+            text = choice_text({"message": choice.get("delta")})
+            self.texts += [text] if text else []
             self._add_calls(choice.get("delta"))
             self.finish_reason = told_finish(choice) or self.finish_reason
             self.problem = self.problem or told_in_choice(choice)
@@ -437,6 +438,9 @@ _USUAL = frozenset(
 )
 
 
+_MOST_WAITING = 1_000  # chunks without text that are kept for a text after them
+
+
 @dataclass(slots=True)
 class Delivery:
     """Hands an answer on, from the first chunk that says something: an answer without text is no answer."""
@@ -454,7 +458,8 @@ class Delivery:
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of what was asked
         if not chunk["choices"] and all(value is None for value in more):  # the usage, which is of one request only
             return
-        self._waiting.append(chunk)
+        if len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(chunk)
         deltas = [choice["delta"] for choice in chunk["choices"] if isinstance(choice.get("delta"), Mapping)]
         if self.begun or any(value for delta in deltas for name, value in delta.items() if name != "role"):
             await self.flush()

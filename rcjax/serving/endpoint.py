@@ -16,6 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
+from contextvars import ContextVar
 from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
@@ -108,7 +109,7 @@ def direct_client(
     """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
 
     It follows no redirect, which would take a prompt to another host; keeps no cookies; asks for replies that are not
-    compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream eight times that.
+    compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream four times that.
 
     Args:
         base_url: of the endpoint, without a query; None is OpenAI's.
@@ -150,7 +151,13 @@ def _session(transport: Any) -> Any:
     return ClientSession(connector=connector, cookie_jar=DummyCookieJar())
 
 
-LARGEST = 32_000_000  # bytes of a reply
+LARGEST = 16_000_000  # bytes of a reply
+
+_STREAMED = 4  # times as many of one that streams
+
+HOLD: ContextVar[Callable[[int], bool]] = ContextVar("HOLD", default=lambda size: True)
+"""Is told of the bytes of whole replies, which stay in memory until the request that they are for has ended: whether
+there is room for them."""
 
 _RAW = "x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
 
@@ -161,7 +168,7 @@ async def _limit(response: Any) -> None:
     """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
     request = response.request
     streams = request.headers.get(_RAW) == "stream"
-    most = LARGEST * (8 if streams else 1)
+    most = LARGEST * (_STREAMED if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
     packed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
     if packed:  # a few bytes of it may be as many as there is memory for
@@ -222,6 +229,9 @@ class Part(HTTP.AsyncByteStream):
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
                 return
             if self._seconds is not None:
+                if not HOLD.get()(len(part)):
+                    self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
+                    return
                 yield part
                 continue
             turns = _TURNS.setdefault(loop, Turns())

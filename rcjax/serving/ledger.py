@@ -170,8 +170,8 @@ class Ledger:
         """The total of a policy in a period.
 
         Args:
-            name: of the policy.
-            every: "day", "week" or "month"; "query" for the balance of budgets per query.
+            name: of the policy, or of who else has a total.
+            every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
             around: the start and the end of the period, in seconds since 1970; zeros for a balance.
             more: `most` and `falls` of the page.
         """
@@ -182,7 +182,7 @@ class Ledger:
                     if not self._pages[key].waiting:
                         del self._pages[key]
                 stem = f"rcjax:{{{_NO_NAME.sub('_', name)}}}"  # in braces: its keys have one place in a cluster
-                total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_day(start)}"
+                total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
                 keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
                 self._pages[name, every, start] = Page(keys, seconds, **more)
@@ -279,5 +279,6 @@ def place_of(url: str) -> str:
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
 
 
-def _day(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
+def _label(time: float) -> str:
+    """When a period begins, in a key: its day, with the time of what begins within one."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M}".removesuffix("T00:00")

@@ -57,8 +57,10 @@ class RequestLimits:
     """How often an attempt is repeated."""
     concurrency: int = 256
     """Requests at once, of one worker; more are told to come again."""
-    body_bytes: int = 10_000_000
+    body_bytes: int = 4_000_000
     """Of a request."""
+    held_bytes: int = 32_000_000
+    """Of all requests that one worker reads and works on, and of the replies to them; more are refused."""
     body_seconds: float = 30.0
     """In which a request must have come."""
     drain_seconds: float = 30.0
@@ -130,15 +132,16 @@ class Settings:
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models)
             limited = [client for client in ring.named if client.money is not None]
-            if limited and self.log is None:
+            if limited and self.log is None and self.ledger is None:
                 what = f"{self.keys_file.name}, client {limited[0].name}: its money is counted in a file beside the log"
-                raise ValueError(f"{what}: give --log calls.jsonl")
+                raise ValueError(f"{what}: give --log calls.jsonl, or --ledger")
             return ring
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
     def totals(self) -> FileTotals:
         """What all workers have spent for each client."""
-        return FileTotals(None if self.log is None else f"{self.log}.totals")
+        is_file = self.log is not None and str(self.log) != "-"
+        return FileTotals(f"{self.log}.totals" if is_file else None)
 
     def open_log(self) -> CallLog | None:
         """The call log, if there is to be one. Raises OSError where it cannot be opened."""

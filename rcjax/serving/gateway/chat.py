@@ -62,6 +62,10 @@ class Responder:
         """Send all of an answer."""
         body = encoded(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
+        if len(body) > _TOGETHER:  # a part goes out once most of what is before it was read
+            for start in range(0, len(body), _TOGETHER):
+                await self._send(_part_of(body[start : start + _TOGETHER]))
+            body = b""
         await self._body(body, more=False)
 
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
@@ -107,7 +111,11 @@ class Responder:
             body, self._size = b"".join(self._waiting), 0
             self._waiting.clear()
             if body or not more:
-                await self._send({"type": "http.response.body", "body": body, "more_body": more})
+                await self._send(_part_of(body, more=more))
+
+
+def _part_of(body: bytes, *, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": body, "more_body": more}
 
 
 _TOGETHER = 64_000  # bytes that wait for a reader: then the model waits, too

@@ -41,6 +41,10 @@ class Connection(H11Protocol):
     farewell_seconds: ClassVar[float] = 1.0
     """How long an idle connection stays open at the end, for a request that is on its way."""
 
+    unread_seconds: ClassVar[float] = 30.0
+    """How long a client may read nothing of what is sent to it."""
+
+    _unread: asyncio.TimerHandle | None = None
     _timer: asyncio.TimerHandle | None = None
     _ending = False
 
@@ -59,9 +63,23 @@ class Connection(H11Protocol):
         if self._ending:
             self._close_after()
 
+    def pause_writing(self) -> None:
+        """Close the connection if its client goes on reading nothing: what waits for it is memory."""
+        super().pause_writing()
+        self._unread = asyncio.get_running_loop().call_later(self.unread_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._stop()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

@@ -14,8 +14,8 @@ import re
 import signal
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -36,7 +36,6 @@ from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
     Clients,
-    RequestLimits,
     Settings,
     file_signature,
     in_words,
@@ -52,43 +51,12 @@ from rcjax.serving.gateway.chat_request import (
     require_permitted,
     segment_of,
 )
+from rcjax.serving.gateway.intake import ClientLeftError, Intake
 from rcjax.serving.gateway.keys import Client
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
 from rcjax.serving.gateway.traces import open_traces
-
-
-class ClientLeftError(Exception):
-    """Nobody waits for the answer any more."""
-
-
-async def read_body(receive: Receive, headers: Headers, limits: RequestLimits) -> bytes:
-    """The body of a request. Raises ApiError where it is too large or too slow, ClientLeftError where it ends early."""
-    length = headers.get("content-length", "")
-    if length.isdigit() and int(length) > limits.body_bytes:
-        raise _too_large(limits)
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientLeftError
-                part = message.get("body", b"")
-                size += len(part)
-                if size > limits.body_bytes:
-                    raise _too_large(limits)
-                parts.append(part)
-                if not message.get("more_body"):
-                    return b"".join(parts)
-    except TimeoutError:
-        raise ApiError(408, "the request did not come in time", "request_timed_out") from None
-
-
-def _too_large(limits: RequestLimits) -> ApiError:
-    return ApiError(413, f"the request is larger than {limits.body_bytes:,} bytes", "request_too_large")
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
@@ -174,9 +142,10 @@ class Gateway:
         self.metrics = Metrics(shares_balance=self.ledger is not None)
         self.traces = open_traces()
         self.clients = Clients(settings.limits.timeout)
+        self.intake = Intake(settings.limits)
         self.busy = 0
         """How many requests are worked on."""
-        self._totals = settings.totals()
+        self._totals = settings.totals() if self.ledger is None else self.ledger
         self.accounts = Accounts(self._totals)
         self.log = settings.open_log()
         if self.log is not None:
@@ -267,20 +236,17 @@ class Gateway:
             client = self.catalog.ring.client_of(headers)
             query = query_of(headers, client.name)
             ids = id_headers(query)
-            if self.busy >= self.settings.limits.concurrency:
-                raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
-            self.busy += 1
-            try:
-                with self.accounts.admitted(client):
-                    start = time.perf_counter()
-                    request = responder.read(await read_body(receive, headers, self.settings.limits))
+            self._require_place()
+            start = time.perf_counter()
+            with self.accounts.admitted(client), self.intake.holding() as held:
+                body = await self.intake.read(receive, headers, held, client.name)
+                with self._working():
+                    request = responder.read(body)
                     self._require_permitted(request, client)
                     asker = Asker(client, query, segment_of(headers), self.accounts)
                     parts = self.metrics, request, asker, responder, start
                     conversation = Conversation(self.settings, self.catalog, *parts)
                     await unless_client_leaves(conversation.answer(), receive, responder)
-            finally:
-                self.busy -= 1
             self.metrics.served(client.name, 200)
         except ClientLeftError:
             self._refused(client, "client_left", _LEFT)
@@ -293,6 +259,21 @@ class Gateway:
         except Exception as problem:  # whose message may quote what was asked
             self._refused(client, "internal", 500)
             await responder.error(fault_within(problem), ids)
+
+    def _require_place(self) -> None:
+        """Refuse a request where as many are worked on as there are places: ApiError."""
+        if self.busy >= self.settings.limits.concurrency:
+            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Take a place, until the answer has gone out."""
+        self._require_place()
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
 
     def _refused(self, client: Client | None, reason: str, status: int) -> None:
         self.metrics.refused(reason, status)

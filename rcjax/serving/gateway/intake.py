@@ -1,0 +1,120 @@
+"""What a worker takes in: how many bodies of requests come at once, and how many bytes it holds for all requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from starlette.datastructures import Headers
+from starlette.types import Receive
+
+from rcjax.serving.endpoint import HOLD
+from rcjax.serving.gateway.catalog import RequestLimits
+from rcjax.serving.gateway.chat_request import ApiError
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Bytes that are held for one request, and for the replies to it."""
+
+    size: int = 0
+    ended: bool = False
+
+
+class Intake:
+    """The requests that a worker reads and works on.
+
+    Bodies that come take no place of a request that is worked on. If more come than there are places, the client with
+    most of them loses its oldest one: who sends a byte now and then keeps nobody out.
+
+    Args:
+        limits: of the service.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._size = 0
+        self._coming: dict[asyncio.Timeout, str | None] = {}
+
+    @contextmanager
+    def holding(self) -> Iterator[_Held]:
+        """Count the bytes of a request until its end."""
+        held = _Held()
+        token = HOLD.set(partial(self._hold, held))
+        try:
+            yield held
+        finally:
+            HOLD.reset(token)
+            self._size -= held.size
+            held.ended = True
+
+    def _hold(self, held: _Held, size: int) -> bool:
+        """Hold more bytes for a request, if there is room; none for shadow calls, which go on after its end."""
+        if held.ended:
+            return True
+        if self._size + size > self._limits.held_bytes:
+            return False
+        held.size, self._size = held.size + size, self._size + size
+        return True
+
+    async def read(self, receive: Receive, headers: Headers, held: _Held, client: str | None = None) -> bytes:
+        """The body of a request.
+
+        Args:
+            receive: where it comes from.
+            headers: of the request.
+            held: to which its bytes are added.
+            client: who sends it; None if clients have no names.
+
+        Raises ApiError where it is too large, too slow, or too much beside others; ClientLeftError where it ends early.
+        """
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._limits.body_bytes:
+            raise self._too_large()
+        parts: list[bytes] = []
+        try:
+            async with asyncio.timeout(self._limits.body_seconds) as timer:
+                self._make_room()
+                self._coming[timer] = client
+                try:
+                    while await self._part(receive, parts, held):
+                        pass
+                finally:
+                    self._coming.pop(timer, None)
+        except TimeoutError:
+            raise ApiError(408, "the request did not come in time", "request_timed_out") from None
+        return b"".join(parts)
+
+    async def _part(self, receive: Receive, parts: list[bytes], held: _Held) -> bool:
+        """Take in a part of a body; whether there are more."""
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeftError
+        part = message.get("body", b"")
+        if held.size + len(part) > self._limits.body_bytes:
+            raise self._too_large()
+        if not self._hold(held, len(part)):
+            raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", wait=1.0)
+        parts.append(part)
+        return bool(message.get("more_body"))
+
+    def _make_room(self) -> None:
+        """End the oldest body of the client that has most of them, if as many come as there are places."""
+        if len(self._coming) < self._limits.concurrency:
+            return
+        client, _ = Counter(self._coming.values()).most_common(1)[0]
+        oldest = next(timer for timer, name in self._coming.items() if name == client)
+        del self._coming[oldest]
+        oldest.reschedule(asyncio.get_running_loop().time())
+
+    def _too_large(self) -> ApiError:
+        most = f"{self._limits.body_bytes:,} bytes"
+        return ApiError(413, f"the request is larger than {most}", "request_too_large")

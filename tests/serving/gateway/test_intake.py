@@ -1,0 +1,110 @@
+"""What a worker takes in: bodies that stop before their end, bytes of all requests, answers that nobody reads."""
+
+import contextlib
+import json
+import re
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from chat_server import Response, completion, sure
+from gateway_service import SURE, gateway, gateway_process, until
+
+from rcjax.serving.gateway.processes import Connection
+
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+HEAD += "content-length: {}\r\n"
+
+
+def behave(request, headers):
+    return Response(sure("B", SURE))
+
+
+def held(service, stack, number, sent=b" "):
+    """Connections whose bodies stop before their end."""
+    port = int(service.url.rpartition(":")[2])
+    for _ in range(number):
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+        connection.sendall(HEAD.format(1000).encode() + b"\r\n" + sent)
+        yield connection
+
+
+def figure(service, text):
+    return next(line for line in service.get("/metrics").body.decode().splitlines() if line.startswith(text))
+
+
+def test_bodies_that_stop_keep_nobody_out():
+    with gateway(behave=behave, limits={"concurrency": 8}) as service, contextlib.ExitStack() as stack:
+        connections = [*held(service, stack, 8)]
+        until(lambda: len(service.app.state.gateway.intake._coming) == 8)
+        assert service.app.state.gateway.busy == 0
+        for _ in range(3):
+            assert service.ask().status == 200
+        assert b" 408 " in connections[0].recv(100)  # the oldest
+        assert len(service.app.state.gateway.intake._coming) == 7
+
+
+def test_bytes_of_all_requests_are_limited():
+    text = "x" * 3_000
+    limits = {"body_bytes": 4_000, "held_bytes": 9_000}
+
+    def slow(request, headers):
+        time.sleep(1.0)
+        return Response(sure("B", SURE))
+
+    with gateway(behave=slow, limits=limits) as service:
+        with ThreadPoolExecutor(6) as pool:
+            statuses = sorted(reply.status for reply in pool.map(lambda _: service.ask(text), range(6)))
+        assert statuses == [200, 200, 429, 429, 429, 429]
+        service.settle()
+        assert service.app.state.gateway.intake._size == 0
+        assert service.ask(text).status == 200
+
+
+def test_an_answer_that_nobody_reads_keeps_its_place_until_its_connection_is_closed(monkeypatch):
+    monkeypatch.setattr(Connection, "unread_seconds", 2.0)
+    long = "B" * 8_000_000
+
+    with gateway(behave=lambda *_: Response(completion(long)), limits={"concurrency": 1}) as service:
+        port = int(service.url.rpartition(":")[2])
+        body = json.dumps({"model": "large", "messages": [{"role": "user", "content": "x"}]}).encode()
+        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+            connection.sendall(HEAD.format(len(body)).encode() + b"\r\n" + body)
+            until(lambda: service.app.state.gateway.busy == 1)
+            time.sleep(1.0)
+            assert service.ask().status == 429  # it has its place still
+            until(lambda: service.app.state.gateway.busy == 0)
+        reply = service.ask(model="large")
+        assert (reply.status, len(reply.json["choices"][0]["message"]["content"])) == (200, len(long))
+
+
+def test_whole_replies_count_among_the_bytes_of_their_requests():
+    with gateway(behave=lambda *_: Response(completion("B" * 20_000)), limits={"held_bytes": 9_000}) as service:
+        reply = service.ask(model="large")
+        assert reply.status == 502
+        assert "malformed answer: too large beside others at once" in reply.body.decode()
+        assert service.ask(model="large", stream=True).status == 200  # what streams does not stay
+        service.settle()
+        assert service.app.state.gateway.intake._size == 0
+
+
+@pytest.mark.thorough
+def test_prompts_and_replies_of_many_megabytes_fit_into_the_memory_of_a_small_container():
+    """Forty at once each time: 3.9 MB of prompt, then 8 MB of reply, then a reply of 3 MB of empty lists."""
+
+    def large(request, headers):
+        kind = request["messages"][0]["content"][:5]
+        if kind == "reply":
+            return Response(completion("B" * 8_000_000))
+        reply = completion("B")
+        reply["choices"][0]["message"]["more"] = [[]] * (750_000 if kind == "parts" else 0)
+        return Response(reply, delay=2.0 if kind == "xxxxx" else 0.0)
+
+    with gateway_process(None, large) as service, ThreadPoolExecutor(40) as pool:
+        for text in ("x" * 3_900_000, "reply", "parts"):
+            asked = [pool.submit(service.ask, text, model="large") for _ in range(40)]
+            assert {one.result().status for one in asked} <= {200, 429, 502}
+        status = Path(f"/proc/{service.process.pid}/status").read_text()
+        assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 512_000
