@@ -26,6 +26,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -40,6 +41,7 @@ from benchmarks.gateway.servers import open_files, policy_of, resident
 
 _MODELS = ("small", "large")
 _PATIENCE = 5.0  # seconds that a well-behaved client, or a look at /health, may wait
+_ROOM = 430.0  # megabytes that one attack may take: what is left of 512
 _GROWTH = 1.2  # of memory, from the end of the first round on
 _WELL_BEHAVED = 4  # clients
 
@@ -177,18 +179,56 @@ def leave(service: Service) -> str | None:
 
 
 def hold_bodies(service: Service) -> str | None:
-    """60 bodies of ten megabytes that stop before their end, for a second; then an ordinary request."""
+    """60 bodies of four megabytes that stop before their end, for a second; then an ordinary request."""
     held = []
     try:
         for _ in range(60):
             held.append(socket.create_connection(("127.0.0.1", service.port), 20))
             held[-1].settimeout(0.5)
             with suppress(OSError):
-                held[-1].sendall(HEAD + JSON + b"content-length: 9000000\r\n\r\n" + b" " * 1_000_000)
+                held[-1].sendall(HEAD + JSON + b"content-length: 3900000\r\n\r\n" + b" " * 1_000_000)
         return _expect(*_asked(service, "good"))
     finally:
         for connection in held:
             connection.close()
+
+
+def hold_many_bodies(service: Service) -> str | None:
+    """300 bodies of which a byte has come, of one client; then an ordinary request."""
+    held = []
+    try:
+        for _ in range(300):
+            held.append(socket.create_connection(("127.0.0.1", service.port), 20))
+            held[-1].sendall(HEAD + JSON + b"content-length: 1000\r\n\r\n ")
+        return _expect(*_asked(service, "good"))
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def read_nothing(service: Service) -> str | None:
+    """40 answers of eight megabytes that nobody reads; then an ordinary request, and the memory."""
+    held, before = [], service.memory()
+    try:
+        for _ in range(40):
+            held.append(socket.create_connection(("127.0.0.1", service.port), 20))
+            held[-1].sendall(posted(BODY.replace(b"good", b"long")))
+        time.sleep(1.0)
+        grown = service.memory() - before
+        return _expect(*_asked(service, "good")) or (f"{grown:.0f} MB more" if grown > _ROOM else None)
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def prompts_at_once(service: Service) -> str | None:
+    """40 prompts of 3.9 megabytes at once: answers, or 429; then the memory."""
+    text, before = "x" * 3_900_000, service.memory()
+    with ThreadPoolExecutor(40) as pool:
+        statuses = [status for status, _ in pool.map(service.ask, [text] * 40)]
+    grown = service.memory() - before
+    wrong = [status for status in statuses if status not in (200, 429)]
+    return f"statuses {wrong}" if wrong else f"{grown:.0f} MB more" if grown > _ROOM else None
 
 
 def _asked(service: Service, text: str) -> tuple[int, Sequence[int]]:
@@ -229,6 +269,9 @@ def attacks() -> dict[str, Callable[[Service], str | None]]:
         found[name] = lambda service, parts=parts, right=right: _expect(_status(service.send(*parts())), right)
     found["400 connections that are held"] = hold_connections
     found["60 bodies that are held"] = hold_bodies
+    found["300 bodies of which a byte came"] = hold_many_bodies
+    found["40 prompts of 3.9 MB at once"] = prompts_at_once
+    found["40 answers of 8 MB that nobody reads"] = read_nothing
     found["100 clients that leave"] = leave
     for name, right in MODES.items():
         found[f"an upstream: {name}"] = _mode(name, right)

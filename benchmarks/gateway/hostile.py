@@ -10,14 +10,17 @@ BODY = b'{"model": "policy", "messages": [{"role": "user", "content": "good"}]}'
 _START = BODY[:-1] + b', "documents": '
 _UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
 
-#: Bodies of some ten megabytes, and the statuses that are right.
+#: Bodies of some four megabytes, and the statuses that are right.
 BODIES: dict[str, tuple[Callable[[], bytes], Sequence[int]]] = {
-    "a body of 3 million empty lists": (lambda: _START + b"[" + b"[]," * 3_200_000 + b"[]]}", (413,)),
-    "a body of 900,000 fields": (lambda: _START + b"{" + b'"a":1,' * 900_000 + b'"b":1}}', (413,)),
-    "a body nested 5 million deep": (lambda: _START + b"[" * 4_900_000 + b"]" * 4_900_000 + b"}", (400,)),
-    "a body of 3 million messages": (lambda: b'{"model":"policy","messages":[' + b"{}," * 3_200_000 + b"{}]}", (413,)),
-    "a number of 9 million digits": (lambda: _START + b"1" * 9_000_000 + b"}", (400,)),
-    "a text of 9 million characters": (lambda: _START + b'"' + b"[{," * 3_000_000 + b'"}', (200,)),
+    "a body of 1.2 million empty lists": (lambda: _START + b"[" + b"[]," * 1_200_000 + b"[]]}", (413,)),
+    "a body of 600,000 fields": (lambda: _START + b"{" + b'"a":1,' * 600_000 + b'"b":1}}', (413,)),
+    "a body nested 1.9 million deep": (lambda: _START + b"[" * 1_900_000 + b"]" * 1_900_000 + b"}", (400,)),
+    "a body of 1.2 million messages": (
+        lambda: b'{"model":"policy","messages":[' + b"{}," * 1_200_000 + b"{}]}",
+        (413,),
+    ),
+    "a number of 3.9 million digits": (lambda: _START + b"1" * 3_900_000 + b"}", (400,)),
+    "a text of 3.6 million characters": (lambda: _START + b'"' + b"[{," * 1_200_000 + b'"}', (200,)),
     "a body of 11 megabytes": (lambda: b" " * 11_000_000, (413,)),
     "bytes that are no JSON": (lambda: bytes(range(256)) * 4000, (400,)),
 }

@@ -82,6 +82,7 @@ def _answer(document: dict[str, Any], *, stream: bool, lines: bool = False) -> l
 
 _STREAM = "text/event-stream"
 _ODD = {**_GOOD, "x": [float("nan"), float("inf"), -float("inf")]}
+_LONG = {**_GOOD, "choices": [{**_CHOICE, "message": {"role": "assistant", "content": "B" * 8_000_000}}]}
 _NO_TEXT = {**_GOOD, "choices": [{**_CHOICE, "message": {"content": None}, "finish_reason": "content_filter"}]}
 _DEEP = b'{"choices": [{"message": {"content": "B"}, "x": ' + b"[" * 900 + b"]" * 900 + b"}]}"
 _BOMB: list[bytes] = []
@@ -97,6 +98,7 @@ def _bomb() -> bytes:
 _REPLIES: dict[str, Callable[[bool], Any]] = {
     "good": lambda stream: _answer(_GOOD, stream=stream),
     "slow": lambda stream: [1.0, *_answer(_GOOD, stream=stream)],
+    "long": lambda stream: _answer(_LONG, stream=stream),
     "a gigabyte, its length told": lambda stream: [_head(200, _GIGABYTE), *[_PIECE] * (_GIGABYTE // len(_PIECE))],
     "a gigabyte in chunks": lambda stream: _chunked([_PIECE] * (_GIGABYTE // len(_PIECE))),
     "a line of a gigabyte": lambda stream: _chunked([b"data: ", *[_PIECE] * (_GIGABYTE // len(_PIECE))], _STREAM),
@@ -137,7 +139,11 @@ async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[Any]:
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         request = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
         mode = request["messages"][0]["content"]
-        yield _REPLIES[mode](bool(request.get("stream"))) if b"cookie: " not in head else [b"kept a cookie\r\n\r\n"]
+        yield (
+            _REPLIES.get(mode, _REPLIES["good"])(bool(request.get("stream")))
+            if b"cookie: " not in head
+            else [b"kept a cookie\r\n\r\n"]
+        )
         if mode not in ("good", "NaN and infinities", "no text", "cookies"):
             return
 

@@ -32,8 +32,8 @@ class _Held:
 class Intake:
     """The requests that a worker reads and works on.
 
-    Bodies that come take no place of a request that is worked on. If more come than there are places, the client with
-    most of them loses its oldest one: who sends a byte now and then keeps nobody out.
+    Bodies that come take no place of a request that is worked on. If there are more than places, or no room for their
+    bytes, the client with most of them loses its oldest one: who sends a byte now and then keeps nobody out.
 
     Args:
         limits: of the service.
@@ -42,7 +42,7 @@ class Intake:
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self._size = 0
-        self._coming: dict[asyncio.Timeout, str | None] = {}
+        self._coming: dict[asyncio.Timeout, tuple[str | None, _Held]] = {}
 
     @contextmanager
     def holding(self) -> Iterator[_Held]:
@@ -82,8 +82,9 @@ class Intake:
         parts: list[bytes] = []
         try:
             async with asyncio.timeout(self._limits.body_seconds) as timer:
-                self._make_room()
-                self._coming[timer] = client
+                if len(self._coming) >= self._limits.concurrency:
+                    self._end_one()
+                self._coming[timer] = client, held
                 try:
                     while await self._part(receive, parts, held):
                         pass
@@ -98,22 +99,27 @@ class Intake:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeftError
-        part = message.get("body", b"")
+        part, before = message.get("body", b""), held.size
         if held.size + len(part) > self._limits.body_bytes:
             raise self._too_large()
-        if not self._hold(held, len(part)):
+        while not self._hold(held, len(part)) and self._end_one(held):
+            pass
+        if held.size < before + len(part):
             raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", wait=1.0)
         parts.append(part)
         return bool(message.get("more_body"))
 
-    def _make_room(self) -> None:
-        """End the oldest body of the client that has most of them, if as many come as there are places."""
-        if len(self._coming) < self._limits.concurrency:
-            return
-        client, _ = Counter(self._coming.values()).most_common(1)[0]
-        oldest = next(timer for timer, name in self._coming.items() if name == client)
-        del self._coming[oldest]
+    def _end_one(self, spared: _Held | None = None) -> bool:
+        """End the oldest body of the client that has most of them; whether there was one besides the one spared."""
+        coming = {timer: client for timer, (client, held) in self._coming.items() if held is not spared}
+        if not coming:
+            return False
+        client, _ = Counter(coming.values()).most_common(1)[0]
+        oldest = next(timer for timer, name in coming.items() if name == client)
+        _, held = self._coming.pop(oldest)
+        self._size, held.size = self._size - held.size, 0
         oldest.reschedule(asyncio.get_running_loop().time())
+        return True
 
     def _too_large(self) -> ApiError:
         most = f"{self._limits.body_bytes:,} bytes"

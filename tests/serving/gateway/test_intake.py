@@ -108,3 +108,16 @@ def test_prompts_and_replies_of_many_megabytes_fit_into_the_memory_of_a_small_co
             assert {one.result().status for one in asked} <= {200, 429, 502}
         status = Path(f"/proc/{service.process.pid}/status").read_text()
         assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 512_000
+
+
+def test_bytes_of_bodies_that_stop_make_room_for_others():
+    limits = {"body_bytes": 4_000, "held_bytes": 9_000}
+    with gateway(behave=behave, limits=limits) as service, contextlib.ExitStack() as stack:
+        port = int(service.url.rpartition(":")[2])
+        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)) for _ in range(3)]
+        for number, connection in enumerate(connections):
+            connection.sendall(HEAD.format(4_000).encode() + b"\r\n" + b" " * 3_000)
+            until(lambda number=number: service.app.state.gateway.intake._size == 3_000 * (number + 1))
+        assert service.ask("x" * 2_000).status == 200
+        assert b" 408 " in connections[0].recv(100)
+        assert service.app.state.gateway.intake._size == 6_000
