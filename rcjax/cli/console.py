@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcjax._base.wording import Money, count, describe_cascade, figure, percent
-from rcjax.policy.comparison import Comparison
+from rcjax.policy.comparison import LEAST_SHARE, Comparison
 from rcjax.policy.counted import ERRORS
 
 LEVEL = 0.9  # of the intervals that are shown
@@ -309,9 +309,10 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
         low, share = divmod(policy["position"], 1)
         rungs = policy["rungs"][int(low) :]
         parts = [(1 - share, rungs[0])] + ([(share, rungs[1])] if share else [])
+        parts = [part for part in parts if part[0] >= LEAST_SHARE]
     lines = []
     for share, part in parts:
-        queries = f"{percent(share)} of the queries" if share < 1 else ""
+        queries = f"{percent(share)} of the queries" if len(parts) > 1 else ""
         for segment, own in {"": part, **part.get("segments", {})}.items():
             others = "others" if part.get("segments") else ""
             words = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else others)))

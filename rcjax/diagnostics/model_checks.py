@@ -61,18 +61,20 @@ def _judge_error(row: Mapping[str, Any]) -> CheckResult:
 
 def _judge_separation(row: Mapping[str, Any]) -> CheckResult:
     name, figure, slope_p = row["model"], row["separation"], row["slope_p"]
-    verdict = judge("separation", figure)
-    if row["slope"] < 0 or not slope_p < SIGNIFICANT:
-        verdict = "bad"
+    by_chance = not slope_p < SIGNIFICANT
+    verdict = limit = judge("separation", figure)
+    if row["slope"] < 0 or by_chance:
+        verdict = "doubtful" if row["slope"] >= 0 and limit == "fine" else "bad"
     if np.isnan(figure):
         advice = f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
-    elif row["slope"] < 0 and slope_p < SIGNIFICANT:
+    elif row["slope"] < 0 and not by_chance:
         advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
     else:
-        advice = (
-            f"the better of two answers of {name} has the higher confidence in {percent(figure, 0)} of cases (by "
-            "chance 50 %): deferring by its confidence gains little; get it another signal, or leave it out"
-        )
+        what = "deferring by its confidence gains little; get it another signal, or leave it out"
+        if limit == "fine":
+            what = "but chance alone can make that with so few queries; label more before you trust its confidence"
+        share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
+        advice = f"the better of two answers of {name} has the higher confidence {share}: {what}"
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.wording import budget_between, choose_unit, figure, no_confidence
+from rcjax.logs.errors import listed
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 if TYPE_CHECKING:
@@ -61,11 +62,14 @@ def _doubtful(log: Log) -> Iterator[str]:
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
     if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
         return  # answers are compared, and reading the log has said that there is no confidence
+    constant = dict[tuple[str, int], list[str]]()
     for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # no threshold is on the last
         told = confidence[confidence > NO_CONFIDENCE]
         if len(told) > 1 and (told == told[0]).all():
-            what = f"the confidence of {name} is {figure(math.exp(told[0]))} in all {len(told):,} answers"
-            yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
+            constant.setdefault((figure(math.exp(told[0])), len(told)), []).append(name)
+    for (value, answers), names in constant.items():
+        what = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
+        yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:

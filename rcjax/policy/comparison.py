@@ -20,6 +20,9 @@ COMPARISON = "comparison"
 #: The name of a rival that is a policy.
 IN_SERVICE = "the policy in service"
 
+#: Of the queries, below which a rung is not worth a word: it is rounded to 0.0 %.
+LEAST_SHARE = 5e-4
+
 _EQUAL = 1e-3  # of a bill, up to which two bills are one
 
 Role = Literal["today", "single"]
@@ -182,11 +185,13 @@ def describe_rungs(policy: AnyPolicy) -> str:
 
     shares: dict[str, float] = {}
     for weight, rung in zip(policy.weights, policy.policies, strict=True):
-        shares[named(rung)] = shares.get(named(rung), 0.0) + weight
+        if weight >= LEAST_SHARE:
+            shares[named(rung)] = shares.get(named(rung), 0.0) + weight
     if len(shares) == 1:
         return next(iter(shares))
     (first, share), (second, _) = shares.items()
-    return f"{first} for {percent(share, 0)} of the queries and {second} for the others"
+    digits = 0 if 0.005 <= share < 0.995 else 1
+    return f"{first} for {percent(share, digits)} of the queries and {second} for the others"
 
 
 def what_to_do(

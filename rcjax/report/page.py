@@ -31,7 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
 from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
-from rcjax.policy.comparison import Comparison, what_to_do
+from rcjax.policy.comparison import LEAST_SHARE, Comparison, what_to_do
 from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
@@ -156,7 +156,6 @@ _VERDICTS = ("bad", "doubtful", "fine")
 
 _MOST_ROWS = 15
 
-_LEAST_SHARE = 5e-4  # of the queries, below which a rung is not worth a line
 
 _SAME = 1e-6  # of a bill, up to which two policies are one
 
@@ -251,7 +250,7 @@ def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
     every = zip(policy.weights, policy.policies, strict=True)
-    parts = [(weight, rung) for weight, rung in every if weight >= _LEAST_SHARE]
+    parts = [(weight, rung) for weight, rung in every if weight >= LEAST_SHARE]
     for weight, rung in parts[::-1]:
         asked, cascade = _rung(rung, report.log, weight)
         share = f"{percent(weight)} of the queries"

@@ -86,6 +86,15 @@ def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
     assert {check.name: check.verdict for check in checks}["calibration error"] == "fine"
 
 
+def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
+    row = {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2}
+    found = model_checks._judge_separation(row)
+    assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
+    assert "in 100 % of cases (by chance 50 %): but chance alone can make that" in found.advice
+    weak = model_checks._judge_separation(row | {"separation": 0.53})
+    assert (weak.verdict, "gains little" in weak.advice) == ("bad", True)
+
+
 def figure(seen, expected, p_value=0.5, n=1000, before=300):
     return Figure(seen, expected, 0.02, p_value, n, before, expected)
 

@@ -59,6 +59,9 @@ def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_ref
     assert [told.split(":")[0] for told in doubts(constant)] == [
         "the confidence of llama3.2-1b is 0.497 in all 300 answers"
     ]
+    three = rcjax.sample_log(100, seed=1).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    (told,) = doubts(dataclasses.replace(three, logprob=three.logprob.at[:].set(-0.7)))
+    assert told.startswith("the confidence of llama3.2-1b, llama3.1-8b is 0.497 in all 100 answers of each: ")
     with pytest.warns(OddLogWarning, match="no threshold parts the right ones"):
         rcjax.tune(constant, budget=1e-4, intervals=False)
 

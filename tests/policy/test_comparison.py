@@ -74,6 +74,8 @@ def test_rungs_are_named_with_their_shares():
     assert describe_rungs(cheap) == "small → large"
     both = "small → large for 75 % of the queries and large alone for the others"
     assert describe_rungs(Ladder((cheap, dear), 0.25)) == both
+    assert describe_rungs(Ladder((cheap, dear), 0.9998)) == "large alone"  # and not "for 100 % of the queries"
+    assert describe_rungs(Ladder((cheap, dear), 0.003)).startswith("small → large for 99.7 % of the queries and ")
     votes = rung(("small", "middle", "large"), 3e-5, agreements={"middle": Agreement("small", "large")})
     assert describe_rungs(votes) == "small and middle, and large where they differ"
     said = what_to_do(cheap, beside(fresh=True), MONTH)

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from rcjax._base.wording import choose_unit, count, figure, percent
+from rcjax._base.wording import Money, choose_unit, count, figure, percent
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.following import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_tuning
 from rcjax.serving.gateway.accounts import Used
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
@@ -103,7 +102,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         about.append(f"{count(len(requests), 'request')} since {since}")
     budget, bill = policy.budget, billing.bill
     paid = sum(one.cost for one in requests) / len(requests) if requests else 0.0
-    unit = choose_unit([paid, budget or 0.0])
+    unit = choose_unit([rung.expected.get("cost") or 0.0 for rung in policy.rungs] + [paid, budget or 0.0])
     money = [f"<strong>{unit.full(paid)}</strong> paid" if requests else "nothing asked yet"]
     money += [] if budget is None else [f"budget {unit.full(budget)}"]
     if isinstance(bill, Bill):
@@ -115,12 +114,12 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         money.append(f"shadow queries ({which}) {escape(beside.describe(shadow))}")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
     parts += [f"<p>{_period(bill, time.time())}</p>"] if isinstance(bill, PeriodBill) else []
-    parts.append(_promised(policy))
+    parts.append(_promised(policy, unit))
     if len(requests) > 1:
         parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
     moved = _moved([*shifts.of(f"{served.name} {served.digest}", time.time())])
-    return "".join([*parts, _check(requests), moved, _ladder(served, billing.position), answering])
+    return "".join([*parts, _check(requests), moved, _ladder(served, billing.position, unit), answering])
 
 
 def _period(bill: PeriodBill, now: float) -> str:
@@ -144,13 +143,12 @@ def _period(bill: PeriodBill, now: float) -> str:
     return f"{told}: {figure(pace, 2)} times an even pace. {means}"
 
 
-def _promised(policy: AnyPolicy) -> str:
+def _promised(policy: AnyPolicy, unit: Money) -> str:
     """What the policy was to change beside today's, as it was tuned."""
     comparison = recorded_comparison(policy.provenance)
     if comparison is None:
         return ""
-    tuning = recorded_tuning(policy)
-    said = comparison.headline(tuning.spec.money([comparison.cost]), recorded_counted(policy.provenance))
+    said = comparison.headline(unit, recorded_counted(policy.provenance))
     return f"<p>As it was tuned, it {escape(said)}.</p>"
 
 
@@ -198,12 +196,11 @@ def _chart(costs: Sequence[float], budget: float | None) -> str:
     return f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{label}">{marks}</svg>'
 
 
-def _ladder(served: ServedPolicy, position: float) -> str:
+def _ladder(served: ServedPolicy, position: float, unit: Money) -> str:
     """What each rung costs and errs, and which the next request goes by."""
     rungs = [(" → ".join(rung.models), rung.expected) for rung in served.policy.rungs]
     if not all({"cost", "error"} <= expected.keys() for _, expected in rungs):
         return ""
-    unit = choose_unit([expected["cost"] for _, expected in rungs])
     rows = [
         (str(number), models, f"${unit.show(expected['cost'])}", percent(expected["error"]))
         for number, (models, expected) in enumerate(rungs)
