@@ -154,7 +154,9 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
             above = increasing(middle) > 0
             return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
-        bracket = lax.fori_loop(0, halvings, halve, (jnp.asarray(low, dtype), jnp.asarray(high, dtype)))
+        # Like what is sought, so that under `jax.shard_map` both vary over the same devices.
+        like = ((increasing(jnp.asarray(low, dtype)) > 0) & False).astype(dtype)
+        bracket = lax.fori_loop(0, halvings, halve, (low + like, high + like))
         return (bracket[0] + bracket[1]) / 2
 
     return solve

@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from rcjax._base.checks import what_it_is
+from rcjax._core.exporting import exportable
 
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
@@ -98,3 +99,4 @@ def _register(cls, names: tuple[str, ...]) -> None:
         return member
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    exportable(cls)

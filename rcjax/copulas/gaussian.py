@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
+from rcjax._core.meshes import ndtri
 from rcjax.copulas.base import RadialForm, param
 from rcjax.copulas.unit import Unit, is_zero, turned
 

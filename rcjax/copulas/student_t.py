@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from rcjax._core.beta import betaln
+from rcjax._core.meshes import ndtri
 from rcjax._core.numerics import divide, log_of_pair
 from rcjax.copulas.base import RadialForm, param
 from rcjax.copulas.gaussian import nearer_tail, off_the_ends, quadratic_form, residual, spread

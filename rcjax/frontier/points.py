@@ -49,6 +49,7 @@ class PointStatus(Status):
     INTERPOLATED = 3, "thresholds between those of two neighbouring optima: a point that no λ leads to"
     NO_DATA = 4, "not solved: in this draw a model has no answer, or two models share no query"
     NOT_FINITE = 5, "failed: error or cost came out as no finite number"
+    NO_LAMBDA = 6, "failed: λ is negative, or no finite number"
 
 
 @jax.tree_util.register_dataclass

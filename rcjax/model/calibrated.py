@@ -24,6 +24,7 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries, unstack
 from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.exporting import exportable
 from rcjax._core.json_values import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
@@ -192,6 +193,7 @@ class Fitted:
         return {}
 
 
+@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "cost"),

@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
+from rcjax._core.exporting import exportable
 from rcjax._core.json_values import Status
 from rcjax._core.numerics import divide, extremes, log1mexp
 from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
@@ -79,6 +80,7 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
     return jnp.where(transformed >= 0, upper, transformed - _LOG_2)
 
 
+@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("coefficients", "smallest", "largest", "slope_p", "status", "stated"),

@@ -22,6 +22,7 @@ from rcjax._base.tokens import Price
 from rcjax._base.wording import choose_unit, count
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.exporting import exportable
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
@@ -33,6 +34,7 @@ from rcjax.model.marginals import Marginal
 from rcjax.model.model_file import ModelFile, calibrators_from_json, marginals_from_json, marginals_to_json
 
 
+@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "marginals", "copulas", "cost"),

@@ -24,6 +24,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
+from rcjax._core.meshes import automatic
 from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
@@ -74,7 +75,7 @@ class Chain:
         value = jnp.asarray(value, jnp.result_type(float))
         if value.shape[-1:] != (self.size,):
             raise ValueError(f"value has shape {value.shape}; its last axis must be the {self.size} models")
-        return _log_prob(self, value)
+        return automatic(_log_prob, self, value, like=value, trailing=1)
 
     @partial(jax.jit, static_argnames="shape")
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:

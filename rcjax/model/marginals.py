@@ -22,7 +22,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import bisection, divide, implicit_root, sorted_numbers
+from rcjax._core.exporting import exportable
+from rcjax._core.numerics import bisection, divide, implicit_root, open_unit, sorted_numbers
 from rcjax._core.parametric import NO_PARAMETER, Parametric, param as param, subclasses
 
 #: Confidences nearer to an atom than this, in units in the last place of 1, are the atom: others computed it.
@@ -32,6 +33,7 @@ _SNAP = 8
 _LEVELS, _NODES = np.linspace(-22.0, 22.0, 45), 12
 
 
+@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Atoms:
@@ -158,7 +160,9 @@ class Marginal(Parametric):
     def smooth_mean_above(self, x: ArrayLike) -> jax.Array:
         """∫ₓ¹ t dG = x (1 − G(x)) + ∫ₓ¹ (1 − G), by Gauss–Legendre quadrature between quantiles."""
         x = jnp.asarray(x, jnp.result_type(float))
-        inner = lax.stop_gradient(self.smooth_quantile(jax.nn.sigmoid(jnp.asarray(_LEVELS, x.dtype))))
+        inner = lax.stop_gradient(
+            open_unit(self.smooth_quantile(open_unit(jax.nn.sigmoid(jnp.asarray(_LEVELS, x.dtype)))))
+        )
         edges = jnp.concatenate([jnp.zeros_like(inner[:1]), inner, jnp.ones_like(inner[:1])])
 
         right = np.arange(1, len(edges))
@@ -174,7 +178,7 @@ class Marginal(Parametric):
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         share, outer = jnp.asarray((nodes + 1) / 2, low.dtype), jnp.asarray(outer)
         safe_low, safe_high = jnp.where(outer, 0.5, low), jnp.where(outer, 0.5, high)
-        start, end = (jnp.log(one) - jnp.log1p(-one) for one in (safe_low, safe_high))
+        start, end = (jnp.log(one) - jnp.log1p(-one) for one in map(open_unit, (safe_low, safe_high)))
         width = jnp.where(outer, high - low, end - start)[..., None]
         odds = jax.nn.sigmoid(start[..., None] + width * share)
         points = jnp.where(outer[..., None], low[..., None] + width * share, odds)

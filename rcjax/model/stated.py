@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
+from rcjax._core.exporting import exportable
 from rcjax._core.numerics import divide
 from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
@@ -43,6 +44,7 @@ _LEAST_TOGETHER = 0.15  # of the answers, that all values hold; a mixture of bet
 _MOST_OTHERS = 0.1  # of the answers at no stated value, where certainty is one
 
 
+@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StatedValues:

@@ -21,6 +21,7 @@ from jax.scipy import special
 from rcjax._core.batching import varying_together
 from rcjax._core.compilation import is_traced
 from rcjax._core.kendall import kendall_tau
+from rcjax._core.meshes import automatic
 from rcjax._core.numerics import divide, extremes, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
@@ -255,7 +256,8 @@ def fit_copula(
             raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite, {low:g} to {high:g}")
         if method == "likelihood" and name != "weights" and max((values == 0).sum(), (values == 1).sum()) > 1:
             raise ValueError(f"{name} is 0, or 1, more than once, a point mass: fit_copula by 'tau' takes ties")
-    return _fit(u, v, None if weights is None else counted, family=as_family(family), method=method)
+    rows = u, v, None if weights is None else counted
+    return automatic(partial(_fit, family=as_family(family), method=method), *rows)
 
 
 @partial(jax.jit, static_argnames=("family", "method"))

@@ -14,6 +14,8 @@ from jax.typing import ArrayLike
 from rcjax._base.checks import takes
 from rcjax._core.batching import in_pieces, part
 from rcjax._core.compilation import compiled, in_full, is_traced
+from rcjax._core.exporting import exportable
+from rcjax._core.meshes import automatic
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
@@ -29,6 +31,7 @@ from rcjax.solving.paths import check_cascade
 _FEW, _MANY = 16, 384
 
 
+@exportable
 class ErrorAndCost(NamedTuple):
     """Figures of policies that answer every query."""
 
@@ -90,7 +93,7 @@ def _by_thresholds(
     marginals, copulas, cost = whole if traced else jax.tree.map(np.asarray, whole)
     fitted = part(marginals, own), part(copulas, neighbours), cost[own]
     if traced:
-        expected = _expected(*fitted, rows, chain=chain)
+        expected = automatic(partial(_expected, chain=chain), *fitted, rows, like=rows, trailing=1)
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
         expected = in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size)

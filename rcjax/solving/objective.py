@@ -23,6 +23,7 @@ from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
+from rcjax._core.exporting import exportable
 from rcjax._core.numerics import bisection, divide, implicit_root
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Outcomes
@@ -115,6 +116,7 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Arr
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
 
 
+@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:

@@ -19,8 +19,10 @@ from jax import lax
 
 from rcjax._base.checks import takes
 from rcjax._core.batching import varying_together
-from rcjax._core.compilation import compiled
-from rcjax.frontier.points import Outcomes
+from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.exporting import exportable
+from rcjax._core.meshes import automatic
+from rcjax.frontier.points import Outcomes, PointStatus
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -34,6 +36,7 @@ _STEPS = 5
 _BESIDE = 64
 
 
+@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solution:
@@ -54,7 +57,7 @@ class Solution:
     cost: jax.Array
     """(…) expected money per query."""
     status: jax.Array
-    """(…) a `Status`: 0 converged, 1 at a bound."""
+    """(…) a `Status`: 0 converged, 1 at a bound, 2 not converged, 6 no λ."""
 
     @property
     def loss(self) -> jax.Array:
@@ -77,10 +80,11 @@ def solve(
 
     Args:
         model: the fitted model, of k models; or one with a leading axis, under `vmap`.
-        lam: (…) errors per unit of money, at least 0; nothing checks that where it is traced.
+        lam: (…) errors per unit of money, finite and at least 0. Where it is traced and is neither, `status` says so,
+            and all figures are NaN.
         cascades: "all", "full" or a list of cascades, as of `solve_frontier`; "adaptive" has no thresholds.
 
-    Raises ValueError for unknown models and for adaptive policies.
+    Raises ValueError for unknown models, for adaptive policies, and for λ below 0 or not finite whose value is known.
 
     >>> import jax, rcjax
     >>> from rcjax.solving.solution import solve
@@ -96,8 +100,14 @@ def solve(
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
     lam = jnp.asarray(lam, model.cost.dtype)
-    solved = _solve((model.marginals, model.copulas, model.cost), lam.reshape(-1), plan)
-    return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), solved)
+    if not is_traced([lam]) and not bool(((lam >= 0) & jnp.isfinite(lam)).all()):
+        raise ValueError("lam must be finite and at least 0: errors per unit of money")
+
+    def solved(arrays: tuple[Any, ...], lam: jax.Array) -> Solution:
+        flat = _solve(arrays, lam.reshape(-1), plan)
+        return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), flat)
+
+    return automatic(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
 
 
 class _Problem(NamedTuple):
@@ -129,7 +139,9 @@ class _Problem(NamedTuple):
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
     """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,))."""
-    (marginals, copulas, cost), lam = varying_together((arrays, lam))
+    (marginals, copulas, cost), given = varying_together((arrays, lam))
+    possible = (given >= 0) & jnp.isfinite(given)
+    lam = jnp.where(possible, given, 1.0)  # what is no price is solved for another one, and told
     tables = lay_out(marginals, copulas, cost, plan.pairs)
     still = lax.stop_gradient(tables)
     optima = optimise(still, lax.stop_gradient(lam), plan, "exact")
@@ -140,7 +152,12 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     problem = _Problem(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
     axes: Any = _Problem(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds, expected = jax.vmap(_differentiable, (axes, 0))(problem, start)
-    return Solution(lam, thresholds, members, expected.wrong, expected.cost, optima.status)
+    thresholds, wrong, spent = jax.tree.map(
+        lambda leaf: jnp.where(possible.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
+        (thresholds, expected.wrong, expected.cost),
+    )
+    status = jnp.where(possible, optima.status, PointStatus.NO_LAMBDA)
+    return Solution(given, thresholds, members & possible[:, None], wrong, spent, status)
 
 
 #: Inside other transformations, whose tracers `compiled` passes on, it is compiled too.

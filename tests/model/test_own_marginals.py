@@ -57,6 +57,15 @@ def test_the_objective_has_the_marginal_that_the_model_has(fitted):
     assert np.abs(error_and_cost(own, thresholds).error - error_and_cost(fitted, thresholds).error).min() > 1e-3
 
 
+def test_in_single_precision_figures_are_near():
+    shape = Kumaraswamy(0.5, 0.45)
+    points = np.array([0.0, 1e-6, 0.3, 0.9, 1 - 1e-6, 1.0], np.float32).astype(float)
+    expected = shape.smooth_mean_above(points)
+    with jax.enable_x64(False):
+        narrow = Kumaraswamy(jnp.float32(0.5), jnp.float32(0.45)).smooth_mean_above(jnp.asarray(points, jnp.float32))
+    np.testing.assert_allclose(narrow, expected, atol=1e-4)
+
+
 @pytest.mark.thorough
 def test_the_chain_has_the_marginal_that_the_model_has(fitted):
     own, mixture = same_law(fitted)

@@ -10,6 +10,7 @@ from stated_samples import stated_log
 from submodels import of_models
 
 import rcjax
+from rcjax.frontier.points import PointStatus
 from rcjax.solving.solution import solve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -109,3 +110,19 @@ def test_one_model_alone_and_what_does_not_exist(three):
         solve(three, 1.0, "adaptive")
     with pytest.raises(ValueError, match="unknown model 'nobody'"):
         solve(three, 1.0, [("nobody",)])
+
+
+@pytest.mark.parametrize("lam", [-1.0, float("nan"), float("inf"), [300.0, -2.0]])
+def test_a_price_that_is_none_is_refused(lam):
+    with pytest.raises(ValueError, match="lam must be finite and at least 0"):
+        solve(rcjax.demo_model(), lam, "full")
+
+
+@pytest.mark.thorough
+def test_traced_a_price_that_is_none_is_told_in_the_status():
+    prices = jnp.array([300.0, jnp.nan, -1.0])
+    found = jax.jit(lambda lam: solve(rcjax.demo_model(), lam, "full"))(prices)
+    assert found.status.tolist()[1:] == [PointStatus.NO_LAMBDA] * 2
+    assert found.status[0] <= PointStatus.AT_BOUND
+    assert np.isnan(found.loss).tolist() == [False, True, True]
+    assert found.members.any(1).tolist() == [True, False, False]
