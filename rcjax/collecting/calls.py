@@ -269,4 +269,5 @@ def judging_cost(
         read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
     else:
         read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
-    return price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
+    by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
+    return max(2 * respondent.most_billed, by_price) if worst else by_price

@@ -33,6 +33,10 @@ class GraderError(ValueError):
     """A grader that cannot work, or a name of one that is none; the message says why and what to do."""
 
 
+class UnpaidError(GraderError):
+    """A verdict that what is left of the budget does not cover now."""
+
+
 class NoVerdictError(GraderError):
     """A grader that has failed on one answer, which has no verdict then; it may well work on others."""
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
+from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError, UnpaidError
 from rcjax.collecting.graders import Graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
@@ -78,7 +78,7 @@ def judge_by(respondent: Respondent) -> Ask:
             kind = NoVerdictError if one else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except BudgetSpentError:
-            raise GraderError("the budget does not cover the judge") from None
+            raise UnpaidError("the budget does not cover the judge") from None
 
     return ask
 

@@ -74,18 +74,28 @@ class Reservations:
         return share
 
     async def renew(self, share: Share, asked: Asked, question: Question) -> Share:
-        """Return the share by what is known of the model's bills by now. Raises as `take` does."""
+        """Return the share by what is known of the bills of model and judge by now. Raises as `take` does."""
         if asked.respondent.stopped is not None:
             await self.free(share)
             raise StoppedError(asked.respondent.stopped)
-        worst = self._share(asked, question).call
-        if worst <= share.call:
+        now = self._share(asked, question)
+        now = Share(max(now.call, share.call), max(now.judge, share.judge))
+        more = now.call + now.judge - share.call - share.judge
+        if more <= 0:
             return share
-        if not self.budget.covers(worst - share.call):
+        if not self.budget.covers(more):
             await self.free(share)
             raise BudgetSpentError
-        self.budget.reserved += worst - share.call
-        return Share(worst, share.judge)
+        self.budget.reserved += more
+        return now
+
+    def retake(self, asked: Asked, question: Question) -> Share:
+        """Put the share of one answer aside again, which was freed for others. Raises BudgetSpentError."""
+        share = self._share(asked, question)
+        if not self.budget.covers(share.call + share.judge):
+            raise BudgetSpentError
+        self.budget.reserved += share.call + share.judge
+        return share
 
     async def free(self, *shares: Share | None) -> None:
         """Let others have money that is not needed."""

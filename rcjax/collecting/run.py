@@ -19,10 +19,11 @@ from typing import Any
 from rcjax._base.wording import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked, call, estimate
+from rcjax.collecting.grader import UnpaidError
 from rcjax.collecting.grading import Manner, grade_row, score_remarks
 from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
-from rcjax.collecting.reservations import Reservations
+from rcjax.collecting.reservations import Reservations, Share
 from rcjax.collecting.respondent import BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import summarise, tell_unread
@@ -149,6 +150,8 @@ class Run:
         self.interrupted = self.budget_spent = False
         self._grading: dict[str, str] = {}  # by the name of a grader, why it cannot work any more
         self._judged: set[str] = set()
+        self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were too dear
+        self._ends = False
         self._problem: OSError | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
         self._reservations = Reservations(
@@ -207,6 +210,7 @@ class Run:
                 if self._is_ending:
                     await self._reservations.close(share)  # others may wait for it
                     return
+                share = await self._verdicts_first(share, asked, question)
                 async with asked.respondent.one_at_first(self.budget):
                     share = await self._reservations.renew(share, asked, question)
                     sample = number if self._numbered else None
@@ -227,6 +231,21 @@ class Run:
                 raise asyncio.CancelledError
             await self._grade(row, question, share.judge)
             self._look_ahead()
+
+    async def _verdicts_first(self, share: Share, asked: Asked, question: Question) -> Share:
+        """Pay for verdicts that were too dear when their answers came, before another answer begins.
+
+        Returns the share of that answer. Raises BudgetSpentError where there is not enough for both.
+        """
+        if not self._unpaid:
+            return share
+        await self._reservations.free(share)
+        waiting, self._unpaid = self._unpaid, []
+        for row, earlier in waiting:
+            await self._grade(row, earlier)
+        if self._unpaid:
+            raise BudgetSpentError
+        return self._reservations.retake(asked, question)
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
         failed = has_failed(row)
@@ -258,11 +277,15 @@ class Run:
         except OSError as full:
             self._problem = self._problem or full
             return
-        if problem is not None:
+        if isinstance(problem, UnpaidError) and not self._ends:
+            self._judged.discard(row["call"])
+            self._unpaid.append((row, question))
+        elif problem is not None:
             self._grading.setdefault(grader, str(problem))
 
     async def _grade_the_rest(self) -> None:
-        """Judge the answers of earlier runs that have no verdict yet."""
+        """Judge the answers, of earlier runs too, that have no verdict yet."""
+        self._ends = True
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
         for row in rows:

@@ -61,6 +61,26 @@ def test_a_budget_that_ends_leaves_whole_questions_with_their_verdicts(place):
     assert document["answered_by_all"] < more["answered_by_all"] == more["answers"] / 2
 
 
+@pytest.mark.parametrize("judge", ["large", "tiny"])
+def test_an_answer_begins_only_where_its_verdict_is_paid_for(place, judge):
+    """Also where bills are more than the prices say, as of a judge that answers at length itself."""
+
+    class Wordy(WithJudge):
+        def __call__(self, request, headers):
+            response = super().__call__(request, headers)
+            if not request["messages"][-1]["content"].startswith("You grade") and "choices" in response.body:
+                response.body["usage"]["completion_tokens"] = 1500
+            return response
+
+    options = "--signal", "choice", "--grade", f"judge:{judge}", "--budget", "0.4", "--json"
+    result, _ = collect(place, Wordy(), *options, n=60, names=["tiny", "large"])
+    document, rows = json.loads(result.stdout), answers(place)
+    assert (document["budget_spent"], document["grading"]) == (True, None)
+    assert 2 <= document["answered_by_all"] <= len(rows) / 2 < 60
+    assert all(row["correct"] is not None for row in rows)
+    assert document["spent"] <= 0.4
+
+
 def test_a_judge_that_fails_can_be_asked_later(place):
     class Away(WithJudge):
         def __call__(self, request, headers):

@@ -120,7 +120,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         replies = [*pool.map(lambda _: keys.ask(service, "poor", max_tokens=50, **fields), range(40))]
         assert {reply.status for reply in replies} == {200, 429}
         spent = sum(row["cost"] for row in service.log_rows())
-        assert (0.4 * 0.002 if fields else 0.2 * 0.002) <= spent <= 0.002 + 20 * 100 * 3.6e-6
+        assert 0 < spent <= 0.002 + 20 * 100 * 3.6e-6
         refused = keys.ask(service, "poor", max_tokens=1000, model="policy", tools=[TOOL])
         assert error_of(refused) == (429, "client_limit")
         assert re.search(
