@@ -1,12 +1,14 @@
-"""The processes of the benchmark: the model, `rcjax serve` three times, LiteLLM's proxy; what they use."""
+"""The processes of the benchmark: the model, `rcjax serve` five times, LiteLLM's proxy; what they use."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy import Calibration, Ladder, Policy, Rule
+from rcjax.policy.any_policy import AnyPolicy
+from rcjax.policy.ladder import Period
 
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM")
@@ -127,19 +131,61 @@ def policy_of(names: Sequence[str]) -> Policy:
     )
 
 
+def ladder_of(names: Sequence[str]) -> Ladder:
+    """A ladder with money for a month, of which each rung is one model: every request is one call."""
+    calibration = policy_of(names[:1]).calibrations[names[0]]
+    costs = {name: 1e-5 * (place + 1) for place, name in enumerate(names)}
+    rungs = [
+        Policy(
+            (name,),
+            {name: calibration},
+            {name: (Rule(1.0, "answer"),)},
+            {name: cost},
+            expected={"error": 0.1, "cost": cost},
+        )
+        for name, cost in costs.items()
+    ]
+    return Ladder(tuple(rungs), 0.5, 1.5e-5, period=Period(1e5, "month"))
+
+
 @contextmanager
-def rcjax(folder: Path, upstream: Server, models: Sequence[str], *, judged: bool, logged: bool) -> Iterator[Server]:
-    """`rcjax serve`: a policy of the models, of which all are asked, or without judging the last of them."""
+def ledger() -> Iterator[str | None]:
+    """The address of a store for a ledger; None without a server for it."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as name:
+        port = free_port()
+        words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        with running(words, port, Path(name) / "output"):
+            yield f"redis://127.0.0.1:{port}"
+
+
+@contextmanager
+def rcjax(
+    folder: Path,
+    upstream: Server,
+    models: Sequence[str],
+    *,
+    judged: bool,
+    logged: bool,
+    ledger: str | None = None,
+    policy: AnyPolicy | None = None,
+) -> Iterator[Server]:
+    """`rcjax serve`: a policy of the models, of which all are asked, or without judging the last of them; or another
+    policy, of which one is asked."""
     folder.mkdir()
     base_url = f"http://127.0.0.1:{upstream.port}/v1"
     table = '["{}"]\nbase_url = "{}"\ninput = 0.1\noutput = 0.4\nsignal = "choice"\n'
     (folder / "models.toml").write_text("".join(table.format(name, base_url) for name in models))
-    policy_of(models).save(folder / "policy.json")
+    (policy or policy_of(models)).save(folder / "policy.json")
     port = free_port()
     words = [str(Path(sys.executable).parent / "rcjax"), "serve", "policy.json", "--models", "models.toml"]
     words += ["--port", str(port), *(["--log", "calls.jsonl"] if logged else [])]
+    words += [] if ledger is None else ["--ledger", ledger]
     with running(words, port, folder / "output") as pid:
-        yield Server(port, pid, "policy" if judged else models[-1], len(models) if judged else 1)
+        yield Server(port, pid, "policy" if judged else models[-1], len(models) if judged and policy is None else 1)
 
 
 @contextmanager
@@ -172,7 +218,7 @@ def everything(folder: Path) -> Iterator[dict[str, Server]]:
     """All servers by what they are called in the tables; the model itself first."""
     with ExitStack() as stack:
         start = stack.enter_context
-        model = start(upstream(folder))
+        model, store, pair = start(upstream(folder)), start(ledger()), ["small", "large"]
         servers: dict[str, Server | None] = {
             "no gateway": model,
             "`rcjax serve`, a model": start(rcjax(folder / "a", model, ["large"], judged=False, logged=False)),
@@ -181,6 +227,14 @@ def everything(folder: Path) -> Iterator[dict[str, Server]]:
             ),
             "`rcjax serve`, a cascade of three, all asked": start(
                 rcjax(folder / "c", model, ["small", "middle", "large"], judged=True, logged=False)
+            ),
+            "`rcjax serve`, money for a month, logged": start(
+                rcjax(folder / "e", model, pair, judged=True, logged=True, policy=ladder_of(pair))
+            ),
+            "`rcjax serve`, the same, with a ledger": None
+            if store is None
+            else start(
+                rcjax(folder / "f", model, pair, judged=True, logged=True, policy=ladder_of(pair), ledger=store)
             ),
             "LiteLLM, a model": start(litellm(folder / "d", model)),
         }

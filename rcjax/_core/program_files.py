@@ -33,6 +33,8 @@ _LEFT = 0.75
 
 _SUFFIX = ".program"
 
+_OF_JAX = "jax"  # the folder of JAX's own cache
+
 #: What may be deleted: our programs, and what JAX keeps. A cache folder may hold files of the user's too.
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
 
@@ -52,7 +54,7 @@ class ProgramFiles:
         """
         path = self._path(key)
         try:
-            if not self.is_private():
+            if not _is_private(self.folder):
                 return None
             content = path.read_bytes()
             if hashlib.sha256(content[32:]).digest() != content[:32]:
@@ -85,21 +87,14 @@ class ProgramFiles:
             write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
             self._make_room()
 
-    def is_private(self) -> bool:
-        """Whether the folder is this user's own, and closed to everybody else; False where the system does not tell."""
-        if not hasattr(os, "geteuid"):
-            return False
-        status = self.folder.lstat()
-        return status.st_uid == os.geteuid() and not status.st_mode & 0o077
-
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self) -> None:
-        """Delete what was not used for longest, in the folder and in the one above, which is JAX's."""
+        """Delete what was not used for longest, in the folder and in the one beside it, which is JAX's."""
         entries = []
-        for folder in (self.folder, self.folder.parent):
-            for path in folder.iterdir():
+        for folder in (self.folder, self.folder.with_name(_OF_JAX)):
+            for path in folder.iterdir() if folder.is_dir() else ():
                 with suppress(OSError):  # another process may have deleted it
                     if _OURS.fullmatch(path.name):
                         status = path.lstat()
@@ -117,12 +112,29 @@ class ProgramFiles:
 
 def open_program_files(cache: Path) -> ProgramFiles | None:
     """The programs of a cache folder, in one of their own; None if others could put theirs there."""
-    files = ProgramFiles(cache / "programs")
+    folder = _private_folder(cache / "programs")
+    return None if folder is None else ProgramFiles(folder)
+
+
+def jax_folder(cache: Path) -> Path | None:
+    """Where JAX may keep what it compiles, in a cache folder; None if others could put theirs there."""
+    return _private_folder(cache / _OF_JAX)
+
+
+def _private_folder(folder: Path) -> Path | None:
     try:
-        files.folder.mkdir(mode=0o700, exist_ok=True)
-        return files if files.is_private() else None
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder if _is_private(folder) else None
     except OSError:
         return None
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is this user's own, and closed to everybody else; False where the system does not tell."""
+    if not hasattr(os, "geteuid"):
+        return False
+    status = folder.lstat()
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 @cache

@@ -193,6 +193,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     import jax
 
     from rcjax._core.compilation import keep_programs
+    from rcjax._core.program_files import jax_folder
     from rcjax.cli.console import COMPILES
 
     jax.config.update("jax_enable_x64", float64)
@@ -209,12 +210,11 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     try:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        usable = os.access(folder, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
     # Whole programs are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
-    if usable and (long or not keep_programs(folder, COMPILES.set)):
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+    if (long or not keep_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
+        jax.config.update("jax_compilation_cache_dir", str(of_jax))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         # A full disk costs the time of compiling, nothing else.

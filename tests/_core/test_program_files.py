@@ -93,6 +93,10 @@ def test_nothing_is_loaded_that_others_could_have_written(folder, compilations):
         folder.chmod(0o700)
         os.chown(folder, 12345, -1)
         assert program_files.open_program_files(folder.parent) is None
+    of_jax = program_files.jax_folder(folder.parent)
+    assert (of_jax.parent, of_jax.stat().st_mode & 0o777) == (folder.parent, 0o700)
+    of_jax.chmod(0o770)
+    assert program_files.jax_folder(folder.parent) is None
     folder.rename(folder.parent / "elsewhere")
     folder.symlink_to(folder.parent / "elsewhere")
     assert program_files.open_program_files(folder.parent) is None
@@ -121,7 +125,7 @@ def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
     ours.write_bytes(bytes(30_000))
     beside = folder.parent / "log.csv"
     beside.write_bytes(bytes(30_000))
-    cached = folder.parent / f"jit_old-{'1' * 64}-cache"
+    cached = program_files.jax_folder(folder.parent) / f"jit_old-{'1' * 64}-cache"
     cached.write_bytes(bytes(30_000))
     os.utime(cached, (2, 2))
     taus_of_log(*DATA)
