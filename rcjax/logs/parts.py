@@ -12,7 +12,7 @@ import polars as pl
 from rcjax._base.wording import count
 from rcjax.logs.columns import TOKENS, known_columns, plain_name
 from rcjax.logs.errors import LogError
-from rcjax.logs.sources import TABLES, Parts, load_text, open_text, require_file
+from rcjax.logs.sources import TABLES, Parts, load_text, open_text, require_file, scan_parquet
 
 #: How the names of tables end, rotated ones too: `calls.jsonl`, `calls.jsonl.1`, `calls.jsonl-20260105.gz`.
 _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)?$", re.IGNORECASE)
@@ -61,7 +61,7 @@ def _read(file: Path) -> tuple[pl.DataFrame, int]:
         require_file(file, TABLES)
     assert told is not None
     if told[1].lower() == ".parquet":
-        return pl.read_parquet(file), 0
+        return scan_parquet(file).collect(), 0
     try:
         content = gzip.decompress(file.read_bytes()) if told[3] else None
     except (OSError, EOFError) as problem:

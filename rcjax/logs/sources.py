@@ -213,7 +213,7 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
     import polars as pl
 
     if isinstance(source, Path):
-        return nw.from_native(pl.scan_parquet(source, glob=False))
+        return nw.from_native(scan_parquet(source))
     # Text files are read as text: inferred types would refuse a value without telling which row it is in,
     # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
     if not isinstance(source, TextFile):
@@ -225,6 +225,28 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
     return nw.from_native(
         pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator, skip_rows=source.skipped)
     )
+
+
+_MOST_ROWS = 50_000_000  # of a Parquet file: five times the largest log that is measured
+
+_SMALL, _LONGEST = 10_000_000, 200_000_000  # bytes of a Parquet file, and of all text in one of so few
+
+
+def scan_parquet(file: Path) -> pl.LazyFrame:
+    """A Parquet file, whose few bytes may tell of more rows and text than there is memory for: then a LogError."""
+    import polars as pl
+
+    frame = pl.scan_parquet(file, glob=False)
+    rows = frame.select(pl.len()).collect().item()
+    if rows > _MOST_ROWS:
+        raise LogError(f"{file.name}: {rows:,} rows: rcjax reads {_MOST_ROWS:,}; give a part of them")
+    texts = [name for name, kind in frame.collect_schema().items() if kind == pl.String]
+    if texts and file.stat().st_size <= _SMALL:
+        lengths = frame.select(pl.col(name).str.len_bytes().cast(pl.UInt64).sum() for name in texts)
+        size = sum(lengths.collect(engine="streaming").row(0))
+        if size > _LONGEST:
+            raise LogError(f"{file.name}: {size / 1e6:,.0f} MB of text in {file.stat().st_size:,} bytes: is it a log?")
+    return frame
 
 
 @contextmanager

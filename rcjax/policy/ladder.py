@@ -38,6 +38,7 @@ from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import SHARED, Decision, Policy, policy_of
 
+_MOST_BYTES, _MOST_RUNGS = 10_000_000, 1_000  # of a file: some hundred times what tuning writes
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
     *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
@@ -331,12 +332,18 @@ KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Ladd
 def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
     """Read a policy or a ladder of policies from a file: `Policy.load(path)` and its like.
 
-    The "format" in the file says which of the two it is.
+    The "format" in the file says which of the two it is. A file of more than 10 MB is none: ValueError.
     """
+    if os.path.getsize(path) > _MOST_BYTES:
+        raise ValueError(f"{os.fspath(path)}: larger than {_MOST_BYTES / 1e6:g} MB: a policy has some 30 kB")
     return load(path, policy_from_json)
 
 
 def policy_from_json(data: Any) -> AnyPolicy:
     """A policy or a ladder from the object of its `to_json`, as its "format" says; problems a ValueError."""
     form = data.get("format") if isinstance(data, Mapping) else None
+    rungs = data.get("rungs") if isinstance(data, Mapping) else None
+    require(
+        not isinstance(rungs, list) or len(rungs) <= _MOST_RUNGS, "rungs", f"must be at most {_MOST_RUNGS:,}", "more"
+    )
     return KINDS.get(form if isinstance(form, str) else "", Policy).from_json(data)

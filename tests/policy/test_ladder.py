@@ -14,6 +14,7 @@ import rcjax
 from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.policy import Ladder, Policy, Rule, load_policy
 from rcjax.policy.any_policy import draw_lot
+from rcjax.policy.ladder import policy_from_json
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(
@@ -222,3 +223,13 @@ def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
     for values, mean, se in ((wrong, seen.error, seen.error_se), (charged, seen.cost, seen.cost_se)):
         assert float(mean) == pytest.approx(values.mean(), rel=1e-9)
         assert float(se) == pytest.approx(values.std(ddof=1) / math.sqrt(120), rel=1e-9)
+
+
+def test_files_that_no_tuning_writes_are_refused_before_they_are_read(tmp_path):
+    data = LADDER.to_json()
+    with pytest.raises(ValueError, match=r"^rungs: must be at most 1,000"):
+        policy_from_json(data | {"rungs": data["rungs"][:1] * 1_001})
+    path = tmp_path / "policy.json"
+    path.write_text(" " * 10_000_001)
+    with pytest.raises(ValueError, match=r"policy.json: larger than 10 MB: a policy has some 30 kB"):
+        load_policy(path)

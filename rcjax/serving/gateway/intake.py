@@ -27,6 +27,8 @@ class _Held:
 
     size: int = 0
     ended: bool = False
+    gave_way: bool = False
+    """Its body was ended for others."""
 
 
 class Intake:
@@ -91,6 +93,9 @@ class Intake:
                 finally:
                     self._coming.pop(timer, None)
         except TimeoutError:
+            if held.gave_way:
+                what = "too many requests come at once: try again"
+                raise ApiError(429, what, "too_many_requests", wait=1.0) from None
             raise ApiError(408, "the request did not come in time", "request_timed_out") from None
         return b"".join(parts)
 
@@ -117,7 +122,7 @@ class Intake:
         client, _ = Counter(coming.values()).most_common(1)[0]
         oldest = next(timer for timer, name in coming.items() if name == client)
         _, held = self._coming.pop(oldest)
-        self._size, held.size = self._size - held.size, 0
+        self._size, held.size, held.gave_way = self._size - held.size, 0, True
         oldest.reschedule(asyncio.get_running_loop().time())
         return True
 

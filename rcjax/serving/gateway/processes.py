@@ -66,6 +66,8 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Close the connection if its client goes on reading nothing: what waits for it is memory."""
         super().pause_writing()
+        if self._unread is not None:
+            self._unread.cancel()
         self._unread = asyncio.get_running_loop().call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:

@@ -42,7 +42,7 @@ def test_bodies_that_stop_keep_nobody_out():
         assert service.app.state.gateway.busy == 0
         for _ in range(3):
             assert service.ask().status == 200
-        assert b" 408 " in connections[0].recv(100)  # the oldest
+        assert b" 429 " in connections[0].recv(100)  # the oldest
         assert len(service.app.state.gateway.intake._coming) == 7
 
 
@@ -119,5 +119,5 @@ def test_bytes_of_bodies_that_stop_make_room_for_others():
             connection.sendall(HEAD.format(4_000).encode() + b"\r\n" + b" " * 3_000)
             until(lambda number=number: service.app.state.gateway.intake._size == 3_000 * (number + 1))
         assert service.ask("x" * 2_000).status == 200
-        assert b" 408 " in connections[0].recv(100)
+        assert b" 429 " in connections[0].recv(100)
         assert service.app.state.gateway.intake._size == 6_000
