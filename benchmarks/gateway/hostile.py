@@ -40,7 +40,10 @@ SENT: dict[str, tuple[Callable[[], Sequence[bytes]], Sequence[int]]] = {
         (400, 0),
     ),
     "an offer of HTTP/2": (lambda: [posted(BODY, JSON + _UPGRADE)], (200,)),
-    "4,000 offers of HTTP/2 at once": (lambda: [(b"GET /health HTTP/1.1\r\n" + _UPGRADE + b"\r\n") * 4000], (200, 0)),
+    "4,000 offers of HTTP/2 at once": (
+        lambda: [(b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + _UPGRADE + b"\r\n") * 4000],
+        (200, 0),
+    ),
     "a web page's request": (lambda: [posted(BODY, b"content-type: text/plain\r\norigin: https://a.b\r\n")], (403,)),
     "a form's request": (lambda: [posted(BODY, b"content-type: text/plain\r\n")], (415,)),
     "another name of this host": (
