@@ -14,13 +14,13 @@ from rcjax.cli.options import LogOptions
 from rcjax.cli.printing import command
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.counted import recorded_counted
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
 if TYPE_CHECKING:
     from rcjax.diagnostics.replacement import Replacement
     from rcjax.logs.log import Log
-    from rcjax.policy.policy import AnyPolicy
     from rcjax.replaying.comparing import Today
 
 
@@ -84,14 +84,17 @@ def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
 def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
     """The commands that tune a policy, and then tune it again on fresh queries, where no file holds the policy yet.
 
+    Empty where a policy is in use today: nobody knows its file, and without it they would match another.
+
     Args:
         log, test: the files of the log and of the fresh queries.
         reading: how they are read.
         spec: how the log is tuned.
         target: for what.
     """
-    today = spec.today if isinstance(spec.today, str) else None
-    options = dict(spec.options_for(target)) | {"today": today}
+    if isinstance(spec.today, AnyPolicy):
+        return ""
+    options = dict(spec.options_for(target)) | {"today": spec.today}
     again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
     return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"

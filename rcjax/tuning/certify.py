@@ -133,13 +133,16 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
         held_out = held_out.select(log.models)
         require_unseen(held_out, log)
         return log, held_out
-    if log.hand is None or spec.judged:
+    if log.hand is None:
         tested, rest = log.split(_HELD_OUT, seed=0)
         return rest, tested
-    whole = np.flatnonzero((log.labelled | ~np.asarray(log.answered)).all(1))
-    if len(whole) < 2:
-        raise LogError(f"{log.source}: fewer than two queries have labels for all answers: nothing to test on")
-    chosen = np.random.default_rng(0).permutation(whole)[: round(_HELD_OUT * len(whole))]
+    told = log.labelled.any(1) if spec.judged else (log.labelled | ~np.asarray(log.answered)).all(1)
+    if told.sum() < 2:
+        which = "labels" if spec.judged else "labels for all answers"
+        raise LogError(f"{log.source}: fewer than two queries have {which}: nothing to test on")
+    rng, parts = np.random.default_rng(0), (told, ~told) if spec.judged else (told,)
+    drawn = (rng.permutation(np.flatnonzero(part))[: round(_HELD_OUT * part.sum())] for part in parts)
+    chosen = np.concatenate([*drawn])  # half of the labels, however they were drawn
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
@@ -397,14 +400,20 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
 
 def _infeasible(held_out: HeldOut, position: float, target: Target, level: float, noun: str) -> str:
     """What the first of the sequence, which was fixed beforehand, did, and what that guarantees."""
-    first, than = held_out.at([position]), "" if held_out.rival is None else " more than today's"
+    first, beside = held_out.at([position]), held_out.rival is not None
+
+    def told(share: float, digits: str = ".3g") -> str:
+        if not beside:
+            return f"{100 * share:{digits}} % {noun}"
+        return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
+
     losses, added = held_out.losses([position])
     rate, refused = float(losses.mean()) - added, round(float(first.refused.sum()))
-    did = f"had {100 * rate:.3g} % {noun}{than}"
+    did = f"had {told(rate)}"
     did += f" and refused {refused:,}, each counted as {100 * held_out.price:.4g} %" if refused else ""
-    bound = math.ceil(1e4 * held_out.error_bound(position, level)) / 100
-    instead = f"at most {bound:.2f} % {noun}{than}"
-    limit = f"at most {100 * target.value:.4g} % {noun}{than}"
+    bound = math.ceil(1e4 * held_out.error_bound(position, level)) / 1e4
+    instead = f"at most {told(bound, '.2f')}"
+    limit = f"at most {told(target.value, '.4g')}"
     return (
         f"no policy can be guaranteed to have {limit} with {100 * (1 - level):.4g} % confidence: of "
         f"{first.wrong.size:,} held-out queries the safest {did}, which guarantees {instead}"

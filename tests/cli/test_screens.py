@@ -1,6 +1,7 @@
 """What commands show people: in which order, in which words, how far they are, and what comes next."""
 
 import re
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -8,6 +9,10 @@ from command_line import run, succeed, write_folder
 
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
+from rcjax.cli.options import LogOptions
+from rcjax.cli.verdict import tune_and_again
+from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy.spec import Spec, Target
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -112,3 +117,15 @@ def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
     with console.busy("fitting", after=0.0, how_far=asked):
         assert asked.wait(60)
     assert "fitting … half 0 s" in capfd.readouterr().err
+
+
+def test_no_command_tunes_beside_another_than_todays_policy():
+    policy = Policy(
+        ("large",), {"large": Calibration("none", 0, 1, -9, 0)}, {"large": [Rule(1, "answer")]}, {"large": 1}
+    )
+    specs = [Spec(match=0.01, today=today) for today in (policy, "large")]
+    again = [
+        tune_and_again(Path("log.csv"), Path("new.csv"), LogOptions(), one, Target("match", 0.01)) for one in specs
+    ]
+    assert again[0] == ""
+    assert "--today large" in again[1]

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from judged_logs import judged_log
+from judged_logs import judged_log, partly
 
 import rcjax
 from rcjax.frontier.points import Outcomes
@@ -56,7 +56,13 @@ def test_only_labels_by_hand_are_of_use_unless_judges_count():
     assert tested.n_queries == 40
     assert tested.labelled.all()
     assert rest.labelled.all(axis=1).sum() == 40
-    assert hold_out(log, None, dataclasses.replace(SURE, judged=True))[1].n_queries == 200
+    judged = dataclasses.replace(SURE, judged=True)
+    assert hold_out(log, None, judged)[1].n_queries == 200
+    drawn = np.zeros((400, len(log.models)), bool)  # by the same generator as the half that is held out
+    drawn[np.random.default_rng(0).permutation(400)[:80]] = True
+    others = partly(rcjax.sample_log(400, seed=0).select(log.models), drawn, np.asarray(log.hand.judged))
+    halves = hold_out(others, None, judged)
+    assert [half.labelled.any(1).sum() for half in halves] == [40, 40]
 
 
 def test_another_log_shares_no_query(log):

@@ -111,5 +111,5 @@ def test_a_guarantee_of_the_difference_is_by_queries_held_out(log):
     few = rcjax.tune(log, match=0.001, today=BEST, confidence=0.99, intervals=False)
     assert few.certificate is None
     assert few.notes[0].startswith(
-        "today's stays: no policy can be guaranteed to have at most 0.1 % error more than today's"
+        "today's stays: no policy can be guaranteed to have at most 0.1 points more error than today's"
     )
