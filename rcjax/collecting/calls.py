@@ -16,7 +16,7 @@ from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
-    BudgetSpentError,
+    NotCoveredError,
     Respondent,
     StoppedError,
     most_input_tokens,
@@ -140,7 +140,7 @@ async def call(
                 respondent.count_reading(exchange.unread)
         except StoppedError as problem:
             exchange.error = str(problem)
-        except BudgetSpentError:
+        except NotCoveredError:
             exchange.error = "the budget did not reach for another attempt"
         except asyncio.CancelledError:
             exchange.error = LOST

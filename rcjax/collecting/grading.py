@@ -15,7 +15,7 @@ from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError, UnpaidError
 from rcjax.collecting.graders import Graders
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
+from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.collecting.text_graders import Ask
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
@@ -77,7 +77,7 @@ def judge_by(respondent: Respondent) -> Ask:
             one = isinstance(problem, CallError) and not problem.failure.passing and respondent.stopped is None
             kind = NoVerdictError if one else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
-        except BudgetSpentError:
+        except NotCoveredError:
             raise UnpaidError("the budget does not cover the judge") from None
 
     return ask

@@ -22,7 +22,7 @@ from rcjax.collecting.grader import GraderError
 from rcjax.collecting.graders import Graders, make_graders
 from rcjax.collecting.grading import judge_by
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
+from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.collecting.text_graders import Ask
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
@@ -102,7 +102,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
         usage: what the probe uses is added to it.
         expense: gets what it costs.
 
-    Raises BudgetSpentError where the budget does not cover it.
+    Raises NotCoveredError where the budget does not cover it.
     """
     start, problem, reply = time.perf_counter(), "", None
     for wish in _WISHES:
@@ -330,7 +330,7 @@ async def _suited(setup: Setup, model: str, questions: Sequence[Question], file:
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
             abilities = await probe(respondent, setup.options(model, questions), usage, expense)
-        except BudgetSpentError:  # nothing is asked, as the run will find
+        except NotCoveredError:  # nothing is asked, as the run will find
             file.end(name)
             signal = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
             return signal, f"signal {signal}: the budget does not cover a probe"

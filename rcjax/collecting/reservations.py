@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from rcjax.collecting.calls import Asked, judging_cost, worst_of
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, BudgetSpentError, Respondent, StoppedError
+from rcjax.collecting.respondent import Budget, NotCoveredError, Respondent, StoppedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Reservations:
     async def take(self, asked: Asked, question: Question, number: int) -> Share:
         """Return the share of one answer, which the caller spends or frees.
 
-        Raises StoppedError for a model that is not asked any more, and BudgetSpentError where the budget does not cover
+        Raises StoppedError for a model that is not asked any more, and NotCoveredError where the budget does not cover
         all answers to the question.
         """
         place = self._places[question.query]
@@ -70,7 +70,7 @@ class Reservations:
             await self.free(share)
             raise StoppedError(asked.respondent.stopped)
         if share is None:
-            raise BudgetSpentError
+            raise NotCoveredError
         return share
 
     async def renew(self, share: Share, asked: Asked, question: Question) -> Share:
@@ -85,15 +85,15 @@ class Reservations:
             return share
         if not self.budget.covers(more):
             await self.free(share)
-            raise BudgetSpentError
+            raise NotCoveredError
         self.budget.reserved += more
         return now
 
     def retake(self, asked: Asked, question: Question) -> Share:
-        """Put the share of one answer aside again, which was freed for others. Raises BudgetSpentError."""
+        """Put the share of one answer aside again, which was freed for others. Raises NotCoveredError."""
         share = self._share(asked, question)
         if not self.budget.covers(share.call + share.judge):
-            raise BudgetSpentError
+            raise NotCoveredError
         self.budget.reserved += share.call + share.judge
         return share
 
@@ -142,7 +142,7 @@ class Reservations:
         ]
         try:
             await self.budget.put_aside(sum((share.call + share.judge for *_, share in shares), Decimal(0)))
-        except BudgetSpentError:
+        except NotCoveredError:
             self._spent = True
             return
         for asked, which, share in shares:

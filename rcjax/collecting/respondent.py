@@ -28,7 +28,7 @@ _IMAGE = 20_000  # tokens that a part which is no text may stand for
 _CHARACTERS = 4  # of a token, in usual texts
 
 
-class BudgetSpentError(Exception):
+class NotCoveredError(Exception):
     """What is left of the budget does not cover what is to be asked, at its worst."""
 
 
@@ -45,11 +45,11 @@ class Budget:
         self._changed = asyncio.Condition()
 
     async def put_aside(self, amount: Decimal) -> None:
-        """Reserve money, once calls under way have left enough. Raises BudgetSpentError where it will not be enough."""
+        """Reserve money, once calls under way have left enough. Raises NotCoveredError where it will not be enough."""
         async with self._changed:
             while amount and not self.covers(amount):
                 if not self.reserved:
-                    raise BudgetSpentError
+                    raise NotCoveredError
                 await self._changed.wait()
             self.reserved += amount
 
@@ -90,11 +90,11 @@ class Expense:
     spent: Decimal = Decimal(0)
 
     def reserve(self, needed: Decimal) -> None:
-        """See to it that so much is put aside beside what is spent. Raises BudgetSpentError: others may wait for it."""
+        """See to it that so much is put aside beside what is spent. Raises NotCoveredError: others may wait for it."""
         lacking = self.spent + needed - self.reserved
         if lacking > 0:
             if not self.budget.covers(lacking):
-                raise BudgetSpentError
+                raise NotCoveredError
             self.budget.reserved += lacking
             self.reserved += lacking
             self.note(self.reserved)
@@ -254,7 +254,7 @@ class Respondent:
             after: money that what follows this request needs.
             attempts: how often it is sent, and half of how often it waits for a rate limit beside that.
 
-        Raises CallError where no reply comes, StoppedError where the model is not asked any more, and BudgetSpentError.
+        Raises CallError where no reply comes, StoppedError where the model is not asked any more, and NotCoveredError.
         """
         # A reply that a second question repeats may have halves of surrogate pairs in it, which cannot be sent.
         messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))

@@ -24,7 +24,7 @@ from rcjax.collecting.grading import Manner, grade_row, score_remarks
 from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
 from rcjax.collecting.reservations import Reservations, Share
-from rcjax.collecting.respondent import BudgetSpentError, StoppedError
+from rcjax.collecting.respondent import NotCoveredError, StoppedError
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import summarise, tell_unread
 from rcjax.serving.call_log import has_failed
@@ -220,7 +220,7 @@ class Run:
                 tally.stopped = str(why)
                 await self._reservations.free_all_of(asked.name)
                 return
-            except BudgetSpentError:  # there may be money aside for later questions
+            except NotCoveredError:  # there may be money aside for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
                 continue
             except OSError as problem:
@@ -235,7 +235,7 @@ class Run:
     async def _verdicts_first(self, share: Share, asked: Asked, question: Question) -> Share:
         """Pay for verdicts that were too dear when their answers came, before another answer begins.
 
-        Returns the share of that answer. Raises BudgetSpentError where there is not enough for both.
+        Returns the share of that answer. Raises NotCoveredError where there is not enough for both.
         """
         if not self._unpaid:
             return share
@@ -244,7 +244,7 @@ class Run:
         for row, earlier in waiting:
             await self._grade(row, earlier)
         if self._unpaid:
-            raise BudgetSpentError
+            raise NotCoveredError
         return self._reservations.retake(asked, question)
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
