@@ -60,10 +60,16 @@ SECTIONS = {
         "expected_calibration_error",
     ],
     "The posterior": ["sample_posterior", "Posterior", "Priors", "posterior_figures", "credible_bands"],
+    "Goodness of fit": [
+        *("compare_copulas", "CopulaResult"),
+        *("copula_test", "CopulaTest", "conditional_test", "MarkovTest", "marginal_test", "MarginalTest"),
+        *("calibration_test", "CalibrationTest", "reliability_curve"),
+    ],
     "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
     "Many logs": ["sweep", "SweepSettings", "Sweep"],
     "Copulas": [
         "Copula",
+        "TailDependence",
         "check_copula",
         "param",
         "Independence",
@@ -81,7 +87,19 @@ SECTIONS = {
 }
 #: Where names are that the top does not export.
 PACKAGES = (
-    *("bayes", "copulas", "diagnostics", "frontier", "importing", "logs", "model", "policy", "replaying", "report"),
+    *(
+        "bayes",
+        "copulas",
+        "diagnostics",
+        "frontier",
+        "goodness_of_fit",
+        "importing",
+        "logs",
+        "model",
+        "policy",
+        "replaying",
+        "report",
+    ),
     *("serving", "solving", "sweeps", "testing", "tuning"),
 )
 #: A link to a page beside those of the reference's first one.

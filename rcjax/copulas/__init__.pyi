@@ -1,6 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.copulas.base import Copula as Copula, param as param
+from rcjax.copulas.base import Copula as Copula, TailDependence as TailDependence, param as param
 from rcjax.copulas.clayton import Clayton as Clayton, SurvivalClayton as SurvivalClayton
 from rcjax.copulas.families import OneOf as OneOf
 from rcjax.copulas.frank import Frank as Frank

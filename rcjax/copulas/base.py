@@ -8,7 +8,7 @@ a closed form.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,10 @@ class Copula(Parametric):
         beyond = outside(u, v)
         return jnp.where(beyond, -jnp.inf, jnp.log(jnp.where(beyond, 1.0, density)))
 
+    def pdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """The density c(u, v) = ∂²C/∂u∂v; 0 outside the unit square."""
+        return jnp.exp(self.log_density(u, v))
+
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """The v with h(v given u) = p, by bisection on the scale of log(v / (1 − v)); gradients are implicit."""
         return self._pointwise(_invert, u, p)
@@ -85,6 +89,30 @@ class Copula(Parametric):
     def tau(self) -> jax.Array:
         """Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
         return self._pointwise(tau_by_quadrature)
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ = 12 ∫∫ C(u, v) du dv − 3, by Gauss–Legendre quadrature.
+
+        >>> from rcjax.copulas import Clayton, Gaussian
+        >>> round(float(Gaussian(0.5).spearman()), 4), round(float(Clayton(2.0).spearman()), 4)
+        (0.4826, 0.6822)
+        """
+        return self._pointwise(_rho_by_quadrature)
+
+    def tail_dependence(self) -> "TailDependence":
+        """The limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
+
+        Of a family without closed forms the shares at q = 10⁻⁸ and 10⁻⁵, which are larger than limits that are reached
+        slowly.
+
+        >>> from rcjax.copulas import Gumbel
+        >>> [round(float(share), 4) for share in Gumbel(2.0).tail_dependence()]
+        [0.0, 0.5858]
+        """
+        low, high = 1e-8, 1e-5
+        below, _ = self.two_sided_cdf(unit(low), unit(low))
+        _, above = self.two_sided_cdf(unit(1 - high), unit(1 - high))
+        return TailDependence(below / low, above / high)
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
@@ -147,6 +175,15 @@ class Copula(Parametric):
         return jnp.vectorize(single)(*arguments, *leaves) if leaves or arguments else function(self)
 
 
+class TailDependence(NamedTuple):
+    """How often an extreme value of one margin comes with one of the other, in the limit."""
+
+    lower: jax.Array
+    """λ_L, of low values."""
+    upper: jax.Array
+    """λ_U, of high values."""
+
+
 def farthest(support: tuple[float, float]) -> tuple[float, float]:
     """The ends of a support, as far as fits by likelihood go where one is infinite.
 
@@ -170,6 +207,18 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
     return (u < 0) | (u > 1) | (v < 0) | (v > 1)
 
 
+def _nodes() -> tuple[jax.Array, jax.Array]:
+    """(places in (0, 1), weights) of Gauss and Legendre, crowded towards the ends by t²(3 − 2t)."""
+    nodes, weights = np.polynomial.legendre.leggauss(48)
+    t = (nodes + 1) / 2
+    return jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
+
+
+def _rho_by_quadrature(copula: Copula) -> jax.Array:
+    node, weight = _nodes()
+    return 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3
+
+
 def tau_by_quadrature(copula: Copula) -> jax.Array:
     """4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
 
@@ -177,10 +226,7 @@ def tau_by_quadrature(copula: Copula) -> jax.Array:
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
     0.5
     """
-    nodes, weights = np.polynomial.legendre.leggauss(48)
-    # t²(3 − 2t) crowds the nodes towards the ends, where V varies fastest with u and p.
-    t = (nodes + 1) / 2
-    node, weight = jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
+    node, weight = _nodes()  # V varies fastest with u and p towards the ends
     u, p = jnp.meshgrid(node, node, indexing="ij")
     return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import softplus
-from rcjax.copulas.base import ClosedForm, param
+from rcjax.copulas.base import ClosedForm, TailDependence, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
 
@@ -46,6 +46,12 @@ class Clayton(ClosedForm):
         """θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
         theta = _array(self.theta)
         return from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
+
+    def tail_dependence(self) -> TailDependence:
+        """λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
+        theta = jnp.asarray(self.theta)
+        lower = jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
+        return TailDependence(lower, jnp.zeros_like(lower))
 
     def tau(self) -> jax.Array:
         """Kendall's τ = θ / (θ + 2)."""

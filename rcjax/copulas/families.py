@@ -22,7 +22,7 @@ from rcjax.copulas import (
     SurvivalGumbel,
     SurvivalJoe,
 )
-from rcjax.copulas.base import ClosedForm
+from rcjax.copulas.base import ClosedForm, TailDependence
 from rcjax.copulas.unit import Unit
 
 
@@ -96,6 +96,14 @@ class OneOf(ClosedForm):
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """The v with h(v given u) = p, and its complement."""
         return self._choose([member.two_sided_inverse(u, p) for member in self.members])
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ."""
+        return self._choose([member.spearman() for member in self.members])
+
+    def tail_dependence(self) -> TailDependence:
+        """(λ_L, λ_U) of the member."""
+        return self._choose([member.tail_dependence() for member in self.members])
 
     def tau(self) -> jax.Array:
         """Kendall's τ."""

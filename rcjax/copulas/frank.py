@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.numerics import log1p_ratio, polynomial, softplus
-from rcjax.copulas.base import RadialForm, param
+from rcjax.copulas.base import RadialForm, TailDependence, param
 from rcjax.copulas.unit import Unit, turned
 
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]
@@ -54,6 +54,11 @@ class Frank(RadialForm):
             return jnp.where(weak, share * log1p_ratio(-slight * share), far)
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
+
+    def tail_dependence(self) -> TailDependence:
+        """None: λ_L = λ_U = 0."""
+        nothing = jnp.zeros_like(jnp.asarray(self.theta))
+        return TailDependence(nothing, nothing)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 1 − 4 (1 − D₁(θ))/θ, with D₁ Debye's function."""

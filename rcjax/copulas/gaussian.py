@@ -10,7 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.meshes import ndtri
-from rcjax.copulas.base import RadialForm, param
+from rcjax.copulas.base import RadialForm, TailDependence, param
 from rcjax.copulas.unit import Unit, is_zero, turned
 
 #: Nodes of the integral; and of it where it starts from ρ = 0 and no quantile is as far out as `_NEAR`.
@@ -49,6 +49,15 @@ class Gaussian(RadialForm):
         """v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
         rho = off_the_ends(self.rho)
         return _normal_probability(rho * _normal_quantile(u) + spread(rho) * _normal_quantile(p))
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ = (6/π) asin(ρ/2)."""
+        return 6 / np.pi * jnp.arcsin(jnp.asarray(self.rho) / 2)
+
+    def tail_dependence(self) -> TailDependence:
+        """None, but at ρ = 1."""
+        share = (jnp.asarray(self.rho) >= 1).astype(jnp.result_type(float))
+        return TailDependence(share, share)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = (2/π) asin ρ."""

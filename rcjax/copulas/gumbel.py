@@ -8,7 +8,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import softplus
-from rcjax.copulas.base import ClosedForm, param
+from rcjax.copulas.base import ClosedForm, TailDependence, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
 
@@ -75,6 +75,11 @@ class Gumbel(ClosedForm):
         log_x, log_y = jnp.log(x), jnp.log(y)
         apart = jnp.maximum(log_x, log_y) - jnp.minimum(log_x, log_y)  # not `abs`, whose slope at 0 would be one side's
         return jnp.minimum(x, y), jnp.maximum(x, y), apart, softplus(-self.theta * apart) / self.theta
+
+    def tail_dependence(self) -> TailDependence:
+        """λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
+        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
+        return TailDependence(jnp.zeros_like(upper), upper)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 1 − 1/θ."""

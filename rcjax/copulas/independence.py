@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import ClosedForm, param
+from rcjax.copulas.base import ClosedForm, TailDependence, param
 from rcjax.copulas.unit import Unit
 
 
@@ -35,6 +35,14 @@ class Independence(ClosedForm):
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """The v with h(v given u) = p is p itself."""
         return self.two_sided_conditional(u, p)
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ = 0."""
+        return self.tau()
+
+    def tail_dependence(self) -> TailDependence:
+        """None: λ_L = λ_U = 0."""
+        return TailDependence(self.tau(), self.tau())
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 0."""

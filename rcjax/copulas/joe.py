@@ -10,7 +10,7 @@ from jax import lax
 
 from rcjax._core.beta import polygammas
 from rcjax._core.numerics import divide, implicit_root, log1mexp, softplus
-from rcjax.copulas.base import ClosedForm, param
+from rcjax.copulas.base import ClosedForm, TailDependence, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
 
@@ -55,6 +55,11 @@ class Joe(ClosedForm):
         solve = jnp.vectorize(_solve_inverse)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)
         return from_log(b / theta).flipped
+
+    def tail_dependence(self) -> TailDependence:
+        """λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
+        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
+        return TailDependence(jnp.zeros_like(upper), upper)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = 1 − (2/θ) (ψ(1 + 2/θ) − ψ(2)) / (2/θ − 1), the quotient as the mean of ψ′ in between."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import jax
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import ClosedForm, Copula
+from rcjax.copulas.base import ClosedForm, Copula, TailDependence
 from rcjax.copulas.unit import Unit
 
 
@@ -75,6 +75,17 @@ class Rotation(ClosedForm):
         """The v with h(v given u) = p, and its complement."""
         v = self._base.two_sided_inverse(*self._turn(u, p))
         return v if self._degrees == 90 else v.flipped
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ of the family, with the sign turned by 90 and 270 degrees."""
+        return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
+
+    def tail_dependence(self) -> TailDependence:
+        """Turned by 180 degrees, the family's with the tails exchanged; else that of its other two corners."""
+        if self._degrees != 180:
+            return super().tail_dependence()
+        lower, upper = self._base.tail_dependence()
+        return TailDependence(upper, lower)
 
     def tau(self) -> jax.Array:
         """Kendall's τ of the family, with the sign turned by 90 and 270 degrees."""

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from rcjax._core.beta import betaln
 from rcjax._core.meshes import ndtri
 from rcjax._core.numerics import divide, log_of_pair
-from rcjax.copulas.base import RadialForm, param
+from rcjax.copulas.base import RadialForm, TailDependence, param
 from rcjax.copulas.gaussian import nearer_tail, off_the_ends, quadratic_form, residual, spread
 from rcjax.copulas.unit import Unit, is_zero, turned
 
@@ -68,6 +68,13 @@ class StudentT(RadialForm):
         x = _student_quantile(df, u)
         scale = spread(rho) * jnp.hypot(jnp.sqrt(df), x) / jnp.sqrt(df + 1)
         return _student_probability(df, rho * x + scale * _student_quantile(df + 1, p))
+
+    def tail_dependence(self) -> TailDependence:
+        """λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T of Student's with ν + 1 degrees of freedom."""
+        rho, df = jnp.broadcast_arrays(*(jnp.asarray(value, jnp.result_type(float)) for value in (self.rho, self.df)))
+        apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
+        share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
+        return TailDependence(share, share)
 
     def tau(self) -> jax.Array:
         """Kendall's τ = (2/π) asin ρ, whatever the degrees of freedom."""

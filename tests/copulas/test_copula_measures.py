@@ -1,0 +1,79 @@
+"""Spearman's ρ, tail dependence and the density of each family, against what defines them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+from rcjax.copulas import (
+    Clayton,
+    Copula,
+    Frank,
+    Gaussian,
+    Gumbel,
+    Independence,
+    Joe,
+    OneOf,
+    StudentT,
+    SurvivalClayton,
+    SurvivalGumbel,
+    SurvivalJoe,
+    param,
+)
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+FAMILIES = [
+    *(Independence(), Gumbel(2.0), SurvivalGumbel(1.3), Clayton(2.0), Clayton(0.0), SurvivalClayton(0.7)),
+    *(Frank(-6.0), Joe(3.0), SurvivalJoe(1.5), Gaussian(-0.7), StudentT(0.5, 4.0), OneOf(1, (Frank(2.0), Joe(3.0)))),
+]
+
+
+class Plain(Copula):
+    """Clayton's, as a cdf alone."""
+
+    theta: jax.Array = param(2.0, support=(0.1, 20.0))  # pyright: ignore[reportArgumentType]
+
+    def cdf(self, u, v):
+        return (u**-self.theta + v**-self.theta - 1) ** (-1 / self.theta)
+
+
+@pytest.mark.parametrize("copula", FAMILIES, ids=str)
+def test_spearmans_rho_is_twelve_times_the_integral_of_the_cdf_less_three(copula):
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    x, w = (nodes + 1) / 2, weights / 2
+    expected = 12 * w @ np.asarray(copula.cdf(x[:, None], x)) @ w - 3
+    np.testing.assert_allclose(copula.spearman(), expected, atol=3e-5)
+
+
+def test_spearmans_rho_is_that_of_samples():
+    u, v = Gumbel(2.0).sample(jax.random.key(0), (20_000,))
+    assert abs(float(Gumbel(2.0).spearman()) - scipy.stats.spearmanr(u, v).statistic) < 0.01
+
+
+@pytest.mark.parametrize("copula", FAMILIES, ids=str)
+def test_tails_are_the_limit_of_the_shares(copula):
+    lower, upper = map(float, copula.tail_dependence())
+    for share, ratio in (
+        (lower, lambda q: float(copula.cdf(q, q)) / q),
+        (upper, lambda q: (2 * q - 1 + float(copula.cdf(1 - q, 1 - q))) / q),
+    ):
+        gaps = [abs(ratio(q) - share) for q in (1e-2, 1e-4)]
+        assert gaps[1] < 5e-3 or gaps[1] < 0.7 * gaps[0], (share, gaps)
+        assert 0 <= share <= 1
+
+
+def test_a_cdf_alone_has_the_measures_of_its_closed_form():
+    np.testing.assert_allclose(Plain(2.0).spearman(), Clayton(2.0).spearman(), atol=1e-6)
+    np.testing.assert_allclose(Plain(2.0).tail_dependence(), Clayton(2.0).tail_dependence(), atol=1e-4)
+    batch = Clayton(jnp.array([1.0, 2.0]))
+    assert batch.spearman().shape == batch.tail_dependence().lower.shape == (2,)
+
+
+def test_the_density_is_one_in_all_and_nothing_outside():
+    total, _ = scipy.integrate.dblquad(lambda v, u: float(Frank(3.0).pdf(u, v)), 0.1, 0.9, 0.2, 0.8, epsabs=1e-6)
+    c = Frank(3.0).cdf
+    np.testing.assert_allclose(total, c(0.9, 0.8) - c(0.1, 0.8) - c(0.9, 0.2) + c(0.1, 0.2), atol=1e-6)
+    assert float(Frank(3.0).pdf(1.2, 0.5)) == 0
