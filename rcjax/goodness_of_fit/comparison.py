@@ -102,7 +102,8 @@ def _result(family: type[Copula], ranks: list[jax.Array], replicates: int, seed:
     value = np.nan if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
     p_value = None
     if replicates:
-        test = copula_test(family, *ranks, np.ones(n, bool), jax.random.key(seed), replicates)
+        u, v = ranks
+        test = copula_test(family, u, v, np.ones(n, bool), jax.random.key(seed), replicates)
         p_value = float(test.process_p)
     tau, spearman, tails = measures
     return CopulaResult(

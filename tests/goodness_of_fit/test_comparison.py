@@ -1,4 +1,4 @@
-"""A fit is a result: parameters with errors, criteria, status, measures, and a test that tells a family that is wrong."""
+"""A fit is a result: parameters with errors, criteria, status, measures, and a test that tells a wrong family."""
 
 import jax
 import numpy as np
