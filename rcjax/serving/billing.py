@@ -19,11 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from rcjax._base.wording import visible
 from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, bill_within, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.ledger import Ledger, Page
+from rcjax.serving.totals import FileTotals, WriterTotals
 
 _TOLD_EVERY = 60.0  # seconds between two warnings of dear answers
 
@@ -49,6 +51,9 @@ class BudgetSpentError(RuntimeError):
         self.end = end
 
 
+_LATE = 3600.0  # seconds after the start of a period, from which on a log that begins then may lack calls
+
+
 class Billing:
     """Follows the bill of a policy.
 
@@ -65,9 +70,12 @@ class Billing:
         self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
         self._log = log
         self._reader, self._ledger = None, None if self.bill is None else ledger
+        self._totals = self._shared = None
         path = None if log is None else log.path
         if path is not None and ledger is None and isinstance(self.bill, PeriodBill):
             self._reader = LogReader(path, self.bill.earliest)
+            self._totals = FileTotals(f"{path}.totals", self.mark.cascade)
+            self._shared = WriterTotals()
             why = None if log is None else log.why_incomplete()
             if why is not None:
                 what = f"policy {name}: more of the money may be spent than {path} says: {why}"
@@ -79,6 +87,7 @@ class Billing:
         """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
         self._begin()
         self.catch_up()
+        self._tell_lacking()
 
     @property
     def position(self) -> float:
@@ -218,7 +227,9 @@ class Billing:
         return self._ledger.page(self.mark.policy, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
 
     def _tell(self, cost: float, queries: int) -> None:
-        """Put a payment into the ledger, if there is one."""
+        """Put a payment into the ledger, or the file beside the log, where there is one."""
+        if self._shared is not None and isinstance(self.bill, PeriodBill):
+            self._shared.pay(cost, queries, self.bill.start)
         page = self._page()
         if page is None or self._ledger is None:
             return
@@ -249,15 +260,59 @@ class Billing:
         bill, now = self.bill, time.monotonic()
         if not isinstance(bill, PeriodBill) or now - self._looked < _LOOK:
             return
-        for call in () if self._reader is None else self._reader.new():
-            if call.policy == self.mark.policy and call.cascade != self.mark.cascade:
-                bill = bill.spend(call.cost, call.time, queries=int(call.begins))
+        if self._shared is not None:
+            bill = self._read_log(bill, self._shared)
         self.bill, self._looked = bill.at(time.time()), now
         if self.bill.spent >= bill.period.money and self._said != self.bill.start:
             self._said = self.bill.start
             what = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
             then = "requests are refused" if self.stops else "the cheapest rung answers"
             warnings.warn(f"{what}: {then} until it ends", CascadeWarning, stacklevel=2)
+
+    def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
+        """The bill with what others have spent: of each the log's calls, or its row beside the log where that has more.
+
+        The log may lack calls: its disk was full, or somebody cut it. The rows may lack those since their last look.
+        """
+        assert self._reader is not None
+        for call in self._reader.new():
+            if call.policy == self.mark.policy and call.cascade != self.mark.cascade:
+                start = bill.at(time.time()).start
+                cost, queries = shared.hear(call.cascade, (call.cost, int(call.begins)), call.time, start)
+                bill = bill.spend(cost, call.time, queries=queries)
+        if self._totals is None:
+            return bill
+        now = time.time()
+        page = self._totals.page(f"policy {self.mark.policy}", bill.period.every, bill.period.around(now))
+        page.put(*shared.own_of(bill.period.around(now)[0]))
+        try:
+            self._totals.sync()
+        except OSError as problem:  # what it has spent is kept with the next look
+            if not shared.is_unkept:
+                what = f"what is spent is kept in the log alone: {problem.strerror or problem}"
+                warnings.warn(visible(f"policy {self.mark.policy}: {what}"), CascadeWarning, stacklevel=3)
+            shared.is_unkept = True
+            return bill
+        shared.is_unkept = False
+        for writer, (money, queries) in page.by_writer.items():
+            cost, more = shared.raise_to(writer, money, queries, bill.at(now).start)
+            bill = bill.spend(cost, now, queries=more) if cost > 0 or more else bill
+        return bill
+
+    def _tell_lacking(self) -> None:
+        """Say, at the start, where the log does not tell all that was spent of a period's money."""
+        if self._shared is None or not isinstance(self.bill, PeriodBill):
+            return
+        lacking, first, every = self._shared.lacking, self._shared.first, self.bill.period.every
+        if lacking > 1e-9:
+            what = (
+                f"the log lacks ${lacking:.3g} of what was spent this {every}; the file beside it has that: it counts"
+            )
+            warnings.warn(f"policy {self.mark.policy}: {what}", CascadeWarning, stacklevel=3)
+        elif math.inf > first > self.bill.start + _LATE and not self._shared.has_rows:
+            begin = datetime.fromtimestamp(first, UTC)
+            what = f"the log begins {begin:%Y-%m-%d %H:%M} UTC, after this {every}: what was spent before is not known"
+            warnings.warn(f"policy {self.mark.policy}: {what}", CascadeWarning, stacklevel=3)
 
     def go_on(self, before: Billing) -> None:
         """Go on with the bill whose place this one takes: with what it has left, or paid too much.

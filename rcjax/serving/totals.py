@@ -7,6 +7,7 @@ for several machines. Standard library only.
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import time
@@ -64,10 +65,16 @@ class FileTotal:
 
     def __init__(self) -> None:
         self.own, self.others = _Total(), _Total()
+        self.by_writer: dict[str, tuple[float, int]] = {}
+        """(money, requests) of each other process."""
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Count money, and so many requests."""
         self.own = _Total(self.own.money + amount, self.own.requests + queries)
+
+    def put(self, money: float, requests: int) -> None:
+        """Say what this process has spent, all in all."""
+        self.own = _Total(money, requests)
 
     def told(self) -> tuple[float, float]:
         """(the money of all processes, the requests of others), as of the last look."""
@@ -88,6 +95,7 @@ class FileTotals:
 
     Args:
         path: of the file, which is made when there is something to keep; None to share nothing.
+        writer: a name of its own, under which it keeps what it has spent; a random one by default.
 
     Example:
         >>> import tempfile
@@ -101,9 +109,9 @@ class FileTotals:
         (0.5, 1)
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
-        self._writer = uuid.uuid4().hex[:8]
+        self._writer = writer or uuid.uuid4().hex[:8]
         self._pages: dict[tuple[str, str, float], FileTotal] = {}
 
     def page(self, name: str, every: str, around: tuple[float, float]) -> FileTotal:
@@ -121,8 +129,9 @@ class FileTotals:
         own = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
         rows = self._exchanged(own, oldest)
         for key, page in pages.items():
-            others = [total for account, total in rows.items() if account[:3] == key and account.writer != self._writer]
-            page.others = _Total(sum(one.money for one in others), sum(one.requests for one in others))
+            others = {one.writer: total for one, total in rows.items() if one[:3] == key and one.writer != self._writer}
+            page.by_writer = {writer: (total.money, total.requests) for writer, total in others.items()}
+            page.others = _Total(*map(sum, zip(*others.values(), strict=True))) if others else _Total()
 
     def _exchanged(self, own: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
         """The rows of all, once those of this process are in the file."""
@@ -150,6 +159,72 @@ class FileTotals:
             return rows
         finally:
             os.close(file)
+
+
+class WriterTotals:
+    """What each writer of a log has spent in the period, by the log and by the file beside it."""
+
+    def __init__(self) -> None:
+        self.start = -math.inf
+        self.first = math.inf  # the time of the first call in the log
+        self.is_unkept = self.has_rows = False
+        self._logged: dict[str, tuple[float, int]] = {}
+        self._kept: dict[str, tuple[float, int]] = {}
+        self._own = (0.0, 0)
+
+    @property
+    def lacking(self) -> float:
+        """Money that the file has and the log has not."""
+        logged = {writer: self._logged.get(writer, (0.0, 0))[0] for writer in self._kept}
+        return math.fsum(max(0.0, kept[0] - logged[writer]) for writer, kept in self._kept.items())
+
+    def own_of(self, start: float) -> tuple[float, int]:
+        """(money, queries) of this process in the period that begins at a time."""
+        self._begin(start)
+        return self._own
+
+    def pay(self, cost: float, queries: int, start: float) -> None:
+        """Count what this process spends."""
+        self._begin(start)
+        self._own = self._own[0] + cost, self._own[1] + queries
+
+    def hear(self, writer: str, spent: tuple[float, int], time: float, start: float) -> tuple[float, int]:
+        """(money, queries) that a call of the log adds to what is known of its writer.
+
+        Args:
+            writer: of the call.
+            spent: (money, queries that begin with it).
+            time: when it ended.
+            start: of the period.
+        """
+        self._begin(start)
+        self.first = min(self.first, time)
+        if time < start:
+            return spent
+        money, queries = self._logged.get(writer, (0.0, 0))
+        return self._grown(self._logged, writer, (money + spent[0], queries + spent[1]))
+
+    def raise_to(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
+        """(money, queries) that a row of the file adds to what is known of its writer."""
+        self._begin(start)
+        self.has_rows = True
+        return self._grown(self._kept, writer, (money, queries))
+
+    def _grown(self, totals: dict[str, tuple[float, int]], writer: str, total: tuple[float, int]) -> tuple[float, int]:
+        before = self._known(writer)
+        totals[writer] = total
+        after = self._known(writer)
+        return after[0] - before[0], after[1] - before[1]
+
+    def _known(self, writer: str) -> tuple[float, int]:
+        pairs = self._logged.get(writer, (0.0, 0)), self._kept.get(writer, (0.0, 0))
+        return max(one[0] for one in pairs), max(one[1] for one in pairs)
+
+    def _begin(self, start: float) -> None:
+        if start != self.start:
+            self.start, self._own = start, (0.0, 0)
+            self._logged.clear()
+            self._kept.clear()
 
 
 def _content(file: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,9 +13,10 @@ import pytest
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing
+from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, LogReader, queries_per_day
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, CascadeWarning
+from rcjax.serving.totals import FileTotals
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -175,3 +177,82 @@ def test_a_log_that_cannot_be_written_puts_a_service_on_its_cheapest_rung(tmp_pa
     monkeypatch.setattr(os, "fstatvfs", lambda file: SimpleNamespace(f_bavail=0))
     with pytest.warns(UserWarning, match="its disk is full: make room, and give --ledger"):
         Worker(path, clock)
+
+
+@pytest.fixture
+def today(monkeypatch):
+    """A clock that stands at a time of this day, in which periods end later than now."""
+    now = time.time()
+    clock = SimpleNamespace(now=now - now % DAY + DAY / 2, time=lambda: clock.now, monotonic=lambda: clock.now)
+    monkeypatch.setattr(billing, "time", clock)
+    monkeypatch.setattr(totals, "time", clock)
+    return clock
+
+
+def ask(worker, clock, queries):
+    """What some queries cost, a minute apart, as an idle worker looks at the end."""
+    paid = []
+    for query in queries:
+        clock.now += 60
+        paid.append(worker.answer(query))
+    clock.now += 2
+    worker.billing.catch_up()
+    return sum(paid)
+
+
+@pytest.mark.filterwarnings("ignore:.*the log begins")
+@pytest.mark.parametrize("lost", ["all", "the first half", "the last half"])
+def test_what_the_log_has_lost_is_known_after_a_restart(tmp_path, today, lost):
+    """As its disk was full, or as copytruncate leaves it: the file beside it has what each process has spent."""
+    path = tmp_path / "calls.jsonl"
+    worker, other = Worker(path, today), Worker(path, today)
+    paid = ask(worker, today, range(20)) + ask(other, today, range(20, 40))
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = {"all": [], "the first half": lines[len(lines) // 2 :], "the last half": lines[: len(lines) // 2]}[lost]
+    path.write_bytes(b"".join(kept))
+    with pytest.warns(
+        CascadeWarning, match=r"the log lacks \$.* of what was spent this day; the file beside it has that"
+    ):
+        new = Worker(path, today)
+    assert new.billing.left == pytest.approx(200 - paid)
+    if kept:  # a log that is read is emptied where it stands, and not rewritten
+        return
+    for one in (worker, other):  # who live go on, and nothing counts twice
+        today.now += 2
+        one.billing.catch_up()
+        assert one.billing.left == pytest.approx(200 - paid)
+    paid += ask(new, today, range(40, 50)) + ask(worker, today, range(50, 60))
+    for one in (worker, other, new):
+        today.now += 2
+        one.billing.catch_up()
+        assert one.billing.left == pytest.approx(200 - paid)
+
+
+def test_a_log_that_begins_after_its_period_does_says_so(tmp_path, today):
+    path = tmp_path / "calls.jsonl"
+    ask(Worker(path, today), today, range(3))
+    os.remove(f"{path}.totals")
+    with pytest.warns(CascadeWarning, match=r"the log begins 20\d\d-\d\d-\d\d 12:01 UTC, after this day"):
+        Worker(path, today)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask(Worker(tmp_path / "new.jsonl", today), today, range(3))
+        Worker(tmp_path / "new.jsonl", today)  # whose totals are there
+
+
+def test_a_disk_that_is_full_is_told_once_and_what_was_spent_is_kept_later(tmp_path, today, monkeypatch):
+    path = tmp_path / "calls.jsonl"
+    worker, real = Worker(path, today), FileTotals.sync
+
+    def full(self):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FileTotals, "sync", full)
+    with pytest.warns(CascadeWarning, match="policy policy: what is spent is kept in the log alone: No space") as told:
+        paid = ask(worker, today, range(5))
+    assert len(told) == 1
+    monkeypatch.setattr(FileTotals, "sync", real)
+    paid += ask(worker, today, range(5, 10))
+    path.write_bytes(b"")
+    with pytest.warns(CascadeWarning, match="the log lacks"):
+        assert Worker(path, today).billing.left == pytest.approx(200 - paid)
