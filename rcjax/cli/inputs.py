@@ -107,6 +107,9 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
         raise LogError(f"{path.name}, {small}{_IF_RIGHT}")
 
 
+_MOST_MODELS = 100  # whose pairs take 15 seconds of CPU time
+
+
 def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
     """Say what is odd about a log, a line each; LogError where a policy is to come of one that can hardly be right.
 
@@ -118,6 +121,9 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     from rcjax.logs.errors import LogError
     from rcjax.logs.oddities import doubts, oddities
 
+    if len(log.models) > _MOST_MODELS and not really:
+        advice = "name those that may answer (--models A,B,…), or add --yes"
+        raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
     odd = oddities(log)
     for what in (*odd, *doubts(log)):
         warn(f"{Path(log.source).name}: {what}")

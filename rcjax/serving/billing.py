@@ -96,15 +96,21 @@ class Billing:
         Of money for a period it is the cheapest rung, as long as the ledger has told nothing yet, or the log, which is
         to tell what is spent, cannot be written.
         """
-        if isinstance(self.bill, PeriodBill):
-            is_untold = self._ledger is not None and not self._ledger.has_answered
-            if is_untold or (self._reader is not None and self._log is not None and self._log.is_losing):
-                return 0.0
+        if self._is_blind:
+            return 0.0
         return self._fixed if self.bill is None else self.bill.position(self._costs, time.time())
+
+    @property
+    def _is_blind(self) -> bool:
+        """Whether nothing tells, or will tell, what is spent of the money for a period."""
+        if not isinstance(self.bill, PeriodBill):
+            return False
+        is_untold = self._ledger is not None and not self._ledger.has_answered
+        return is_untold or (self._reader is not None and self._log is not None and self._log.is_losing)
 
     def position_of(self, client: str | None) -> float:
         """Where on the ladder the next query of a client finds the policy: each with a name has a bill of its own."""
-        if self.bill is None or client is None:
+        if self.bill is None or client is None or self._is_blind:
             return self.position
         mine = bill_within(self.bill, self._clients.get(client), time.time())
         return 0.0 if mine is None else mine.position(self._costs)

@@ -87,7 +87,7 @@ DATA = {
     "--models models.toml --pass huge": "--pass: models.toml has no table for huge: add it, or name another",
     f"{LOGGED} --shadow 5% --shadow-models x,y": "--shadow-models: models.toml has no table for x, y",
     f"{GOOD} --host 0.0.0.0 --key-env UNSET": "--key-env: the environment variable UNSET with the key is not set",
-    f"{GOOD} --key-env UMLAUT": "--key-env: a key in the environment variable UMLAUT has characters that no header can have",
+    f"{GOOD} --key-env UMLAUT": "a key in the environment variable UMLAUT has characters that no header can have",
 }
 LINES = [
     *((line, says, 2, "usage") for line, says in USAGE.items()),

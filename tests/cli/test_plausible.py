@@ -90,3 +90,15 @@ def test_no_policy_comes_of_a_log_that_can_hardly_be_right(tmp_path):
     assert refused == "error: wrong.csv: no policy of a log that can hardly be right; if it is, add --yes"
     assert run(*line, "--yes").exit_code == 0
     assert out.exists()
+
+
+def test_a_log_of_hundreds_of_models_is_asked_about(tmp_path):
+    rows = [
+        f"{query},m{model},-0.{model % 9 + 1},{model % 2},1e-{model % 5 + 4}"
+        for query in range(9)
+        for model in range(101)
+    ]
+    (tmp_path / "many.csv").write_text("\n".join(["query,model,logprob,correct,cost", *rows]))
+    result = run("tune", tmp_path / "many.csv", "--max-error", "50%")
+    assert result.exit_code == 1
+    assert "many.csv: 101 models, whose pairs take minutes: name those that may answer" in words(result)
