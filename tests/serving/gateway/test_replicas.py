@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from chat_server import Response, sure
@@ -12,6 +13,7 @@ from redis_store import in_a_store, store
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
+from rcjax.serving.gateway.keys import add_key
 
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
 MONEY = 0.01
@@ -112,3 +114,27 @@ def test_what_cannot_be(options, said, tmp_path):
     assert ended.returncode in (1, 2)
     told = " ".join((ended.stderr + ended.stdout).replace("│", " ").split())
     assert said in told
+
+
+@in_a_store
+def test_limits_of_a_client_with_a_name_hold_over_replicas(tmp_path, monkeypatch):
+    now = time.time()
+    monkeypatch.setattr("rcjax.serving.gateway.accounts.time.time", lambda: now)  # no other minute begins
+    keys = tmp_path / "keys.toml"
+    key = add_key("ann", keys)
+    with open(keys, "a") as file:
+        file.write("requests = 3\n")
+    settings = {"log": None, "keys_file": keys}
+    with (
+        store() as one,
+        gateway(None, behave, ledger=one.url, replica="a", **settings) as first,
+        gateway(None, behave, ledger=one.url, replica="b", **settings) as second,
+    ):
+
+        def ask(service):
+            body = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
+            return service.post(body, authorization=f"Bearer {key}").status
+
+        assert [ask(first), ask(second), ask(first)] == [200] * 3
+        until(lambda: ask(second) == 429, 10)
+        until(lambda: ask(first) == 429, 10)
