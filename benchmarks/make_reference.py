@@ -82,6 +82,8 @@ SECTIONS = {
         "SurvivalJoe",
         "Gaussian",
         "StudentT",
+        *("Plackett", "AMH", "FGM"),
+        *("NegativeClayton", "NegativeGumbel", "NegativeJoe"),
         "Rotation",
     ],
 }

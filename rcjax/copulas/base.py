@@ -197,6 +197,16 @@ def farthest(support: tuple[float, float]) -> tuple[float, float]:
     return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
 
 
+def within(u: ArrayLike) -> jax.Array:
+    """u, or the nearer end of [0, 1]; at the ends themselves with the slope of u, where that of `jnp.clip` is a half.
+
+    >>> within(np.array([-0.1, 0.5, 1.1])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    u = jnp.asarray(u, jnp.result_type(float))
+    return jnp.where(u < 0, 0.0, jnp.where(u > 1, 1.0, u))
+
+
 def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
     """Whether (u, v) lies outside the unit square; what is no number does not.
 

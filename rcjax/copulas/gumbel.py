@@ -73,8 +73,12 @@ class Gumbel(ClosedForm):
         """(the smaller of x and y, the larger one, |log(y/x)|, log(w/the larger one))."""
         x, y = -u.log, -v.log
         log_x, log_y = jnp.log(x), jnp.log(y)
-        apart = jnp.maximum(log_x, log_y) - jnp.minimum(log_x, log_y)  # not `abs`, whose slope at 0 would be one side's
-        return jnp.minimum(x, y), jnp.maximum(x, y), apart, softplus(-self.theta * apart) / self.theta
+        # One comparison for all three: where x and y differ by a rounding that their logarithms do not show, minima of
+        # both would take slopes from different sides. Of equal ones either order is right.
+        swap = x > y
+        less, more = jnp.where(swap, y, x), jnp.where(swap, x, y)
+        apart = jnp.where(swap, log_x - log_y, log_y - log_x)
+        return less, more, apart, softplus(-self.theta * apart) / self.theta
 
     def tail_dependence(self) -> TailDependence:
         """λ_L = 0 and λ_U = 2 − 2^(1/θ)."""

@@ -13,7 +13,9 @@ import pytest
 from own_families import FGM, Clayton90, Clayton270, Lopsided
 from tiers import thorough
 
+from rcjax import copulas
 from rcjax.copulas import (
+    AMH,
     Clayton,
     Copula,
     Frank,
@@ -21,6 +23,8 @@ from rcjax.copulas import (
     Gumbel,
     Independence,
     Joe,
+    NegativeGumbel,
+    Plackett,
     Rotation,
     StudentT,
     SurvivalClayton,
@@ -53,6 +57,10 @@ FAMILIES = {
     "clayton turned by 90": Clayton90(column(0.0, 0.5, 20.0)),
     "clayton turned by 270": Clayton270(column(0.0, 0.5, 20.0)),
     "fgm": FGM(column(-1.0, 0.0, 0.9)),
+    "our fgm": copulas.FGM(column(-1.0, 0.0, 0.9)),
+    "plackett": Plackett(column(0.01, 0.5, 1.0, 3.0, 50.0, 300.0)),
+    "ali mikhail haq": AMH(column(-1.0, 0.0, 0.5, 0.95)),
+    "negative gumbel": NegativeGumbel(column(1.0, 1.5, 20.0)),
     "lopsided": Lopsided(column(0.0, 0.6, 1.0)),
 }
 EDGES = np.array([0.0, 1e-300, 1e-12, 1e-6, 0.01, 0.2, 0.5, 0.8, 0.97, 1 - 1e-6, 1 - 1e-12, 1.0])

@@ -8,6 +8,8 @@ import scipy.integrate
 import scipy.stats
 
 from rcjax.copulas import (
+    AMH,
+    FGM,
     Clayton,
     Copula,
     Frank,
@@ -15,7 +17,10 @@ from rcjax.copulas import (
     Gumbel,
     Independence,
     Joe,
+    NegativeClayton,
+    NegativeGumbel,
     OneOf,
+    Plackett,
     StudentT,
     SurvivalClayton,
     SurvivalGumbel,
@@ -28,6 +33,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 FAMILIES = [
     *(Independence(), Gumbel(2.0), SurvivalGumbel(1.3), Clayton(2.0), Clayton(0.0), SurvivalClayton(0.7)),
     *(Frank(-6.0), Joe(3.0), SurvivalJoe(1.5), Gaussian(-0.7), StudentT(0.5, 4.0), OneOf(1, (Frank(2.0), Joe(3.0)))),
+    *(FGM(-0.7), AMH(0.6), AMH(-1.0), Plackett(4.0), Plackett(0.2), NegativeClayton(2.0), NegativeGumbel(1.5)),
 ]
 
 
@@ -77,3 +83,16 @@ def test_the_density_is_one_in_all_and_nothing_outside():
     c = Frank(3.0).cdf
     np.testing.assert_allclose(total, c(0.9, 0.8) - c(0.1, 0.8) - c(0.9, 0.2) + c(0.1, 0.2), atol=1e-6)
     assert float(Frank(3.0).pdf(1.2, 0.5)) == 0
+
+
+def test_tau_and_rho_of_new_families_are_those_of_the_books():
+    theta = 0.6  # Nelsen (2006), exercises 5.9 and 5.10
+    tau = 1 - 2 * (theta + (1 - theta) ** 2 * np.log(1 - theta)) / (3 * theta**2)
+    np.testing.assert_allclose(AMH(theta).tau(), tau, atol=1e-6)
+    np.testing.assert_allclose(Plackett(4.0).spearman(), 5 / 3 - 8 * np.log(4.0) / 9, atol=1e-5)
+    np.testing.assert_allclose(FGM(0.9).spearman(), 0.3, atol=1e-12)
+
+
+def test_a_slope_where_ranks_differ_by_a_rounding_is_the_conditional():
+    copula = NegativeGumbel(2.0)
+    np.testing.assert_allclose(jax.grad(copula.cdf)(0.1, 0.9), copula.conditional(0.1, 0.9), rtol=1e-12)
