@@ -1,5 +1,7 @@
 """Attacks on the money of `rcjax serve`: a month's $.01, and what is worked for it, as the upstream itself counts.
 
+    python -m benchmarks.gateway.spending
+
 Each attack meets a new service with a ladder small → large. The upstream writes as many tokens as it is asked for, or
 200, in as many seconds as a question names, and goes on where its client leaves, as most providers do. Before requests
 put money aside, and counts were checked, the large model worked in the first five attacks for $2.03, $28.71, $30.06,
@@ -25,6 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from benchmarks import record
 from benchmarks.gateway.servers import free_port, running
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
@@ -247,6 +250,11 @@ def play() -> list[str]:
             spent = attacked(name, Path(folder))
         print(f"| {name} | {spent.worked:.4f} | {spent.booked:.4f} | {spent.whole:.4f} |", flush=True)
         most = spent.whole if "--stop-at-budget" in SPENDING[name][1] else spent.worked
+        if name.endswith("--stop-at-budget"):
+            told = f"{spent.whole:.4f}"
+            record.headline(
+                f"${MONEY} a month under all attacks on money at once, with --stop-at-budget: worked for, $", told
+            )
         misses += [f"{name}: {spent} of ${MONEY}"] if max(most, spent.booked) > MONEY + _UNDER_WAY else []
     return misses + share()
 
@@ -317,10 +325,22 @@ def share() -> list[str]:
             others, taken = _beside_greedy(Path(folder), named)
         mean = others.positions / max(others.answers, 1)
         figures = f"{others.answers} | {others.refused} | {others.slowest:.2f} | {mean:.2f} | {taken}"
-        print(f"| {'with names' if named else 'without names'} | {figures} |", flush=True)
+        which = "with names" if named else "without names"
+        print(f"| {which} | {figures} |", flush=True)
+        what = f"eight clients, one greedy, {which}: requests of the others; refused; the slowest, s"
+        record.headline(what, f"{others.answers}; {others.refused}; {others.slowest:.2f}")
         misses += [f"{others.refused} requests beside a greedy client are refused"] if named and others.refused else []
     return misses
 
 
+def main() -> None:
+    """Play all attacks; ends with status 1 where something did not hold."""
+    record.parser(__doc__).parse_args()
+    misses = play()
+    if misses:
+        print("\n".join(f"- {miss}" for miss in misses))
+        raise SystemExit(1)
+
+
 if __name__ == "__main__":
-    play()
+    record.run(main)

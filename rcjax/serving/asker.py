@@ -177,7 +177,8 @@ class Exchange:
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
         calibrated = policy is not None and self.model in policy.calibrations and logprob is not None
-        seconds, most = time.perf_counter() - self.start, most_written(self.endpoint.options_for(question.options))
+        seconds, is_cut = time.perf_counter() - self.start, usage.waiting or usage.broken
+        most = most_written(self.endpoint.options_for(question.options)) if is_cut else None
         account = self.endpoint.account(usage, seconds, self.pace, most)
         account["cost"] += self.check_cost
         self.call = Call(
