@@ -256,3 +256,10 @@ def test_a_disk_that_is_full_is_told_once_and_what_was_spent_is_kept_later(tmp_p
     path.write_bytes(b"")
     with pytest.warns(CascadeWarning, match="the log lacks"):
         assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+
+
+def test_a_client_with_a_name_goes_by_the_cheapest_rung_where_nobody_tells_what_is_spent(tmp_path, today, monkeypatch):
+    worker = Worker(tmp_path / "calls.jsonl", today)
+    assert worker.billing.position_of("a") > 0
+    monkeypatch.setattr(CallLog, "is_losing", True)
+    assert worker.billing.position_of("a") == worker.billing.position == 0
