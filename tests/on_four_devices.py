@@ -17,7 +17,6 @@ import rcjax
 from rcjax.copulas import Gaussian, Gumbel
 from rcjax.model import fit_copula
 
-jax.config.update("jax_enable_x64", True)
 ROWS = PartitionSpec("rows")
 #: Of these rows are turned about, which `shard_map` cannot.
 TURNED = Gumbel(2.0), Gaussian(0.3)
@@ -81,4 +80,5 @@ def main(kind, *which):
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
     main(*sys.argv[1:])

@@ -205,7 +205,13 @@ class WriterTotals:
         return self._grown(self._logged, writer, (money + spent[0], queries + spent[1]))
 
     def raise_to(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
-        """(money, queries) that a row of the file adds to what is known of its writer."""
+        """(money, queries) that a row of the file adds to what is known of its writer.
+
+        Args:
+            writer: whose row it is.
+            money, queries: what stands in it.
+            start: of the period, in seconds since 1970.
+        """
         self._begin(start)
         self.has_rows = True
         return self._grown(self._kept, writer, (money, queries))

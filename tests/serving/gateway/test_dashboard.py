@@ -47,6 +47,7 @@ def faults(expression):
         labels = re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector)
         wrong += [f"{name} has no label {label}" for label in labels if label not in SAMPLES.get(name, ())]
     everywhere = set.union(*(SAMPLES.get(name, set()) for name in re.findall(r"\brcjax_\w+", plain)))
+    everywhere |= {"instance"}  # which Prometheus adds
     grouped = {label.strip() for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", plain) for label in group.split(",")}
     return wrong + [f"nothing has the label {label}" for label in grouped - everywhere]
 
