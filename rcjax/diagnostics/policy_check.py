@@ -219,7 +219,7 @@ def check_policy(
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> train, fresh = log.split(0.5, seed=1)
+    >>> train, fresh = log.split(0.5, seed=0)
     >>> policy = rcjax.solve_frontier(rcjax.fit(train), lam=[1000.0], cascades="full").policy(lam=1000.0)
     >>> check = rcjax.check_policy(policy, fresh)
     >>> check.drifted, len(check.checks), check.reference

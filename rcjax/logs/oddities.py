@@ -47,7 +47,7 @@ def doubts(log: Log) -> tuple[str, ...]:
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
     >>> doubts(log), doubts(log.take(slice(30)))
-    ((), ('30 queries tell an error to ± 13 points, whichever policy it is of: log 100 or more',))
+    ((), ('30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more',))
     """
     return tuple(_doubtful(log))
 

@@ -342,7 +342,7 @@ def make_report(
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> report = make_report(log, replicates=50)
     >>> print(report.headline())
-    Keep llama3.1-70b alone: it costs $168 per million queries as before. ...
+    Use llama3.2-1b → llama3.1-70b for 5 % of the queries and llama3.1-70b alone for the others: it saves $1.09 of ...
     """
     spec = dataclasses.replace(spec or Spec(), **fields)
     if not spec.intervals:

@@ -109,7 +109,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
 def require_unseen(log: Log, tuned: Any) -> None:
     """LogError where queries of a log that is to guarantee something were tuned on, as `overlap` tells."""
     if shared := overlap(log, tuned):
-        what = "the model was fitted to this very log" if shared.whole else shared.describe()
+        what = "all of its queries were tuned on" if shared.whole else shared.describe()
         raise LogError(f"{log.source}: {what}: certify on queries that were held out")
 
 

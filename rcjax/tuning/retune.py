@@ -107,7 +107,7 @@ def remembered(policy: AnyPolicy, log: Log) -> Log:
 def _contradicted(policy: AnyPolicy, both: Log) -> bool:
     """Whether chance does not explain that the fresh queries of a log say other things than the carried ones do."""
     lam, tuning = _comparable(policy, both)
-    if lam is None:
+    if lam is None or (both.answer is None and any(rung.agreements for rung in policy.rungs)):
         return False
     both = _shuffled(both.select(tuning.models), seed=1)
     fresh = ~carried_rows(both)

@@ -221,7 +221,7 @@ class Tuned:
 
 def _unnamed(log: Log) -> str:
     """What is taken for today's where nobody says what that is, in words."""
-    taken = "the model with the fewest errors, or one within chance of it"
+    taken = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
         taken = "the model that answers are held to"
     return f"nobody has said what is in use today: taken is {taken}"

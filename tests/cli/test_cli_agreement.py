@@ -48,7 +48,7 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
     assert agreements
     assert all(one == {"medium": {"earlier": "small", "model": "large", "compare": "text"}} for one in agreements)
     assert any("agreements" in point for point in tuned["frontier"])
-    assert "asking large where small and medium differ" in tuned["remarks"][0]
+    assert "small and medium, and large where they differ" in tuned["remarks"][0]
     assert rcjax.load_policy(folder / "policy.json").to_json() == tuned["policy"]
     assert tuned["policy"]["expected"]["error_low"] < tuned["policy"]["expected"]["error_high"]
     assert read_reference(tuned["policy"]["provenance"]["reference"], "choice").answer is not None
@@ -61,6 +61,7 @@ def test_evaluate(folder):
         json.loads(succeed(*line, "--answers", folder / "fresh_answers.csv", "--json")),
         json.loads(succeed(*line[:2], folder / "fresh_both.csv", "--json")),
     ]
+    assert [one["check"].pop("source") for one in both] == ["fresh.csv", "fresh_both.csv"]
     assert both[0] == both[1]
     assert abs(both[0]["error"] - both[0]["predicted"]["error"]) < 0.12
     assert "the policy compares models' answers, and the log has none" in fail(*line)

@@ -137,7 +137,7 @@ def test_the_loop_closes(tmp_path):
         labels = tmp_path / "labels.csv"
         labels.write_text("\n".join(["query,answer", *(f"q{i},{world.answer(i)}" for i in range(SERVED))]))
 
-        status, document, told = as_json("check", policy, log, "--labels", labels)
+        status, document, told = as_json("check", policy, log, "--labels", labels, "--looks", 1)
         assert (status, document["drifted"]) == (1, True), told
 
         status, document, told = as_json("retune", policy, log, "--labels", labels, "--out", policy)
