@@ -227,7 +227,7 @@ def check_policy(
     """
     shared = overlap(log, policy)
     if shared.whole:
-        raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
+        raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
     if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
         raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
     log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))

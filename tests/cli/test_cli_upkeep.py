@@ -91,7 +91,7 @@ def test_bad_input_has_status_2(folder):
     assert "absent.csv" in refused("check", folder / "policy.json", folder / "absent.csv")
     assert "the policy comes first, then the log" in refused("check", folder / "fresh.csv", folder / "policy.json")
     assert "must be 'rcjax-policy'" in refused("check", folder / "frontier.json", folder / "fresh.csv")
-    assert "tuned on this very log" in refused("check", folder / "policy.json", folder / "train.csv")
+    assert "all of its queries were tuned on" in refused("check", folder / "policy.json", folder / "train.csv")
     assert "as one made by hand: tune one" in refused("check", folder / "bare.json", folder / "fresh.csv")
     renamed = folder / "renamed.csv"
     renamed.write_text((folder / "fresh.csv").read_text().replace("large", "huge").replace("small", "tiny"))

@@ -175,7 +175,7 @@ def test_everything_is_json(policy, logs):
 
 
 def test_what_cannot_be_checked(policy, logs):
-    with pytest.raises(LogError, match="the policy was tuned on this very log"):
+    with pytest.raises(LogError, match="all of its queries were tuned on"):
         check(policy, logs[0])
     with pytest.raises(LogError, match=r"no model 'llama3\.1-70b'"):
         check(policy, logs[1].select(MODELS[:1]))
