@@ -221,7 +221,7 @@ class Part(HTTP.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, loop = 0, asyncio.get_running_loop()
         end = None if self._seconds is None else loop.time() + self._seconds
-        async for part in self._stream:
+        async for part in _arrived(self._stream):
             size += len(part)
             if end is not None and loop.time() > end:  # a byte now and then is in time for each read
                 raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
@@ -242,6 +242,21 @@ class Part(HTTP.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the connection, if something is left on it."""
         await self._stream.aclose()
+
+
+async def _arrived(stream: Any) -> AsyncIterator[bytes]:
+    """Yield the parts of a response; if its connection breaks, also those that came before, which aiohttp discards."""
+    try:
+        async for part in stream:
+            yield part
+    except Exception:
+        while stream is not None and not hasattr(stream, "_aiohttp_response"):
+            stream = getattr(stream, "_stream", None)
+        if stream is not None:
+            content = stream._aiohttp_response.content
+            content.set_exception(None)
+            yield content.read_nowait()
+        raise
 
 
 TIMED_OUT = "timed out"

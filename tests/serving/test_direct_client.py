@@ -172,6 +172,34 @@ def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, mon
     assert (str(problem.value), problem.value.failure, usage.attempts) == (words, Failure(charged=True), 1)
 
 
+def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
+    """However late they are read: aiohttp drops what it holds when it sees the end."""
+    number, chunks, gone = 1000, [], asyncio.Event()
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(BEGUN + BEGUN.removeprefix(STREAM) * (number - 1))
+        writer.write_eof()
+        while await reader.read(1000):
+            pass
+        gone.set()  # the client has seen the end, and has closed
+
+    async def hand_on(chunk):
+        chunks.append(chunk)
+        await gone.wait()
+
+    async def main():
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+        async with make_client("direct", url, monkeypatch) as client:
+            with pytest.raises(CallError, match="no connection"):
+                await stream(client, "m", MESSAGES, {}, Usage(), hand_on)
+        listening.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert len(chunks) == number
+
+
 @every_client
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monkeypatch):
