@@ -40,7 +40,6 @@ from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeErr
 from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.tuning.certify import certify as certify
 from rcjax.tuning.retune import retune as retune
-from rcjax.tuning.searches import tune as tune
-from rcjax.tuning.tune import Tuned as Tuned
+from rcjax.tuning.tune import Tuned as Tuned, tune as tune
 
 __version__: str

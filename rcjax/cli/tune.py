@@ -89,7 +89,6 @@ def tune(
     start_jax()  # before JAX is imported
     from rcjax.frontier.hull import InfeasibleError
     from rcjax.logs.parts import join_parts
-    from rcjax.tuning.searches import as_specified
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)
@@ -103,7 +102,7 @@ def tune(
         warn(f"what was answered is not used: {what}: leave out --cascade")
     infeasible = None
     try:
-        tuned = tune_in_stages(data, None, spec, steps, as_specified(spec))
+        tuned = tune_in_stages(data, None, spec, steps)
     except InfeasibleError as problem:
         if problem.tuned is None:  # the budget is below every model's price: nothing was fitted
             raise

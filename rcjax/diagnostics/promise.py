@@ -23,7 +23,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
 from rcjax.replaying.replay import replay
 from rcjax.tuning.judging import FOLDS, deal_folds
-from rcjax.tuning.select import select_frontier
+from rcjax.tuning.search import search_of
 
 
 class LeftOut(NamedTuple):
@@ -101,8 +101,8 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
 def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
     """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
 
-    A single held-out log is answered by the frontier as it is; folds by what the same search finds without each
-    (`search_again`). As `compare_frontier`, with `search`, that of the frontier.
+    A single held-out log is answered by the frontier as it is; folds by what the same search finds without each.
+    As `compare_frontier`, with `search`, that of the frontier.
 
     Args:
         frontier: what was promised.
@@ -111,41 +111,16 @@ def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, se
         seed: of the folds of the search.
     """
     lam = lambdas(frontier.model)
-    judged = [
-        (
-            at_prices(frontier, lam) if fold.rest is None else search_again(frontier, fold.model, fold.rest, lam, seed),
-            fold.log,
-        )
-        for fold in held
-    ]
+
+    def judged_by(fold: LeftOut) -> tuple[Frontier, Log]:
+        if fold.rest is None:
+            return at_prices(frontier, lam), fold.log
+        # Folds of their own: those dealt by the same seed would be the ones that are left out already.
+        return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
+
+    judged = list(map(judged_by, held))
     # In folds, both come from the same queries: a log that is easy by chance is so for what is promised, too.
     return {"search": frontier.search, **compare_frontier(judged, trained_on if len(held) == 1 else None)}
-
-
-def search_again(frontier: Frontier, model: Fitted, log: Log, lam: np.ndarray, seed: int = 0) -> Frontier:
-    """What the search behind a frontier finds on another log.
-
-    Args:
-        frontier: whose search it is.
-        model: the model fitted to the log.
-        log: the other log.
-        lam: (L,) in errors per unit of money.
-        seed: of the folds of the search.
-
-    Raises ValueError for `minimise`, whose objective a frontier does not hold.
-    """
-    if frontier.search == "minimised":
-        raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
-    price = frontier.abstain_price
-    if frontier.search == "selected":
-        # Folds of their own: those dealt by the same seed would be the ones that are left out already.
-        selection = select_frontier(log, model=model, lam=lam, seed=seed + 1, abstain_price=price)
-        return selection.frontier
-    from rcjax.solving.frontiers import solve_frontier
-
-    assert isinstance(model, CascadeModel)  # as a search by one was
-    search: Any = frontier.search
-    return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, abstain_price=price)
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:

@@ -81,6 +81,12 @@ class Frontier:
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
 
     @property
+    def spec(self) -> Spec:
+        """The options of the search that found it."""
+        cascade = None if self.search == "selected" else self.search
+        return Spec(cascade=cascade, chain=self.chain, abstain_price=self.abstain_price)
+
+    @property
     def thresholds(self) -> jax.Array | None:
         """(L, k) calibrated confidence above which each model answers; 0 always, 1 never; None when adaptive."""
         return None if self.search == "adaptive" else self.policies.bounds[..., -2]
@@ -275,11 +281,9 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
     to choose from and their `prices`; and `reference`: queries of that log.
     """
     model = frontier.model
-    spec = Spec(
-        cascade=None if frontier.search == "selected" else frontier.search,
-        chain=frontier.chain,
+    spec = dataclasses.replace(
+        frontier.spec,
         transform=model.calibrators.transform,
-        abstain_price=frontier.abstain_price,
         intervals=frontier.bands is not None,
         **(target or {}),
         **(model.details.fit or {}),

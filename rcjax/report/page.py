@@ -38,7 +38,7 @@ from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.replaying.comparing import compare_policy
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
-from rcjax.tuning.searches import tune
+from rcjax.tuning.tune import tune
 
 #: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
 VARIABLES: Mapping[str, str] = {

@@ -1,7 +1,7 @@
 """The public names: each is imported when it is first used."""
 
+from rcjax.tuning.bootstrapping import bootstrap as bootstrap
 from rcjax.tuning.certify import Certificate as Certificate, OverlapWarning as OverlapWarning
 from rcjax.tuning.contest import Contest as Contest
-from rcjax.tuning.searches import bootstrap as bootstrap
 from rcjax.tuning.select import Selection as Selection, select_frontier as select_frontier
 from rcjax.tuning.tune import Tuned as Tuned

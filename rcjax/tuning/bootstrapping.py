@@ -7,26 +7,25 @@ Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17): that tells the
 figures on the log from those in service; it does not rest on the model being right.
 """
 
-from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
 
 import jax
 import numpy as np
 
-from rcjax._core.batching import fill_up, join, side_by_side
+from rcjax._base.checks import takes
+from rcjax._core.batching import join, side_by_side
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import Bands, Outcomes, check_level, refusal_at
+from rcjax.frontier.points import Bands, Outcomes, check_level
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import calibrate_log
 from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import corrected_log, expected_log
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.candidates import RUNGS, together
-from rcjax.tuning.judging import charges, judge_all, judging_of, sample_queries
+from rcjax.tuning.candidates import RUNGS
+from rcjax.tuning.judging import sample_queries
+from rcjax.tuning.search import Again, search_of
 
 _ROUND = 16
 
@@ -41,26 +40,44 @@ _SEARCHED = 50
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
 
-#: How a draw of a log, by its rows, is tuned on: (calibrators (k,), policies (G,)), the rungs of a ladder, or one for
-#: each of some prices.
-Again = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
-
-
-def draw_bands(
+@takes(frontier=Frontier, log=Log)
+def bootstrap(
     frontier: Frontier,
     log: Log,
-    again: Callable[[Frontier, Log, np.ndarray | None], Again],
     *,
     replicates: int = 200,
     level: float = 0.9,
     refit: bool | None = None,
     seed: int = 0,
 ) -> Bands:
-    """Intervals around every point of a frontier, from the log that it was tuned on: `rcjax.tuning.bootstrap`.
+    """Intervals around every point of a frontier, from the log that it was tuned on.
+
+    For error and the bill: where the figures of the policy in service will lie, with a probability of about `level`, by
+    expanded percentiles around the figures on the log and the luck of the search in them. Replicates tell that by how
+    much worse their policies do on queries that they were not tuned on; for the error of policies of
+    `select_frontier`, the mean is taken of this and of what cross-validation has told. Thresholds are on the scale of
+    the frontier's model. Where models may refuse to answer, the share of queries without one has intervals as well.
 
     Args:
-        frontier, log, replicates, level, refit, seed: as `bootstrap` takes them.
-        again: how some of its points are tuned again, or by the labels, where no points are given, the ladder.
+        frontier: the frontier, of L points.
+        log: the log that it was tuned on.
+        replicates: how often the log's queries are drawn again, with replacement; 20 or more.
+        level: the probability that each interval is to have, in (0, 1).
+        refit: whether all that led to the frontier (`Frontier.search`) is done again, on the first 50 draws, with
+            copulas by Kendall's τ. With False policies stay as they are and only the queries vary, which is right for
+            policies that were fixed before this log was seen, and all but right for a large one; None does so above
+            5,000 queries.
+        seed: of the draws.
+
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` if it is to
+    be solved again; LogError where no query was answered by all models of the frontier.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0, 3000.0])
+    >>> bands = rcjax.tuning.bootstrap(frontier, log, replicates=20)
+    >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
+    ((2, 2), True)
     """
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
@@ -73,8 +90,9 @@ def draw_bands(
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
     require_answers(frontier.policies, log)
     sample, points = sample_queries(log, seed), _spread(frontier)
-    way = again(frontier, sample, None if frontier.search == "selected" else points) if refit else None
-    fixed, tuned = _replicated(frontier, points, sample, way, replicates, seed)
+    again = search_of(frontier.spec).again if refit else None
+    tune_again = again and again(frontier, sample, None if frontier.search == "selected" else points)
+    fixed, tuned = _replicated(frontier, points, sample, tune_again, replicates, seed)
     noise, luck = _noise_and_luck(frontier, points, fixed, tuned)
     noise = Outcomes(*(figure * np.sqrt(sample.n_queries / log.n_queries) for figure in noise))
     return _bands(frontier, log, noise, luck if refit else None, level)
@@ -173,46 +191,6 @@ def _bands(frontier: Frontier, log: Log, noise: Outcomes, luck: Outcomes | None,
     error, cost, abstention = jax.device_put((np.clip(error, 0, 1), np.maximum(cost, 0), np.clip(abstention, 0, 1)))
     refusing = frontier.abstain_price is not None
     return Bands(error, cost, level, len(noise.wrong), abstention if refusing else None)
-
-
-def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:
-    """((logprob, correct, answered), money of each answer, codes of answers or None), each (n, k), of a draw.
-
-    Args:
-        log: that it is of. Where its answers lack labels, they count as those of the draw let expect.
-        queries: (n,) its rows; some are in it again and again.
-    """
-    logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
-    if log.hand is not None:
-        correct = np.asarray(expected_log(log.take(queries)).correct)
-    answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return (logprob, correct, answered), charges(log)[queries], answer
-
-
-def again_by_labels(frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
-    """How the labels tune again: the rungs of a ladder, by rising cost, filled up to `RUNGS` by the last one.
-
-    Args:
-        frontier: the frontier that was tuned.
-        log: the log that it was tuned on.
-        points: (G,) positions of points, to choose what is best at their prices in place of a ladder.
-    """
-    lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
-    comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
-    transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
-    judging = judging_of(log, transform, refusal)  # as for the contest, by the whole log
-
-    def again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-        labels, charge, answer = drawn(log, queries)
-        calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
-        answer = answer if comparing.size else None
-        table, answers = judge_all(calibrators, (*labels, answer), charge, judging)
-        if answers is not None:
-            table = together(table, answers.best(comparing))
-        chosen = table.rungs().filled() if points is None else table.best(lam[points])
-        return calibrators, chosen.policies(comparing=answer is not None)
-
-    return again
 
 
 def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:

@@ -27,9 +27,8 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.comparing import Replies, Today, comparable_log, errors_alone, paired_error
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.tuning.bootstrapping import again_by_labels, draw_bands
-from rcjax.tuning.certify import certify
-from rcjax.tuning.select import Deployed
+from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.certify import Deployed, guaranteed
 
 _Z = 1.645
 
@@ -124,8 +123,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if spec.confidence is not None:
         assert held_out is not None
         try:
-            certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
-            return Deployed(certificate.policy, certificate)
+            return guaranteed(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
     found = margins(frontier, log, today)
@@ -166,5 +164,5 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     points = Points(lam, np.full(1, PointStatus.CONVERGED), outcomes, policies)
     alone = make_frontier(frontier.model, points, search=frontier.search, abstain_price=frontier.abstain_price)
     if frontier.bands is not None:
-        alone = alone.with_bands(draw_bands(alone, log, again_by_labels, refit=False))
+        alone = alone.with_bands(bootstrap(alone, log, refit=False))
     return alone.point(0, None if target is None else target.to_json())

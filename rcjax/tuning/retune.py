@@ -33,7 +33,7 @@ from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.contest import Gain
 from rcjax.tuning.judging import FOLDS
-from rcjax.tuning.searches import as_specified, searched_by
+from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
 _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
@@ -185,7 +185,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
         spec = dataclasses.replace(spec, today=default_today(everything))
         what = before.spec.today if isinstance(before.spec.today, str) else "a model of the policy in service"
         remarks.append(f"the log lacks {what}, today's when it was tuned: compared with {spec.today}")
-    tuned = tune_in_stages(everything, held_out, spec, by=as_specified(spec))
+    tuned = tune_in_stages(everything, held_out, spec)
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
@@ -350,16 +350,16 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
 
     What is tuned again is a frontier of one point: the policy's models, the most that a rung of it has, at its λ.
     """
-    fold, by = _dealt(log), searched_by(spec.search)
+    fold, search = _dealt(log), search_of(spec)
     others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
-    model, widest = by.fit(log, spec), max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
+    model, widest = search.fit(log), max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
     nothing = np.zeros(1, model.cost.dtype)
     policies = policies_of([model.models], [widest])
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
     how: dict[str, Any] = {"search": spec.search, "chain": spec.chain, "abstain_price": spec.abstain_price}
     frontier = make_frontier(model, point, **how)
     require_answers(frontier.policies, log)
-    again, n = by.again(frontier, log, np.array([0])), min(map(len, others))
+    again, n = search.again(frontier, log, np.array([0])), min(map(len, others))
     return side_by_side(lambda rows: again(log, rows[:n]), others, n=log.n_queries)
 
 

@@ -24,7 +24,8 @@ from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.replay import replay
-from rcjax.tuning.select import Deployed, select_frontier
+from rcjax.tuning.certify import Deployed
+from rcjax.tuning.search import search_of
 
 #: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.
 FEWEST = 60
@@ -76,8 +77,8 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     other = n - sum(counts[name] for name in named)
     parts = [_Part.of(frontier, None, other / n, _moved(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        own = select_frontier(log.take(inside == name), model=frontier.model, abstain_price=spec.abstain_price)
-        parts.append(_Part.of(own.frontier, name, counts[name] / n))
+        own, _ = search_of(spec).find(log.take(inside == name), frontier.model)
+        parts.append(_Part.of(own, name, counts[name] / n))
     rungs = _together(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""

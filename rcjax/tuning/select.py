@@ -11,37 +11,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 
 from rcjax._base.checks import takes
-from rcjax._base.wording import percent
-from rcjax._core.batching import in_pieces, part
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.hull import InfeasibleError, lower_hull
+from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.replaying.comparing import errors_alone
-from rcjax.replaying.walk import outcomes_on_log
-from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
 from rcjax.tuning.contest import Contest, leave_out
 from rcjax.tuning.judging import FOLDS, charges, judge_all, judging_of, sample_queries
 from rcjax.tuning.pairs import Judging
-
-_SHARE = 0.05  # of the queries may wait longer than a limit on the tail
-
-_AT_ONCE = 64  # policies that walk the log at a time
-
-_MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,84 +37,6 @@ class Selection:
 
     frontier: Frontier
     contest: Contest
-
-
-@dataclasses.dataclass(frozen=True)
-class SecondsFilter:
-    """Which policies keep to a limit, by the queries of a log."""
-
-    limit: SecondsLimit
-    log: Log
-
-    @classmethod
-    def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
-        """By the complete queries of a log. LogError where it tells no seconds.
-
-        >>> import rcjax
-        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(200, seed=0))
-        Traceback (most recent call last):
-        ...
-        rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it
-        """
-        if log.seconds is None:
-            raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
-        if not rows.size:
-            raise LogError(
-                f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"
-            )
-        return cls(limit, log.take(np.sort(rows)))
-
-    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
-        """(C,) bool: which of the policies over a model's models keep to the limit, with one standard error in hand."""
-        figure, error = self.figures(policies, model)
-        return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
-
-    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
-        """(the share of the queries beyond the limit, or the mean; its standard error), (C,) each.
-
-        Of the queries whose seconds are known, and infinite where there are none.
-        """
-        policies = policies.on_host()
-        log = self.log.select(model.models)
-
-        def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            charge = np.asarray(log.seconds)
-            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
-            waits = np.asarray(outcomes.cost, float)
-            known = ~np.isnan(waits)
-            n = np.maximum(known.sum(1), 1)
-            counted = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
-            mean = counted.sum(1) / n
-            spread = np.where(known, (counted - mean[:, None]) ** 2, 0.0).sum(1) / n
-            return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
-
-        return in_pieces(of_some, policies, _AT_ONCE)
-
-    def require_any(self, model: Fitted) -> None:
-        """Raise InfeasibleError where no policy over a model's models keeps to the limit.
-
-        None does where no model alone does: who asks others too waits no less.
-        """
-        k = len(model.models)
-        alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
-        if not self.admits(alone, model).any():
-            figure, _ = self.figures(alone, model)
-            fastest = int(figure.argmin())
-            takes = f"takes {figure[fastest]:.3g} seconds on average"
-            if self.limit.tail:
-                takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
-            what = f"no policy takes {self.limit} with one standard error in hand"
-            raise InfeasibleError(f"{what}; the fastest, {model.models[fastest]} alone, {takes}")
-
-    def within(self, frontier: Frontier) -> Frontier:
-        """The points of a frontier that keep to the limit. Raises InfeasibleError where there are none."""
-        indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
-        if not indices.size:
-            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
-        names = ("lam", "error", "cost", "status", "abstention", "policies")
-        figures = jax.tree.map(np.asarray, {name: getattr(frontier, name) for name in names})
-        return dataclasses.replace(frontier, **jax.device_put(part(figures, indices)), bands=None, seconds=None)
 
 
 _FINE = 400  # λ at which policies that go by agreement are taken
@@ -188,41 +97,6 @@ def select_frontier(
     corners = table.take(lower_hull(table.cost, table.error)[::-1])
     best, prices = (corners, _prices(corners)) if prices is None else (corners.best(prices), prices)
     return Selection(_assemble(model, best, prices, abstain_price, log.compare), contest)
-
-
-class Deployed(NamedTuple):
-    """A policy for a target, and what there is to say of how it was come by."""
-
-    policy: AnyPolicy
-    certificate: Any = None
-    """What is guaranteed of it, a `Certificate`; None: nothing."""
-    notes: tuple[str, ...] = ()
-
-
-class SearchedBy(NamedTuple):
-    """A way to search for a frontier."""
-
-    fit: Callable[[Log, Spec], Fitted]
-    """What it learns from a log first."""
-    find: Callable[[Log, Fitted, Spec, SecondsFilter | None], tuple[Frontier, Selection | None]]
-    """The frontier of what was learnt, with what its policies were compared with, where they were."""
-    again: Callable[[Frontier, Log, Any], Again]
-    """How some points (G,) of a frontier are tuned again on a draw; by the labels, its ladder where none are given."""
-    hold_out: Callable[[Log, Log | None, Spec], tuple[Log, Log | None]] = lambda log, held_out, spec: (log, held_out)
-    """(the queries to tune on, those that a guarantee is tested on)."""
-    deploy: Callable[[Frontier, Log, Log | None, Spec], Deployed] = lambda frontier, log, held_out, spec: Deployed(
-        frontier.policy(**spec.target)
-    )
-    """The policy of a frontier for the target of a spec, by these two logs."""
-
-
-def _find(log: Log, model: Fitted, spec: Spec, limit: SecondsFilter | None) -> tuple[Frontier, Selection]:
-    admits = None if limit is None else limit.admits
-    selection = select_frontier(log, model=model, admits=admits, abstain_price=spec.abstain_price)
-    return selection.frontier, selection
-
-
-BY_LABELS = SearchedBy(lambda log, spec: calibrated(log, spec.transform), _find, again_by_labels)
 
 
 def _candidates(

@@ -1,38 +1,42 @@
-"""One verb: from a log to the frontier, the policy for a target, and what there is to say of both.
+"""To tune: from a log to the frontier, the policy for a target, and its comparison with today's.
 
-`tune` is what `rcjax tune` does; `retune` is the same with what a policy's provenance recorded.
+The stages are always the same: split off held-out queries, fit, search, draw the log again, choose the policy, compare.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
 
+from rcjax._base.checks import takes
 from rcjax._base.codec import written
 from rcjax._base.wording import Money, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
-from rcjax.logs.errors import LogError
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
 from rcjax.logs.log import Log
+from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, what_to_do
 from rcjax.policy.ladder import Period, followed, with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import TARGETS, Spec, Target, with_spec
+from rcjax.policy.spec import TARGETS, Spec, SpecFields, Target, with_spec
 from rcjax.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
 from rcjax.replaying.replay import replay
-from rcjax.tuning.bootstrapping import draw_bands
-from rcjax.tuning.certify import Certificate
+from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.certify import Certificate, Deployed, guaranteed, hold_out
 from rcjax.tuning.contest import Contest
 from rcjax.tuning.judging import held_out_confidence, sample_queries
-from rcjax.tuning.matching import single_policy
-from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter, Selection
+from rcjax.tuning.matching import match_today, single_policy
+from rcjax.tuning.search import SecondsFilter, search_of
+from rcjax.tuning.segments import by_segments
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
 
@@ -115,8 +119,8 @@ class Tuned:
     """The queries that the guarantee was tested on."""
     model: Fitted
     frontier: Frontier
-    selection: Selection | None
-    """What cascades were compared with; None for another search than the default."""
+    contest: Contest | None
+    """The cross-validation of the default search; None for a search by the model."""
     alone: tuple[Alone, ...]
     """What each model does on its own, in the order of the models."""
     spec: Spec
@@ -156,10 +160,10 @@ class Tuned:
         Raises InfeasibleError where no point meets it.
         """
         policy = self.frontier.policy(**target.to_json())
-        if self.selection is None:
+        if self.contest is None:
             return policy
         spec = dataclasses.replace(self.spec, **dict.fromkeys(TARGETS) | target.to_json())
-        return _earned(policy, self.frontier, self.log, self.selection.contest, spec)[0]
+        return _earned(policy, self.frontier, self.log, self.contest, spec)[0]
 
     @property
     def notes_beside(self) -> tuple[str, ...]:
@@ -219,6 +223,44 @@ class Tuned:
         return document
 
 
+_per_query = "budget={}e-6".format  # from an amount per million queries
+
+
+@takes(log=Log, spec=(Spec, None), held_out=(Log, None))
+def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Unpack[SpecFields]) -> Tuned:
+    """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
+
+    Args:
+        log: the log to learn from.
+        spec: how to tune; None: by default.
+        held_out: the log of the queries that a guarantee is tested on; by default half of those of `log`, drawn at
+            random, or where answers lack labels, half of those labelled by hand.
+        fields: those of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `error_cost` or `lam`,
+            `today`, `cascade`, `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
+
+    Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy, or is None where the
+    budget is below the price of every model, which is told before anything is fitted. ValueError for options
+    that do not go together; LogError as `fit` and `select_frontier` do. An `OddLogWarning` says what is odd about a log
+    that can hardly be right, or whose policies are doubtful, and an `OddBudgetWarning` what is odd about a budget that
+    any policy meets.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> tuned = rcjax.tune(log, max_error=0.3, intervals=False)
+    >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
+    (True, ['llama3.2-1b', 'llama3.1-70b'])
+    """
+    for what in (*oddities(log), *doubts(log)):
+        warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
+    spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
+    if spec.budget is not None and (what := odd_budget(spec.budget, log, _per_query)):
+        warnings.warn(what, OddBudgetWarning, stacklevel=2)
+    if spec.segment is not None and log.segment is None:
+        advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log tells no segments: {advice}")
+    return tune_in_stages(log, held_out, spec)
+
+
 def _unnamed(log: Log) -> str:
     """What is taken for today's where nobody says what that is, in words."""
     taken = f"the model with the least {log.counted.noun}, or one within chance of it"
@@ -232,22 +274,20 @@ def tune_in_stages(
     held_out: Log | None,
     spec: Spec,
     stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
-    by: SearchedBy = BY_LABELS,
 ) -> Tuned:
-    """`tune` as a spec says, telling what it is at.
+    """Tune as a spec says, entering a context for each stage of the work: `tune` without its checks of the log.
 
     Args:
         log: the log to learn from.
         held_out: queries for the test of a guarantee; None where they are to be split off.
         spec: how to tune.
-        stage: entered for each part of the work, with what it is in words.
-        by: the way to search that the spec names (`rcjax.tuning.searches.as_specified`).
+        stage: makes the context of a stage from its description.
     """
     named = spec.today is not None
     spec = dataclasses.replace(spec, today=today_for(log, spec.today))
-    tuned = _search(log, held_out, spec, stage, by)
+    tuned = _search(log, held_out, spec, stage)
     try:
-        tuned = _with_policy(tuned, spec, by)
+        tuned = _with_policy(tuned, spec)
         return tuned if named or not tuned.target else dataclasses.replace(tuned, notes=(*tuned.notes, _unnamed(log)))
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
@@ -256,27 +296,27 @@ def tune_in_stages(
         raise
 
 
-def _search(
-    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]], by: SearchedBy
-) -> Tuned:
+def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
     """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where none keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
-    log, held_out = by.hold_out(log, held_out, spec)
+    if spec.confidence is not None:
+        log, held_out = hold_out(log, held_out, spec)
+    search = search_of(spec)
     with stage("fitting the model"):
-        model = by.fit(log, spec)
+        model = search.fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
 
     def tuned(limit: SecondsFilter | None) -> Tuned:
         if limit is not None:
             limit.require_any(model)
-        frontier, selection = by.find(log, model, spec, limit)
+        frontier, contest = search.find(log, model, limit=limit)
         if spec.intervals:
             # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
             refit = None if limit is None else False
-            frontier = frontier.with_bands(draw_bands(frontier, log, by.again, refit=refit))
+            frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
         frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-        return Tuned(log, held_out, model, frontier, selection, alone, spec)
+        return Tuned(log, held_out, model, frontier, contest, alone, spec)
 
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
@@ -306,15 +346,15 @@ def today_for(log: Log, today: Today | None) -> Today:
     return today
 
 
-def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
+def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
     target = tuned.target
     if not target:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
-    policy, certificate, remarks = by.deploy(frontier, tuned.log, tuned.held_out, spec)
-    if tuned.selection is not None:
-        policy, why = _earned(policy, frontier, tuned.log, tuned.selection.contest, spec)
+    policy, certificate, remarks = _deployed(frontier, tuned.log, tuned.held_out, spec)
+    if tuned.contest is not None:
+        policy, why = _earned(policy, frontier, tuned.log, tuned.contest, spec)
         remarks = (*remarks, *why)
     policy = with_spec(followed(policy, follows=spec.follows, period=spec.period), spec)
     comparison = compare_policy(policy, tuned.log, spec.today, money=target.get("budget"), tuned=True)
@@ -325,6 +365,18 @@ def _with_policy(tuned: Tuned, spec: Spec, by: SearchedBy) -> Tuned:
         comparison=comparison,
         notes=(*remarks, *tell_money(frontier, policy, target), *correction),
     )
+
+
+def _deployed(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+    """The policy of a frontier for the target of a spec."""
+    if spec.match is not None:
+        return match_today(frontier, log, held_out, spec)
+    if spec.confidence is not None:
+        assert held_out is not None
+        return guaranteed(frontier, log, held_out, spec)
+    if spec.segment is not None:
+        return by_segments(frontier, log, spec)
+    return Deployed(frontier.policy(**spec.target))
 
 
 def _earned(

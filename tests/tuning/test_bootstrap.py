@@ -6,8 +6,7 @@ import scipy.stats
 from selection_references import CUTS, draws_of, fixed_frontier, make_log
 
 import rcjax
-from rcjax.tuning.bootstrapping import quantiles, search_luck
-from rcjax.tuning.searches import bootstrap
+from rcjax.tuning.bootstrapping import bootstrap, quantiles, search_luck
 
 pytestmark = pytest.mark.usefixtures("float64")
 

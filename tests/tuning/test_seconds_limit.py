@@ -12,7 +12,7 @@ from rcjax.frontier.hull import InfeasibleError
 from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError
 from rcjax.policy.spec import SecondsLimit
-from rcjax.tuning.select import SecondsFilter
+from rcjax.tuning.search import SecondsFilter
 
 pytestmark = pytest.mark.usefixtures("float64")
 SURE = {"intervals": False}

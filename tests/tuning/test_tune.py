@@ -53,7 +53,7 @@ def test_a_cascade_that_lost_on_queries_left_out_gives_way_to_a_single_model(log
 def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
     expected = rcjax.solve_frontier(rcjax.fit(log), cascades=cascades_of(cascade))
-    assert tuned.selection is None
+    assert tuned.contest is None
     assert tuned.verdict == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
 

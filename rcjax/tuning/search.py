@@ -1,0 +1,273 @@
+"""The two searches for a frontier: by the labels, the default, and by the paper's model, which is imported on demand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._base.wording import percent
+from rcjax._core.batching import fill_up, in_pieces, part
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.hull import InfeasibleError
+from rcjax.frontier.points import refusal_at
+from rcjax.frontier.policies import Policies
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibrated import Fitted, calibrate_log, calibrated
+from rcjax.model.calibration import Calibrator
+from rcjax.model.label_outcomes import expected_log
+from rcjax.policy.spec import SecondsLimit, Spec
+from rcjax.replaying.walk import outcomes_on_log
+from rcjax.tuning.candidates import together
+from rcjax.tuning.contest import Contest
+from rcjax.tuning.judging import charges, judge_all, judging_of
+from rcjax.tuning.select import select_frontier
+
+_SHARE = 0.05  # of the queries may wait longer than a limit on the tail
+
+_AT_ONCE = 64  # policies that walk the log at a time
+
+_MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
+
+_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
+
+#: How a draw of a log, by its rows, is tuned on: (calibrators (k,), policies (G,)), the rungs of a ladder, or one for
+#: each of some prices.
+Again = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondsFilter:
+    """Which policies keep to a limit, by the queries of a log."""
+
+    limit: SecondsLimit
+    log: Log
+
+    @classmethod
+    def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
+        """By the complete queries of a log. LogError where it tells no seconds.
+
+        >>> import rcjax
+        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(200, seed=0))
+        Traceback (most recent call last):
+        ...
+        rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it
+        """
+        if log.seconds is None:
+            raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+        if not rows.size:
+            raise LogError(
+                f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"
+            )
+        return cls(limit, log.take(np.sort(rows)))
+
+    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
+        """(C,) bool: which of the policies over a model's models keep to the limit, with one standard error in hand."""
+        figure, error = self.figures(policies, model)
+        return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
+
+    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
+        """(the share of the queries beyond the limit, or the mean; its standard error), (C,) each.
+
+        Of the queries whose seconds are known, and infinite where there are none.
+        """
+        policies = policies.on_host()
+        log = self.log.select(model.models)
+
+        def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
+            charge = np.asarray(log.seconds)
+            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
+            waits = np.asarray(outcomes.cost, float)
+            known = ~np.isnan(waits)
+            n = np.maximum(known.sum(1), 1)
+            counted = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
+            mean = counted.sum(1) / n
+            spread = np.where(known, (counted - mean[:, None]) ** 2, 0.0).sum(1) / n
+            return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
+
+        return in_pieces(of_some, policies, _AT_ONCE)
+
+    def require_any(self, model: Fitted) -> None:
+        """Raise InfeasibleError where no policy over a model's models keeps to the limit.
+
+        None does where no model alone does: who asks others too waits no less.
+        """
+        k = len(model.models)
+        alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+        if not self.admits(alone, model).any():
+            figure, _ = self.figures(alone, model)
+            fastest = int(figure.argmin())
+            takes = f"takes {figure[fastest]:.3g} seconds on average"
+            if self.limit.tail:
+                takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
+            what = f"no policy takes {self.limit} with one standard error in hand"
+            raise InfeasibleError(f"{what}; the fastest, {model.models[fastest]} alone, {takes}")
+
+    def within(self, frontier: Frontier) -> Frontier:
+        """The points of a frontier that keep to the limit. Raises InfeasibleError where there are none."""
+        indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
+        if not indices.size:
+            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
+        names = ("lam", "error", "cost", "status", "abstention", "policies")
+        figures = jax.tree.map(np.asarray, {name: getattr(frontier, name) for name in names})
+        return dataclasses.replace(frontier, **jax.device_put(part(figures, indices)), bands=None, seconds=None)
+
+
+class Search(Protocol):
+    """A way to find a frontier."""
+
+    @property
+    def spec(self) -> Spec:
+        """The options of the search."""
+        ...
+
+    def fit(self, log: Log) -> Fitted:
+        """Learn from a log what the search needs."""
+        ...
+
+    def find(
+        self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
+    ) -> tuple[Frontier, Contest | None]:
+        """Return the frontier of a fitted model, and the contest of its policies where the search holds one.
+
+        Args:
+            log: the log.
+            model: what `fit` learnt from it.
+            limit: the policies that may be chosen; None: all.
+            lam: (L,) the λ of the frontier; None: as the search chooses them.
+            seed: of the folds of the contest.
+
+        Raises InfeasibleError where no policy keeps to the limit.
+        """
+        ...
+
+    def again(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
+        """Return how some points (G,) of a frontier are tuned again on a draw of a log.
+
+        Args:
+            frontier: the frontier that was tuned.
+            log: the log that it was tuned on.
+            points: (G,) positions of points of the frontier; None: its ladder, of a search by the labels.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelSearch:
+    """Single models, pairs, and policies that compare answers, judged by the labels."""
+
+    spec: Spec
+
+    def fit(self, log: Log) -> Fitted:
+        """Calibrate the models of a log."""
+        return calibrated(log, self.spec.transform)
+
+    def find(
+        self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
+    ) -> tuple[Frontier, Contest | None]:
+        """Select the cascades that earn their place."""
+        admits = None if limit is None else limit.admits
+        price = self.spec.abstain_price
+        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
+        return selection.frontier, selection.contest
+
+    def again(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
+        """Return how a draw is tuned again: to the rungs of a ladder, by rising cost, the last repeated up to `RUNGS`.
+
+        Args:
+            frontier: the frontier that was tuned.
+            log: the log that it was tuned on.
+            points: (G,) positions of points: the best policies at their prices, in place of a ladder.
+        """
+        lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
+        comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
+        transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
+        judging = judging_of(log, transform, refusal)  # as for the contest, by the whole log
+
+        def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+            labels, charge, answer = drawn(log, queries)
+            calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
+            answer = answer if comparing.size else None
+            table, answers = judge_all(calibrators, (*labels, answer), charge, judging)
+            if answers is not None:
+                table = together(table, answers.best(comparing))
+            chosen = table.rungs().filled() if points is None else table.best(lam[points])
+            return calibrators, chosen.policies(comparing=answer is not None)
+
+        return tune_again
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSearch:
+    """Cascades of the search that a spec names, by the paper's model."""
+
+    spec: Spec
+
+    def fit(self, log: Log) -> Fitted:
+        """Fit the paper's model; a search that cannot be made is refused before."""
+        from rcjax.model.fitting import fit
+        from rcjax.solving.paths import candidate_paths
+
+        candidate_paths(log.models, self.spec.search)
+        return fit(log, transform=self.spec.transform, **self.spec.fit)
+
+    def find(
+        self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
+    ) -> tuple[Frontier, Contest | None]:
+        """Solve the frontier of the model."""
+        from rcjax.solving.frontiers import solve_frontier
+
+        spec = self.spec
+        how: dict[str, Any] = {"cascades": spec.search, "chain": spec.chain, "abstain_price": spec.abstain_price}
+        frontier = solve_frontier(model, lam=lam, **how)
+        return (frontier if limit is None else limit.within(frontier)), None
+
+    def again(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
+        """Return how the λ of some points (G,) of a frontier are solved again on a draw; answers play no part."""
+        from rcjax.model.cascade_model import CascadeModel
+        from rcjax.model.fitting import fit_near
+        from rcjax.solving.frontiers import lay_out_problem, solve_at
+        from rcjax.solving.paths import MANY_STEPS, plan_cascades
+
+        model = frontier.model
+        assert isinstance(model, CascadeModel)  # as the search fitted it
+        assert points is not None
+        lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
+        plan = plan_cascades(model, self.spec.search)  # None: of adaptive policies
+        panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
+
+        def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+            (logprob, correct, answered), charge, _ = drawn(log, queries)
+            cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
+            fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
+            problem = lay_out_problem(fitted, plan, frontier.chain, refusal, panels)
+            return fitted.calibrators, solve_at(problem, lam).policies
+
+        return tune_again
+
+
+def search_of(spec: Spec) -> Search:
+    """Return the search that a spec names. ValueError for `minimise`, whose objective no spec holds."""
+    if spec.search == "minimised":
+        raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
+    return LabelSearch(spec) if spec.search == "selected" else ModelSearch(spec)
+
+
+def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:
+    """((logprob, correct, answered), money of each answer, codes of answers or None), each (n, k), of a draw.
+
+    Args:
+        log: that it is of. Where its answers lack labels, they count as those of the draw let expect.
+        queries: (n,) its rows; some are in it again and again.
+    """
+    logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
+    if log.hand is not None:
+        correct = np.asarray(expected_log(log.take(queries)).correct)
+    answer = None if log.answer is None else np.asarray(log.answer)[queries]
+    return (logprob, correct, answered), charges(log)[queries], answer
