@@ -143,11 +143,12 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     """The policy after a week: a new one, where that is to replace it, as `rcjax.diagnostics.decision` has it."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
-        new = rcjax.retune(known, week, bands=False).policy
+        tuned = rcjax.retune(known, week, bands=False)
     except ValueError:  # no policy keeps to the budget
         return policy
+    new = tuned.policy
     assert new is not None  # as there is a budget
-    judged = judge_replacement(known, week, new)
+    judged = judge_replacement(known, week, tuned)
     better = judged.accepted if remembers else bool(not judged.against and judged.gain and judged.gain.better)
     return new if better or (drifted and judged.acceptable) else policy
 

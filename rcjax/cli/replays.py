@@ -304,7 +304,7 @@ def retune(
         new = retuned.policy
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
-        replacement = judge_replacement(old, fresh, new)
+        replacement = judge_replacement(old, fresh, retuned)
         facts, _ = judge_policy(old, fresh, replacement)
         comparable = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}

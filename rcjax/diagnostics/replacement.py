@@ -25,6 +25,7 @@ from rcjax.policy.counted import Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import walk_log
 from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, retune, why_untested
+from rcjax.tuning.tune import Tuned
 
 _Z = 1.645  # one-sided, 5 %
 _CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
@@ -126,23 +127,24 @@ class Replacement:
         return gain | {"accepted": self.accepted, "against": list(self.against)}
 
 
-def judge_replacement(policy: AnyPolicy, log: Log, after: AnyPolicy | None = None, seed: int = 0) -> Replacement:
+def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, seed: int = 0) -> Replacement:
     """Whether a policy tuned again on a log is to take the place of the one in service.
 
     Args:
         policy: the policy in service.
         log: the fresh log.
-        after: the new policy, where it is there already.
+        tuned: what `retune` makes of both, where it is there already.
         seed: of the folds.
     """
-    if after is None:
+    if tuned is None:
         try:
-            after = retune(policy, log, bands=False).policy
+            tuned = retune(policy, log, bands=False)
         except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
             return Replacement(None, (f"it cannot be tuned again: {problem}",))
+    after = tuned.policy
     assert after is not None  # as there is a target
     try:
-        gain = held_out_gain(policy, log, seed)
+        gain = held_out_gain(policy, log, seed, tuned)
     except LogError as problem:
         return Replacement(None, (f"whether it gains was not tested: {problem}",))
     known = [name for name in log.models if name in {*policy.models, *after.models}]

@@ -268,7 +268,7 @@ def _above_zero(mean: float, se: float) -> float:
     return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
 
 
-def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | None:
+def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | None = None) -> RetuningGain | None:
     """What tuning again on a fresh log, and what the policy carries, gains: by five-fold cross-validation at its λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
@@ -281,6 +281,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
         policy: the policy in service.
         log: the fresh log.
         seed: of the folds.
+        tuned: what `retune` made of both, if it was called: the log with the carried queries is not made again.
 
     None where the policy does not record its λ, minimises an objective of one's own or keeps to a limit on the
     seconds, with fewer than 50 complete queries, where the log lacks a model of the policy, or there is but one.
@@ -288,7 +289,11 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
     lam, tuning = _comparable(policy, log)
     if lam is None:
         return None
-    log = _shuffled(remembered(policy, log.select(tuning.models)), seed)
+    if tuned is not None and tuned.held_out is None:
+        everything = tuned.log.select(tuning.models)
+    else:  # a guarantee is tested on half of the fresh queries, which count here
+        everything = remembered(policy, log.select(tuning.models))
+    log = _shuffled(everything, seed)
     if log.complete.sum() < _FEWEST_QUERIES:
         return None
     right, price = alike(corrected_log(log)), tuning.spec.abstain_price

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -62,7 +63,8 @@ def reasons(monkeypatch):
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
-        return list(judge_replacement(policy, log, after).against)
+        tuned = None if after is None else SimpleNamespace(policy=after)
+        return list(judge_replacement(policy, log, tuned).against)
 
     return against
 
