@@ -1,6 +1,6 @@
-"""What is deployed: a policy, or a ladder of several. Standard library only.
+"""Policies to deploy, single or in a ladder. Standard library only.
 
-Takes what `rcjax tune` wrote, and what a model answered and how sure it was; gives the decision to answer, to ask
+Takes a policy file of `rcjax tune`, and a model's answer with its confidence; gives the decision to answer, to ask
 another model, or to refuse."""
 
 from rcjax._base.extras import exports

@@ -1,4 +1,4 @@
-"""What a policy and a ladder of policies have in common: rungs and a position, and files of a format of their own.
+"""The base class of policies and of ladders: rungs, a position among them, and files.
 
 Standard library only.
 """
@@ -27,18 +27,18 @@ class AnyPolicy:
     FORMAT: ClassVar[str]
     rungs: Any  # a tuple of `Policy`
     position: Any  # from 0 to the number of rungs less 1
-    models: Any  # a tuple of the names of all that may be asked
-    calibrations: Any  # by model, how a raw confidence becomes a calibrated one
-    cost: Any  # by model, the expected money of a call
-    prices: Any  # by model, money per million tokens by kind of token; None if they are not known
-    expected: Any  # by name, what the tuning promised
-    provenance: Any  # where it comes from; JSON values
+    models: Any  # a tuple of the names of all models that may be asked
+    calibrations: Any  # by model, the map from raw to calibrated confidence
+    cost: Any  # by model, the expected cost of a call, in dollars
+    prices: Any  # by model, dollars per million tokens by kind of token; None if they are not known
+    expected: Any  # by name, the figures that the tuning promised
+    provenance: Any  # the record of how the policy came about; JSON values
 
-    budget, follows, period = None, False, None  # as of a `Ladder`: a policy of one rung has nowhere to move
+    budget, follows, period = None, False, None  # fields of a `Ladder`: a policy of one rung cannot move
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """What each rung was tuned to cost, rising; money per query."""
+        """Expected cost of each rung by its tuning, rising, in dollars per query."""
         return tuple(
             read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
             for index, rung in enumerate(self.rungs)
@@ -46,35 +46,36 @@ class AnyPolicy:
 
     @property
     def policies(self) -> tuple[Any, ...]:
-        """The rungs on either side of the position, or the one that it stands on."""
+        """The two rungs on either side of the position, or the single rung at it."""
         low, share = divmod(self.position, 1)
         return self.rungs[int(low) : int(low) + (2 if share else 1)]
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The share of the queries that goes by each of the `policies`."""
+        """Share of the queries that each of the `policies` decides."""
         share = self.position % 1
         return (1 - share, share) if share else (1.0,)
 
     def choose(self, query: int | str | None = None, position: float | None = None, segment: str | None = None) -> Any:
-        """The policy that answers a query: of the rung that `rung_of` draws, that for its segment.
+        """Return the policy for a query: the rung that `rung_of` draws, and in it the cascade of the query's segment.
 
         Args:
-            query: its id.
-            position: where a service stands; by default the ladder's own.
-            segment: that of the query, where policies have segments.
+            query: id of the query.
+            position: current position of a service; by default the ladder's own.
+            segment: segment of the query, if the policy has segments.
         """
         return self.rungs[self.rung_of(query, position)].of_segment(segment)
 
     def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
-        """Which rung a query goes by.
+        """Return the index of the rung that decides a query.
 
-        With the query's id, retries and other machines choose alike: it is the rung above the position where
-        `draw_lot("rung", query)`, a hash of the id, is below its fractional part. Without one, it is drawn at random.
+        With the query's id, retries and other machines draw the same rung: the rung above the position if
+        `draw_lot("rung", query)`, a hash of the id, is below the position's fractional part, else the rung below.
+        Without an id, the rung is drawn at random.
 
         Args:
-            query: its id.
-            position: where a service stands; by default the ladder's own.
+            query: id of the query.
+            position: current position of a service; by default the ladder's own.
         """
         low, share = divmod(self.position if position is None else position, 1)
         lot = 1.0 if not share else random.random() if query is None else draw_lot("rung", query)
@@ -82,7 +83,7 @@ class AnyPolicy:
 
     @property
     def segment_column(self) -> str | None:
-        """The column of the log that told the segments of its queries; None for a policy that has none."""
+        """Column of the log that holds the segments of queries; None for a policy without segments."""
         return self.provenance.get("tuning", {}).get("segment")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -90,40 +91,40 @@ class AnyPolicy:
 
     @property
     def head(self) -> dict[str, Any]:
-        """How its files begin."""
+        """First entries of a policy file: its format and the version of its schema."""
         return {"format": self.FORMAT, "schema_version": SCHEMA_VERSION}
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object, the inverse of `from_json`."""
+        """Return the policy as a JSON object, the inverse of `from_json`."""
         raise NotImplementedError
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
+        """Build a policy from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
         header(data, cls.FORMAT)
         return read(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a JSON file at once: who reads it sees the old file or the new one, whole.
+        """Write the policy to a JSON file atomically: a reader sees the old file or the new one, complete.
 
-        Raises OSError where the file cannot be written; the file that was there is then untouched.
+        Raises OSError if the file cannot be written; an existing file then stays as it is.
         """
         write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read it from a file that `save` wrote.
+        """Read a policy from a file that `save` wrote.
 
-        Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
+        Raises ValueError (place, problem, what to do) for an invalid file, OSError for an unreadable one.
         """
         return load(path, cls.from_json)
 
 
 def draw_lot(purpose: str, query: int | str) -> float:
-    """A number in [0, 1), uniform over queries, that a query always draws for a purpose.
+    """Return a number in [0, 1), uniform over queries and always the same for one query and purpose.
 
-    It is the first eight bytes of the SHA-256 of `purpose:query` (UTF-8), as a whole number with its high byte
-    first, over 2^64, rounded to 53 bits. Lots for different purposes are independent; 7 and "7" are one query.
+    The number is the first eight bytes of the SHA-256 of `purpose:query` (UTF-8), as a big-endian integer, over 2^64,
+    rounded down to 53 bits. Lots for different purposes are independent; 7 and "7" are one query.
 
     >>> f"{draw_lot('rung', 'q1'):.6f}", draw_lot("rung", 7) == draw_lot("rung", "7")
     ('0.092301', True)

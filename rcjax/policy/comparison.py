@@ -1,6 +1,6 @@
-"""A policy beside what it is to replace: today's model or policy, and the best single model for the same money.
+"""Compare a policy with its rivals: today's model or policy, and the best single model for the same money.
 
-This is the one comparison that people decide by. `rcjax.tune` makes it for a policy, whose provenance keeps it;
+People decide by this comparison. `rcjax.tune` makes it for a policy, whose provenance keeps it;
 `rcjax.replaying.comparing` makes it on a fresh log. Standard library only.
 """
 
@@ -15,15 +15,15 @@ from rcjax._base.wording import Money, figure, percent
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.counted import ERRORS, Counted
 
-#: Where a policy records its comparison, in its provenance.
+#: The entry of a policy's provenance that records its comparison.
 COMPARISON = "comparison"
 #: The name of a rival that is a policy.
 IN_SERVICE = "the policy in service"
 
-#: Of the queries, below which a rung is not worth a word: it is rounded to 0.0 %.
+#: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 LEAST_SHARE = 5e-4
 
-_EQUAL = 1e-3  # of a bill, up to which two bills are one
+_EQUAL = 1e-3  # relative difference up to which two bills count as equal
 
 Role = Literal["today", "single"]
 _ROLES: Mapping[str, str] = {"today": "today's", "single": "best for the money"}
@@ -31,13 +31,13 @@ _ROLES: Mapping[str, str] = {"today": "today's", "single": "best for the money"}
 
 @dataclass(frozen=True, slots=True)
 class Rival(Record):
-    """What a policy is compared with, on the same queries.
+    """A model or a policy that a policy is compared with, on the same queries.
 
     Args:
         name: a model that answers everything, or "the policy in service".
         role: `today`: in use today; `single`: the single model with the fewest errors for the policy's money.
         error: share of the queries answered wrongly; refusals count at their price.
-        cost: dollars per query.
+        cost: mean cost of the rival, in dollars per query.
         more: error of the policy minus `error`.
         se: standard error of `more`, paired by query; 0 where the policy is the rival.
 
@@ -55,7 +55,7 @@ class Rival(Record):
 
     @property
     def subject(self) -> str:
-        """The rival in a sentence."""
+        """The rival as the subject of a sentence."""
         return self.name if self.name == IN_SERVICE else f"{self.name} alone"
 
     @property
@@ -64,16 +64,16 @@ class Rival(Record):
         return f"{self.subject}, {_ROLES[self.role]}"
 
     def points(self, noun: str) -> str:
-        """The error of the policy beside the rival's."""
+        """Return the error of the policy relative to the rival's, in percentage points, with a noun."""
         return f"{_points(self.more, self.se)} points {'more' if self.more > 0 else 'less'} {noun}"
 
     def own_points(self, noun: str) -> str:
-        """The error of the rival beside the policy's."""
+        """Return the error of the rival relative to the policy's, in percentage points, with a noun."""
         return f"{_points(self.more, self.se)} points {'less' if self.more > 0 else 'more'} {noun}"
 
     @property
     def beside(self) -> str:
-        """The error of the rival beside the policy's, in percentage points."""
+        """The error of the rival relative to the policy's, in percentage points."""
         return f"{_points(self.more, self.se)} {'less' if self.more > 0 else 'more'}"
 
 
@@ -83,12 +83,12 @@ class Comparison(Record):
 
     Args:
         error: share of the queries that the policy answers wrongly; refusals count at their price.
-        cost: dollars per query of the policy.
+        cost: mean cost of the policy, in dollars per query.
         queries: number of queries.
-        fresh: whether the policy was tuned on other queries. Otherwise `error` is corrected for optimism, by queries
-            left out of the tuning.
-        rivals: today's model or policy first.
-        error_cost: dollars that one further avoided error costs at the policy's place; None where none can be avoided.
+        fresh: whether the policy was tuned on other queries. Otherwise `error` is corrected for optimism, on held-out
+            queries.
+        rivals: the rivals, today's model or policy first.
+        error_cost: dollars per further avoided error at the policy's position; None if no error can be avoided.
     """
 
     error: Annotated[float, Between()]
@@ -100,21 +100,21 @@ class Comparison(Record):
 
     @property
     def today(self) -> Rival | None:
-        """What is in use today, if the log has it."""
+        """Today's model or policy; None if the log does not have it."""
         return next((rival for rival in self.rivals if rival.role == "today"), None)
 
     @property
     def single(self) -> Rival | None:
-        """The best single model for the money; None where it is today's, or the policy itself."""
+        """The best single model for the money; None if it is today's, or the policy itself."""
         return next((rival for rival in self.rivals if rival.role == "single"), None)
 
     @property
     def keeps_today(self) -> bool:
-        """Whether the policy is what is in use today."""
+        """Whether the policy is the one in use today."""
         return self.today is not None and self.today.se == 0
 
     def breaks(self, margin: float) -> bool:
-        """Whether today's errs less by more than a margin, and chance does not explain it: 2.5 %, one-sided.
+        """Return whether the policy errs significantly more than today's plus a margin (one-sided, 2.5 %).
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.04, se=0.01)
         >>> Comparison(0.16, 5e-5, 300, True, (today,)).breaks(0.01)
@@ -124,14 +124,14 @@ class Comparison(Record):
 
     @property
     def dominated(self) -> bool:
-        """Whether today's costs no more and errs no more, on queries that the policy was not tuned on."""
+        """Whether today's model or policy costs no more and errs no more, on fresh queries."""
         today = self.today
         if today is None or self.keeps_today or not self.fresh:
             return False
         return today.cost <= self.cost and today.more >= 0
 
     def headline(self, money: Money, counted: Counted = ERRORS) -> str:
-        """What the policy changes, beside today's, in a sentence without a subject.
+        """Return what the policy changes relative to today's, as a sentence without a subject.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
@@ -153,13 +153,13 @@ class Comparison(Record):
         return f"costs {amounts[0]} more than {amounts[1]} {share}".rstrip() + f", at {at}"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
-        """A table of the policy and its rivals: who, money, error, and points of it beside the policy's."""
-        own = ("this policy", money.show(self.cost), percent(self.error), "")
-        rivals = ((one.title, money.show(one.cost), percent(one.error), one.beside) for one in self.rivals)
-        return [own, *rivals]
+        """Return a table of the policy and its rivals: name, money, error, difference from the policy's error."""
+        policy = ("this policy", money.show(self.cost), percent(self.error), "")
+        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.beside) for rival in self.rivals)
+        return [policy, *rivals]
 
     def last_error(self, counted: Counted = ERRORS) -> str | None:
-        """What the last avoided error costs, in a sentence; None where that is not known.
+        """Return a sentence with the cost of the next avoided error; None if that is not known.
 
         >>> Comparison(0.1, 1e-4, 300, True, (), error_cost=0.0112).last_error()
         'each further error avoided costs $0.0112 here'
@@ -171,12 +171,12 @@ class Comparison(Record):
 
 
 def _points(more: float, se: float) -> str:
-    """A difference of errors and its standard error, in percentage points without a sign."""
+    """Format a difference of errors and its standard error in percentage points, without a sign."""
     return f"{abs(100 * more):.1f} ± {100 * se:.1f}"
 
 
 def describe_rungs(policy: AnyPolicy) -> str:
-    """Name the models of a policy in the order in which they are asked, for a ladder with the shares of its rungs."""
+    """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries."""
 
     def named(rung: Any) -> str:
         for name, agreement in rung.agreements.items():
@@ -201,16 +201,16 @@ def what_to_do(
     counted: Counted = ERRORS,
     margin: float | None = None,
 ) -> str:
-    """Say what to do with a policy, and what that changes beside today's, in a sentence.
+    """Return a sentence with the advice on a policy: use it, keep it or do not use it, and what that changes.
 
-    It is not to be used where fresh queries show that today's is as good for no more money, or that it breaks a margin.
+    The advice is "do not use" if on fresh queries today's is as good for no more money, or the policy breaks a margin.
 
     Args:
         policy: the policy.
-        comparison: the policy beside today's.
-        money: the unit in which money is told.
-        counted: what is counted.
-        margin: of error beside today's, that it was tuned for; None for another target.
+        comparison: comparison of the policy with today's.
+        money: unit of the amounts.
+        counted: words for the counted quantity.
+        margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
     broken = comparison.fresh and margin is not None and comparison.breaks(margin)
     verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
@@ -219,5 +219,5 @@ def what_to_do(
 
 
 def recorded_comparison(provenance: Mapping[str, Any]) -> Comparison | None:
-    """The comparison that a policy was tuned with; None where it records none. ValueError for a damaged one."""
+    """Read the comparison of a policy's tuning; None if it is not recorded, ValueError for a damaged entry."""
     return read(Comparison | None, provenance.get(COMPARISON), f"provenance.{COMPARISON}")

@@ -1,9 +1,8 @@
-"""What is counted of a policy's answers: errors, differences from a reference, or score that is lost.
+"""The quantity that a policy is judged by: errors, differences from a reference, or lost score.
 
-All code counts errors; what was read says what an error is, and sentences are made with its noun. Where nobody knows
-right answers, those of a model that is trusted take their place: an answer is the same, or it differs. An answer with a
-score, from 0 to 1 or up to some other full score, loses what is missing: 1 − score. Standard library
-only.
+All code counts errors; the log defines an error, and messages use its noun. Where right answers are not known, the
+answers of a trusted model take their place: an answer is the same, or it differs. An answer with a score loses the
+rest of the full score: 1 − score, as a share. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,37 +16,37 @@ from rcjax._base.wording import visible
 
 Counts = Literal["differences", "errors"]
 
-#: How answers are the same where nobody says it: as a policy compares them (`rcjax.policy.decisions`).
+#: The default test of whether two answers are the same: as a policy compares them (`rcjax.policy.decisions`).
 BY_ANSWER = "answer"
-#: Where a policy records its reference, in its provenance, and a file of answers whose answers others were held to.
+#: The entry of a policy's provenance, and of a file of answers, that records the reference.
 SAME_AS = "same_as"
-#: The column of a log with what a judge says of whether an answer is that of the reference.
+#: The column of a log with a judge's verdicts on whether an answer is the same as the reference's.
 JUDGED_SAME = "judged_same"
-#: Where a policy records that its errors are lost score, in its provenance.
+#: The entry of a policy's provenance which records that errors are lost score.
 SCORES = "scores"
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is counted of a policy's answers, as the words that sentences, tables and figures are made with.
+    """The words for the counted quantity, as sentences, tables and figures use them.
 
     >>> ERRORS.noun, ERRORS.does("3.0 %"), Counted("score lost", "loses", "a full score lost", "mean score").does("3 %")
     ('error', 'errs on 3.0 %', 'loses 3 %')
     """
 
     noun: str
-    """Of a share, without an article: "3 % error"."""
+    """Noun after a share, without an article: "error" in "3 % error"."""
     verb: str
-    """Before a share: "errs on"."""
+    """Verb before a share: "errs on"."""
     one: str
-    """What `error_cost` is the price of."""
+    """Unit that `error_cost` is the price of: "one error"."""
     success: str
-    """What the rest of the answers are, as a share: 1 less what is counted."""
+    """Noun for 1 minus the counted share: "share right"."""
     after: str = ""
-    """What follows a share, behind the verb."""
+    """Words that follow verb and share: " of the score"."""
 
     def does(self, share: str) -> str:
-        """The verb with a share, in words."""
+        """Return the predicate of a sentence, for a share in words."""
         return f"{self.verb} {share}{self.after}"
 
 
@@ -60,13 +59,13 @@ class Reference(Record):
     """A model whose answers take the place of right ones.
 
     Args:
-        model: its name in the log.
-        same: what tells whether an answer is that of the reference: `"answer"`, as policies compare answers, or what a
-            grader is called, such as `"exact"` or `"judge:large"`.
-        counts: what is counted: answers that differ from the reference's (`"differences"`), or errors by labels, of
-            which the reference is a judge (`"errors"`); None for errors where there are labels, else differences.
+        model: name of the model in the log.
+        same: test of whether an answer is the same as the reference's: `"answer"`, as policies compare answers, or the
+            name of a grader, such as `"exact"` or `"judge:large"`.
+        counts: the counted quantity: answers that differ from the reference's (`"differences"`), or errors by labels,
+            with the reference as a judge (`"errors"`); None: errors if there are labels, else differences.
 
-    Raises ValueError for a name that is empty.
+    Raises ValueError for an empty name.
 
     >>> Reference("large").counted.noun, Reference("large", counts="errors").counted.noun
     ('difference', 'error')
@@ -77,19 +76,19 @@ class Reference(Record):
     counts: Counts | None = None
 
     def describe(self) -> str:
-        """What is counted, in a sentence.
+        """Return a sentence that says what is counted.
 
         >>> Reference("large", "exact", "differences").describe()
         'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
         """
-        by = f"(the same by {self.same})"
+        test = f"(the same by {self.same})"
         if self.counts == "errors":
-            return f"That an answer is that of {self.model} {by} is a judge's verdict, judged_same."
-        return f"Counted is whether answers differ from those of {self.model} {by}, not whether they are right."
+            return f"Whether an answer is that of {self.model} {test} is a judge's verdict, judged_same."
+        return f"Counted is whether answers differ from those of {self.model} {test}, not whether they are right."
 
     @property
     def counted(self) -> Counted:
-        """What is counted, in words.
+        """The words for the counted quantity.
 
         >>> Reference("large").counted.does("3.0 %")
         'differs from large on 3.0 %'
@@ -100,9 +99,9 @@ class Reference(Record):
 
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
-    """The reference that a provenance records; None if right answers were known.
+    """Read the reference from a provenance; None if right answers were known.
 
-    ValueError names the place of what is not as rcjax writes it.
+    ValueError names the place of a damaged entry.
 
     >>> recorded_reference({}), recorded_reference({"same_as": {"model": "large", "same": "exact"}}).same
     (None, 'exact')
@@ -113,12 +112,12 @@ def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
 
 @dataclass(frozen=True, slots=True)
 class Scores(Record):
-    """Answers with scores.
+    """The scale of a log whose answers have scores.
 
     Args:
-        most: the full score, as the log has it; figures are shares of it.
+        most: the full score, in the units of the log; figures are shares of it.
 
-    Raises ValueError for one that is no positive number.
+    Raises ValueError for a full score that is not a positive number.
 
     >>> Scores(10.0).counted.noun
     'score lost'
@@ -127,7 +126,7 @@ class Scores(Record):
     most: Positive = 1.0
 
     def describe(self) -> str:
-        """What is counted, in a sentence.
+        """Return a sentence that says what is counted.
 
         >>> Scores(10.0).describe()
         'Counted is the score that is lost, as a share of the full score, 10.'
@@ -136,7 +135,7 @@ class Scores(Record):
 
     @property
     def counted(self) -> Counted:
-        """What is counted, in words.
+        """The words for the counted quantity.
 
         >>> Scores(10.0).counted.does("3.0 %")
         'loses 3.0 % of the score'
@@ -145,9 +144,9 @@ class Scores(Record):
 
 
 def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
-    """The scores that a provenance records; None if answers were right or wrong.
+    """Read the scale of scores from a provenance; None if answers were right or wrong.
 
-    ValueError names the place of what is not as rcjax writes it.
+    ValueError names the place of a damaged entry.
 
     >>> recorded_scores({}), recorded_scores({"scores": {"most": 10}})
     (None, Scores(most=10.0))
@@ -156,7 +155,7 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
 
 
 def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:
-    """What is counted where answers are held to a reference, or have scores.
+    """Return the words for the counted quantity, given the reference and the scale of scores of a log.
 
     >>> counted_by(Reference("large"), None).noun, counted_by(None, None).noun
     ('difference', 'error')
@@ -167,7 +166,7 @@ def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:
 
 
 def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
-    """What a provenance records to be counted.
+    """Read the counted quantity from a provenance.
 
     >>> recorded_counted({"same_as": {"model": "large"}}).noun, recorded_counted({}).noun
     ('difference', 'error')

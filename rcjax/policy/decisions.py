@@ -1,6 +1,6 @@
-"""From a model's answer to a decision: calibrated confidence, rules by its intervals, agreement with an earlier answer.
+"""Calibrate a confidence, apply the rules of its interval, and compare an answer with an earlier one.
 
-A policy that compares answers records how those of its log were compared (`Agreement.compare`), so that a service
+A policy that compares answers records how the answers of its log were compared (`Agreement.compare`), and a service
 compares in the same way. Standard library only.
 """
 
@@ -24,20 +24,20 @@ Transform = Literal["choice", "generation", "none"]
 
 TRANSFORMS = get_args(Transform)
 
-#: A raw probability as near as this to a value that a model states is the value, written with other digits.
+#: Largest distance of a raw probability from a stated value at which the two are the same, rounded differently.
 NEAR = 5e-4
 
-#: The raw log-probability of an answer without a confidence, in logs and to calibrate: exact in single precision.
+#: The raw log-probability that marks an answer without a confidence: exact in single precision.
 NO_CONFIDENCE = -(2.0**100)
 
-#: How far above that of answers without a confidence all others lie, as a multiple.
+#: Least ratio of a calibrated confidence to that of answers without a confidence.
 ABOVE = 1.001
 
 _LOG_2 = math.log(2.0)
 
 
 def _in_order(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
-    """Pairs of a raw and a calibrated confidence: the raw ones rise, the calibrated ones rise or fall."""
+    """Check pairs of a raw and a calibrated confidence: raw values rise, calibrated values rise or fall."""
     raw, calibrated = zip(*pairs, strict=True)
     require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
     monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
@@ -58,11 +58,11 @@ class Calibration:
 
     `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
 
-    Values that a model states again and again may have estimates of their own: `stated` holds pairs (p, Φ), p rising.
-    A probability within 0.0005 of one has its Φ; between two of them Φ stays between theirs. `unread` is the Φ of an
-    answer without a confidence (`NO_CONFIDENCE`), just above which all others lie at the least; None: that of p = 0.
-    Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or stated values out of
-    order.
+    Values that a model states often may have separate estimates: `stated` holds pairs (p, Φ), p rising.
+    A probability within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to theirs. `unread` is
+    the Φ of an answer without a confidence (`NO_CONFIDENCE`), and every other Φ is larger; None: the Φ of p = 0.
+    Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or unordered stated
+    values.
 
     Example:
         >>> calibrate = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
@@ -123,7 +123,7 @@ def _logistic(x: float) -> float:
 
 
 def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
-    """The confidence of a stated value; elsewhere the curve's, between those of its neighbours."""
+    """Return the estimate of a stated value; elsewhere the curve's, clipped to the estimates of its neighbours."""
     index = bisect_left(stated, (raw,))
     beside = stated[max(index - 1, 0) : index + 1]
     distance, confidence = min((abs(value - raw), confidence) for value, confidence in beside)
@@ -140,16 +140,16 @@ Comparison = Literal["text", "choice", "key"]
 #: How answers can be compared.
 COMPARISONS: tuple[str, ...] = get_args(Comparison)
 
-#: What programs write where they found no answer in a reply, in small letters: two models do not agree by it.
+#: Texts that programs write for a reply without an answer, in small letters. They never agree with another answer.
 NO_ANSWERS = (
     *("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]"),
     *("n/a", "none", "null", "nan"),  # as programs write an empty cell
 )
 
 # A number, with commas between thousands or without; not a part of a word, a date or a version.
-_WHOLE = r"(\d{1,3}(?:,\d{3})+|\d+)"
+_INTEGER = r"(\d{1,3}(?:,\d{3})+|\d+)"
 
-_NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_WHOLE}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
+_NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_INTEGER}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
 
 _NOUN = r"(?:answer|choice|option|letter)"
 
@@ -161,18 +161,18 @@ _LETTERS = (
 )
 
 
-_SHORT = 4096  # characters of an answer whose form is kept
+_SHORT = 4096  # most characters of an answer whose canonical form is cached
 
 
 def comparable(answer: str | None, how: Comparison) -> str | None:
-    """What is left of an answer for comparing it with another; None for none.
+    """Return the canonical form of an answer for comparisons; None for no answer.
 
-    A JSON object or array, and calls of tools, have their canonical form (`rcjax.signals.canonical`), and what a check
-    has found invalid has none. Other answers are compared
+    A JSON object or array, and calls of tools, have their canonical form (`rcjax.signals.canonical`). An answer that a
+    check found invalid has none. Other answers are compared
 
-    - `"text"`: without regard to case, the amount of white space, punctuation around it, and how numbers are written.
-    - `"choice"`: the letter of the choice that it names; where it names none, as a text.
-    - `"key"`: as a text, of answers that a function took out of replies: a service needs that function.
+    - `"text"`: without regard to case, white space, surrounding punctuation and the spelling of numbers.
+    - `"choice"`: by the letter of the choice that the answer names; as a text if it names none.
+    - `"key"`: as a text. A function extracted the answers from replies; a service needs that function.
 
     >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
     ['the seine', '1000', '1000', '18', '-0.5']
@@ -209,7 +209,7 @@ def _form(answer: str, how: Comparison) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """Without the punctuation and signs around it, apart from the sign and the point of a number."""
+    """Strip punctuation and symbols from both ends, but keep the sign and the point of a number."""
     start, end = 0, len(text)
     while end and _surrounds(text[end - 1]):
         end -= 1
@@ -223,10 +223,10 @@ def _surrounds(character: str) -> bool:
 
 
 def _plain_number(match: re.Match[str]) -> str:
-    """One spelling for a number: 1,000.50 is 1000.5, and -0 is 0."""
-    sign, whole, *parts = match.groups(default="")
-    whole, part = whole.replace(",", "").lstrip("0") or "0", "".join(parts).rstrip("0")
-    number = f"{whole}.{part}" if part else whole
+    """Spell a number in one way: 1,000.50 is 1000.5, and -0 is 0."""
+    sign, integer, *parts = match.groups(default="")
+    integer, part = integer.replace(",", "").lstrip("0") or "0", "".join(parts).rstrip("0")
+    number = f"{integer}.{part}" if part else integer
     return f"-{number}" if sign == "-" and number != "0" else number
 
 
@@ -235,12 +235,12 @@ Action = Literal["answer", "ask", "abstain"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to do in one interval of calibrated confidence.
+    """The action for one interval of calibrated confidence.
 
-    The interval is closed on the right: from just above the `up_to` of the rule before (for the first rule,
+    The interval is closed on the right: from just above the `up_to` of the previous rule (for the first rule,
     from 0) to this `up_to`, included. The action is to keep the `"answer"`, to `"ask"` the model `model`, or to
-    `"abstain"`: give no answer, and ask nobody else.
-    Raises ValueError for an `up_to` outside [0, 1], an unknown action, or a model that does not go with it.
+    `"abstain"`: give no answer, and ask no other model.
+    Raises ValueError for an `up_to` outside [0, 1], an unknown action, or a model that does not go with the action.
 
     Example:
         >>> Rule(0.8, "ask", "large")
@@ -259,19 +259,19 @@ class Rule:
             require(False, "model", "is for the action 'ask' only", self.model)
 
 
-def _whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
+def _check_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
     ends = [rule.up_to for rule in table]
     require(all(low < high for low, high in pairwise(ends)), where, "must have its up_to in increasing order", ends)
     require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
     return table
 
 
-#: The rules of a model, for all of its confidences.
-Table = Annotated[tuple[Rule, ...], filled, _whole_range]
+#: The rules of a model, which cover the confidences from 0 to 1.
+Table = Annotated[tuple[Rule, ...], filled, _check_range]
 
 
 def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
-    """The rules of each model of a cascade, in its order; asks must go to a later model."""
+    """Check the rules of each model of a cascade, and return them in its order; a rule may ask later models only."""
     for position, model in enumerate(models):
         later = tuple(models[position + 1 :])
         what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
@@ -281,22 +281,22 @@ def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Seque
 
 
 def threshold_of(table: tuple[Rule, ...]) -> float | None:
-    """The φ of a model whose rules ask one model up to φ and answer above; None for others."""
+    """Return the φ of a model whose rules ask one model up to φ and answer above; None for other rules."""
     asks = table[0].action == "ask"
     return table[0].up_to if asks and [rule.action for rule in table[1:]] in ([], ["answer"]) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement(Record):
-    """What a model does by whether its answer is that of an earlier model.
+    """The decision of a model by whether its answer equals that of an earlier model.
 
-    Where the two are equal, its answer is kept. Where they differ, another model is asked. Where one of them is not
-    known, the model's rules by confidence hold.
+    If the two answers are equal, the answer is kept. If they differ, another model is asked. If one of them is not
+    known, the model's rules by confidence decide.
 
     Args:
-        earlier: the model whose answer is compared.
-        model: the one to ask where the answers differ.
-        compare: how answers are compared, as `rcjax.policy.decisions.comparable` says: `"text"`, `"choice"` or `"key"`.
+        earlier: name of the earlier model.
+        model: name of the model to ask if the answers differ.
+        compare: form in which `rcjax.policy.decisions.comparable` compares answers: `"text"`, `"choice"` or `"key"`.
 
     Raises ValueError for an unknown comparison.
 
@@ -311,16 +311,16 @@ class Agreement(Record):
     compare: Comparison = "text"
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
-        """Whether two answers are equal; None if one of them is not known."""
-        text, earlier_text = (comparable(said, self.compare) for said in (answer, earlier))
+        """Return whether two answers are equal; None if one of them is not known."""
+        text, earlier_text = (comparable(reply, self.compare) for reply in (answer, earlier))
         return None if text is None or earlier_text is None else text == earlier_text
 
 
 def check_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
-    """ValueError unless each of a cascade's agreements is with an earlier model, and asks a later one."""
+    """Raise ValueError unless each agreement of a cascade is with an earlier model, and asks a later one."""
     for model, agreement in agreements.items():
         require(model in models, where, f"must be of models of the policy, {tuple(models)}", model)
         before, later = tuple(models[: models.index(model)]), tuple(models[models.index(model) + 1 :])
-        asked = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
-        for field, other, right, which in asked:
+        others = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
+        for field, other, right, which in others:
             require(other in right, f"{where}[{model!r}].{field}", f"must be {which} model, one of {right}", other)

@@ -1,10 +1,10 @@
-"""Following a bill: where on a ladder a service stands, so that what it pays keeps to its budget.
+"""Follow a bill: move a service along its ladder, so that its bill keeps to the budget.
 
-What some hundred labels say of a bill is off by several per cent, and queries change; what was paid is known. Each
-answer's cost goes into a balance, and the next query aims at what brings the balance back within a window of queries:
-the dual descent by which advertisers pace their budgets (Balseiro & Gur 2019, "Learning in repeated auctions with
-budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the queries that are
-still expected in it. Standard library only.
+A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
+cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a
+window of queries. Advertisers pace their budgets by this dual descent (Balseiro & Gur 2019, "Learning in repeated
+auctions with budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the
+queries that are still expected in it. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from rcjax._base.codec import Positive, read
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.ladder import Period, position_at
 
-#: Queries within which a balance is to be brought back: fewer follow more closely, and wander more on the ladder.
+#: Queries within which a balance is restored: a shorter window follows more closely, and moves more on the ladder.
 WINDOW = 400.0
-#: What the newest query counts in the running means of what was paid and what was expected.
+#: Weight of the newest query in the running means of paid and of expected costs.
 _NEWEST = 0.005
 DAY = 86_400.0  # seconds
-#: How many times what its rung was tuned to cost an answer counts at most in the mean of what was paid: beyond that it
-#: tells of itself, or of a wrong count, and not of the answers to come.
+#: Largest cost of an answer in the mean of paid costs, as a multiple of its rung's expected cost: a larger cost is an
+#: outlier or a wrong count, and predicts nothing.
 MOST_TIMES = 100.0
-_OTHERS = 30  # periods beside the one that counts whose money is remembered: of days, a month
-_JUMP = 60.0  # seconds that a clock goes back, from which on it was set anew
+_OTHERS = 30  # other periods whose money is remembered: a month of days
+_JUMP = 60.0  # seconds by which a clock must go back to count as set anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """What a service that follows its bill knows of costs: immutable.
+    """The costs that a service which follows its bill remembers: immutable.
 
     Args:
-        paid: running mean of what queries cost.
-        expected: running mean of what the tuning expected of them, by the rungs that they went by.
+        paid: running mean of the paid costs, in dollars per query.
+        expected: running mean of the costs that the tuning expected of the same rungs, in dollars per query.
     """
 
     paid: float
@@ -45,19 +45,19 @@ class Following:
 
     @property
     def ratio(self) -> float:
-        """How many times what was expected queries cost, of late."""
+        """Ratio of recent paid costs to expected costs."""
         return self.paid / self.expected if self.expected > 0 else 1.0
 
     def aim(self, time: float = 0.0) -> float:
-        """Money that the next query, at a time, should cost on average."""
+        """Return the mean cost to aim at for the next query, at a time, in dollars."""
         raise NotImplementedError
 
     def position(self, costs: Sequence[float], time: float = 0.0) -> float:
-        """Where on a ladder the expected cost of a query is the aim.
+        """Return the position on a ladder whose expected cost is the aim.
 
         Args:
-            costs: what each rung was tuned to cost, rising; money per query.
-            time: now, in seconds since 1970; a `Bill` needs none.
+            costs: expected cost of each rung by its tuning, rising, in dollars per query.
+            time: current time, in seconds since 1970; a `Bill` needs none.
 
         >>> Bill.of(1e-4).position([5e-5, 9e-5, 2.9e-4]), Bill.of(1e-5).position([5e-5, 9e-5])
         (1.05, 0.0)
@@ -66,16 +66,16 @@ class Following:
         return position_at(costs, aim / self.ratio if self.ratio > 0 else aim)
 
     def spend(self, cost: float, time: float, **means: float) -> Self:
-        """The bill after money was spent, which ends at a time; `means` are the running means after it."""
+        """Return the bill after a cost that was complete at a time; `means` are the running means after it."""
         raise NotImplementedError
 
     def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Self:
-        """The bill after a query.
+        """Return the bill after a query.
 
         Args:
-            cost: of all its calls, those that failed included; money.
-            expected: what its rung was tuned to cost; None if it went by none, which tells nothing of the rungs.
-            time: when it ended, as of `position`.
+            cost: cost of all its calls, failed calls included, in dollars.
+            expected: expected cost of its rung by the tuning; None for a query that no rung decided.
+            time: end of the query, in seconds since 1970.
         """
         if expected is None:
             return self.spend(cost, time)
@@ -85,15 +85,14 @@ class Following:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill(Following):
-    """What a service has paid against a budget per query: immutable; `pay` gives the bill after another query.
+    """The bill of a service with a budget per query: immutable; `pay` gives the bill after another query.
 
     Args:
-        budget: money per query.
-        window: queries within which the balance is to be brought back to 0.
-        balance: money left of the budgets of the queries so far; below 0, what was paid too much. What is left beyond
-            one window's budgets is given up: money that was not needed for so long is no reason to spend it at once.
-            So is what was paid too much beyond them: one wrong count must not set the next queries on the cheapest rung
-            for good.
+        budget: dollars per query.
+        window: number of queries within which the balance returns to 0.
+        balance: dollars left of the budgets of past queries; negative after overspending. It is clipped to one window's
+            budgets on either side: old savings are not spent at once, and one wrong count does not keep the service on
+            the cheapest rung for good.
 
     >>> bill = Bill.of(1e-4)
     >>> bill.pay(3e-4, expected=1e-4).aim() < bill.aim() == 1e-4
@@ -106,33 +105,33 @@ class Bill(Following):
 
     @classmethod
     def of(cls, budget: float, window: float = WINDOW) -> Bill:
-        """The bill of a service that has answered nothing."""
+        """Return the bill of a service that has answered nothing."""
         read(Positive, budget, "budget")
         require(window >= 1, "window", "must be at least one query", window)
         return cls(budget=budget, window=window, balance=0.0, paid=budget, expected=budget)
 
     def aim(self, time: float = 0.0) -> float:
-        """Money that the next query should cost, on average: the budget, and a part of the balance."""
+        """Return the mean cost to aim at for the next query: the budget, and a part of the balance."""
         return max(0.0, self.budget + self.balance / self.window)
 
     def spend(self, cost: float, time: float, **means: float) -> Bill:
-        """The bill after money was spent, at whatever time; `means` are the running means after it."""
+        """Return the bill after a cost; `means` are the running means after it, and the time does not matter."""
         most = self.window * self.budget
         return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
 
 
 def bill_within(shared: Following, mine: Bill | None, time: float) -> Bill | None:
-    """The bill of one client among several, whose budget per query is what the shared bill aims at.
+    """Return the bill of one client among several; the aim of the shared bill is its budget per query.
 
-    So what one client's queries cost moves its own position; of the others that for a budget per query not at all, and
-    that for a period's money by what there is left.
+    The costs of a client thus move the client's position. They leave the position of other clients alone if the budget
+    is per query, and move it by the money that is left if the budget is for a period.
 
     Args:
-        shared: of all clients.
-        mine: what the client has paid so far; None of a new one.
-        time: now, as of `Following.position`.
+        shared: bill of all clients.
+        mine: bill of this client; None for a new client.
+        time: current time, in seconds since 1970.
 
-    Returns None where nothing is left for anybody.
+    Returns None if no money is left.
 
     >>> shared = Bill.of(1e-4)
     >>> greedy = bill_within(shared, None, 0.0).pay(1e-2, expected=1e-4)
@@ -148,18 +147,18 @@ def bill_within(shared: Following, mine: Bill | None, time: float) -> Bill | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodBill(Following):
-    """What a service has paid of the money for a period: immutable; `pay` gives the bill after another query.
+    """The bill of a service with money for a period: immutable; `pay` gives the bill after another query.
 
-    A query aims at what is left of the money over the queries that are still expected. At the end of a period what is
-    left is given up, and what was paid too much forgiven.
+    The aim of a query is the money left over the number of queries still expected. The end of a period cancels
+    what is left, and what was overspent.
 
     Args:
-        period: the money, and for how long it is.
-        start: of the period that the bill is of, in seconds since 1970.
-        spent: in it.
-        before: (the start, what was spent) of the last other ones: a log need not be in the order of its times.
-        queries: a running count, of which in `memory` seconds all but 1/e is forgotten.
-        time: of the latest query.
+        period: the money and the length of the period.
+        start: start of the bill's period, in seconds since 1970.
+        spent: dollars spent in the period.
+        before: (start, dollars spent) of recent other periods: a log need not be in the order of its times.
+        queries: running count of queries, which decays by a factor e in `memory` seconds.
+        time: end of the latest query, in seconds since 1970.
     """
 
     period: Period
@@ -171,12 +170,12 @@ class PeriodBill(Following):
 
     @classmethod
     def of(cls, period: Period, budget: float, time: float) -> PeriodBill:
-        """The bill of a service that has answered nothing.
+        """Return the bill of a service that has answered nothing.
 
         Args:
-            period: the money.
-            budget: money per query that the tuning made of it, by the queries of a period.
-            time: now.
+            period: the money and the length of the period.
+            budget: dollars per query, which the tuning derived from the number of queries in a period.
+            time: current time, in seconds since 1970.
         """
         read(Positive, budget, "budget")
         start, _ = period.around(time)
@@ -186,16 +185,16 @@ class PeriodBill(Following):
 
     @property
     def memory(self) -> float:
-        """Seconds over which the rate of queries is a running mean: the period, a week at most."""
+        """Time constant of the running rate of queries, in seconds: the period, at most a week."""
         return _memory(self.period)
 
     @property
     def earliest(self) -> float:
-        """From when on queries matter to it, in seconds since 1970."""
+        """Time of the earliest query that the bill depends on, in seconds since 1970."""
         return min(self.start, self.time - 3 * self.memory)
 
     def at(self, time: float) -> PeriodBill:
-        """The bill of the period that a time is in."""
+        """Return the bill of the period that contains a time."""
         start, _ = self.period.around(time)
         if start == self.start:
             return self
@@ -204,30 +203,30 @@ class PeriodBill(Following):
         return replace(self, start=start, spent=spent, before=tuple(known.items())[-_OTHERS:])
 
     def left(self, time: float) -> float:
-        """Money that is left of the period that a time is in; below 0, what was paid too much."""
+        """Return the dollars left in the period that contains a time; negative after overspending."""
         return self.period.money - self.at(time).spent
 
     def aim(self, time: float = 0.0) -> float:
-        """Money that the next query should cost, on average: what is left, over the queries still expected."""
+        """Return the mean cost to aim at for the next query: the money left over the queries still expected."""
         rate = self._queries_at(time) / self.memory
         _, end = self.period.around(time)
         return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
 
     def spend(self, cost: float, time: float, *, queries: int = 1, **means: float) -> PeriodBill:
-        """The bill after calls, of whichever rung.
+        """Return the bill after calls, of any rung.
 
         Args:
-            cost: of the calls; money.
-            time: when they ended.
-            queries: that begin with them.
-            means: the running means after them.
+            cost: cost of the calls, in dollars.
+            time: end of the calls, in seconds since 1970.
+            queries: number of queries that begin with these calls.
+            means: running means after the calls.
         """
         latest = time if self.time - time > _JUMP else max(self.time, time)
         at = self.at(time)
         return replace(at, spent=at.spent + cost, queries=self._queries_at(time) + queries, time=latest, **means)
 
     def _queries_at(self, time: float) -> float:
-        """The running count at a time: a third of the memory is the longest gap, whatever a clock says."""
+        """Return the running count at a time; a gap counts as at most a third of the memory, against jumping clocks."""
         gap = min(max(time - self.time, 0.0), self.memory / 3)
         return self.queries * math.exp(-gap / self.memory)
 
@@ -237,11 +236,11 @@ def _memory(period: Period) -> float:
 
 
 def new_bill(policy: AnyPolicy, time: float) -> Following | None:
-    """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
+    """Return the first bill of a service: for the money of a period, or else for the budget per query.
 
     Args:
-        policy: that it serves; of one that keeps its position there is no bill.
-        time: in seconds since 1970.
+        policy: policy that the service runs; None is returned for one that keeps its position.
+        time: start of the service, in seconds since 1970.
     """
     if not policy.follows or policy.budget is None:
         return None

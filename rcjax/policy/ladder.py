@@ -1,8 +1,8 @@
-"""A ladder: cascades from cheap to expensive, and where on it a service stands.
+"""A ladder: cascades from cheap to expensive, and a position among them.
 
-`Frontier.policy` makes one of the corners of a frontier's lower hull. Position 3.4 says that 60 % of the queries go by
-rung 3 and 40 % by rung 4, so a budget, or a limit on the error, is met exactly. In service the position follows the
-bill (`rcjax.policy.following`). With nothing but the standard library:
+`Frontier.policy` makes a ladder of the corners of a frontier's lower hull. Position 3.4 says that rung 3 decides 60 %
+of the queries and rung 4 decides 40 %, so that a budget, or a limit on the error, is met exactly. In service the
+position follows the bill (`rcjax.policy.following`). A service needs the standard library only:
 
     policy = load_policy("policy.json").choose(query_id)  # a Policy, the same for this query wherever it is asked
 """
@@ -45,20 +45,20 @@ _MEANS = (
 )
 #: Days of a period, on average.
 PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
-#: What is open of a bill that is not followed; one that is followed is kept.
-_OPEN = ("cost_low", "cost_high")
-#: What the rungs of a file share, and what each has of its own.
+#: The interval of the bill, which a ladder that follows its bill does not have.
+_BILL_INTERVAL = ("cost_low", "cost_high")
 _PLACE = ("position", "budget", "follows", "period")
-_COMMON, _OWN = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
+#: The fields that the rungs of a file share, and those of each rung.
+_COMMON, _OF_RUNG = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
 
 
 @dataclass(frozen=True, slots=True)
 class Period(Record):
-    """Money for each day, week (from Monday on) or month of the calendar, in UTC.
+    """A budget for each day, week (from Monday on) or month of the calendar, in UTC.
 
     Args:
-        money: for each of them.
-        every: "day", "week" or "month".
+        money: dollars per period.
+        every: length of the period: "day", "week" or "month".
 
     >>> Period(500.0, "month").around(1_800_000_000.0)
     (1798761600.0, 1801440000.0)
@@ -68,7 +68,7 @@ class Period(Record):
     every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
 
     def around(self, time: float) -> tuple[float, float]:
-        """(the start, the end) of the period that a time is in, all in seconds since 1970."""
+        """Return (start, end) of the period that contains a time, all in seconds since 1970."""
         start = datetime.fromtimestamp(time, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         if self.every == "month":
             start = start.replace(day=1)
@@ -80,7 +80,7 @@ class Period(Record):
 
     @property
     def days(self) -> float:
-        """How long it is, on average."""
+        """Mean length of the period, in days."""
         return PERIODS[self.every]
 
     def __str__(self) -> str:
@@ -89,11 +89,11 @@ class Period(Record):
 
 @dataclass(frozen=True, slots=True)
 class Queries(Record):
-    """How many queries come in a day, a week or a month.
+    """The number of queries in a day, a week or a month.
 
     Args:
-        number: of queries.
-        every: "day", "week" or "month".
+        number: number of queries per period.
+        every: length of the period: "day", "week" or "month".
 
     >>> Queries(7000.0, "week").a_day, str(Queries(2e6, "month"))
     (1000.0, '2,000,000 queries a month')
@@ -104,12 +104,12 @@ class Queries(Record):
 
     @property
     def a_day(self) -> float:
-        """The queries of a day."""
+        """Mean number of queries per day."""
         return self.number / PERIODS[self.every]
 
     @property
     def money(self) -> Money:
-        """The unit of money for as many queries."""
+        """Unit of money for this number of queries."""
         return Money(self.number, self.every)
 
     def __str__(self) -> str:
@@ -122,16 +122,16 @@ class Ladder(AnyPolicy):
 
     Args:
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
-        position: from 0 to the number of rungs less 1: a share of the queries, its fractional part, goes by the rung
-            above it, and the others by the rung below. A query goes by the rung above where u is below that share: u is
-            the first eight bytes of the SHA-256 of "rung:" and its id in UTF-8, as a whole number with its high byte
-            first, over 2^64.
-        budget: money per query that it was made for; None if it was made for a limit on the error.
-        follows: whether a service is to move along the ladder, so as to keep to the budget; else it keeps the position.
-        period: money for a day, a week or a month that a service is to keep to in place of the budget, which the
-            tuning made of it.
+        position: number from 0 to the number of rungs less 1. Its fractional part is the share of the queries that the
+            rung above decides; the rung below decides the others. The rung above decides a query if u is below that
+            share: u is the first eight bytes of the SHA-256 of "rung:" and the query's id in UTF-8, as a big-endian
+            integer, over 2^64.
+        budget: dollars per query that the ladder was tuned for; None if it was tuned for a limit on the error.
+        follows: whether a service moves along the ladder to keep to the budget; otherwise it keeps the position.
+        period: budget for a day, a week or a month, which a service keeps to in place of `budget`; the tuning derived
+            `budget` from it.
 
-    What cannot be right raises ValueError with its place.
+    Raises ValueError, with the place, for inconsistent fields.
 
     Example:
         >>> from rcjax.policy import Calibration, Rule
@@ -190,28 +190,29 @@ class Ladder(AnyPolicy):
 
     @property
     def cost(self) -> Mapping[str, float]:
-        """Expected cost of a call per model, in money per query."""
+        """Expected cost of a call by model, in dollars per query."""
         return merge(rung.cost for rung in self.rungs)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]] | None:
-        """Money per million tokens by kind of token, per model, where known."""
+        """Dollars per million tokens by kind of token, by model, where known."""
         return merge(rung.prices or {} for rung in self.rungs) or None
 
     @property
     def calibrations(self) -> Mapping[str, Calibration]:
-        """How each model's raw confidence becomes a calibrated one."""
+        """Map from raw to calibrated confidence, by model."""
         return merge(rung.calibrations for rung in self.rungs)
 
     def step(self, model: str, *, query: int | str | None = None, **evidence: Any) -> Decision:
-        """Decide after an answer of `model` by the rung of the query, as `choose` draws it, and `Policy.step`.
+        """Decide after an answer of `model`: `Policy.step` on the rung that `choose` draws for the query.
 
         Args:
-            model: that was asked.
-            query: the query's id; the first model to ask is `choose(query).first`. A ladder between two rungs needs it.
-            evidence: `logprob` or `confidence`, `answer`, `answers`: as for `Policy.step`, whose errors these are too.
+            model: name of the model that answered.
+            query: id of the query; the first model to ask is `choose(query).first`. A ladder between two rungs needs
+                the id.
+            evidence: `logprob` or `confidence`, `answer`, `answers`, as for `Policy.step`, with its errors.
 
-        Raises ValueError where `query` is left out between two rungs: each step would draw a rung of its own.
+        Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
         """
         if query is None and len(self.policies) > 1:
             raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
@@ -219,15 +220,14 @@ class Ladder(AnyPolicy):
 
     @property
     def expected(self) -> Mapping[str, float | None]:
-        """What the tuning promised: figures of the rungs on either side, weighted by the position.
+        """Figures that the tuning promised: the means over the rungs on either side, weighted by the position.
 
-        Where the bill is followed it is kept, so that there is an interval for the error alone. `"lam"` is the errors
-        saved per unit of money between them, refusals at their price, and `"error_cost"` 1/lam.
-        None for what a rung does not tell.
+        A ladder that follows its bill has no interval of the cost. `"lam"` is the number of errors saved per dollar
+        between the two rungs, refusals at their price, and `"error_cost"` is 1/lam. None: a rung lacks the figure.
         """
-        open_too = _OPEN if self.follows else ()
+        excluded = _BILL_INTERVAL if self.follows else ()
         low, *above = (
-            {name: figure for name, figure in policy.expected.items() if name not in open_too}
+            {name: figure for name, figure in policy.expected.items() if name not in excluded}
             for policy in self.policies
         )
         if not above:
@@ -242,14 +242,14 @@ class Ladder(AnyPolicy):
         return MappingProxyType(means | alike | _slope(low, high))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""
+        """Return the ladder as a JSON object, the inverse of `from_json`; fields that the rungs share stand once."""
         first = {name: written(getattr(self, name)) for name in ("models", *_PLACE, "expected")}
-        rungs = [rung.own_to_json(_OWN) for rung in self.rungs]
+        rungs = [rung.own_to_json(_OF_RUNG) for rung in self.rungs]
         return self.head | first | {"rungs": rungs} | {name: written(getattr(self, name)) for name in _COMMON}
 
     @classmethod
     def from_json(cls, data: Any) -> Ladder:
-        """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
+        """Build a ladder from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
         header(data, cls.FORMAT)
         shared = {name: read(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
         provenance = read(Object, data.get("provenance"), "provenance")
@@ -262,18 +262,18 @@ class Ladder(AnyPolicy):
 
 
 def followed(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:
-    """The same policy, for a service that follows its budget, or money for a period, or does not.
+    """Return the policy with another setting of whether and how a service follows its budget.
 
     Args:
-        policy: the policy; one without a budget has nothing to follow.
-        follows: whether the service does.
-        period: the money; None if the budget is for each query.
+        policy: the policy; one without a budget is returned as it is.
+        follows: whether a service follows the budget.
+        period: budget for a period; None for a budget per query.
     """
     return replace(policy, follows=follows, period=period) if isinstance(policy, Ladder) and policy.budget else policy
 
 
 def position_at(figures: Sequence[float], value: float) -> float:
-    """Where on a ladder a figure of its rungs, strictly rising, has a value: its first or last rung beyond them.
+    """Return the position at which a strictly rising figure of the rungs has a value; beyond the ends, the end.
 
     >>> [position_at([1.0, 2.0, 4.0], value) for value in (0.5, 1.0, 3.0, 4.0, 9.0)]
     [0.0, 0.0, 1.5, 2.0, 2.0]
@@ -286,7 +286,7 @@ def position_at(figures: Sequence[float], value: float) -> float:
 
 
 def figure_at(figures: Sequence[float], position: float) -> float:
-    """A figure of the rungs, expected at a position: the inverse of `position_at`.
+    """Interpolate a figure of the rungs at a position: the inverse of `position_at`.
 
     >>> figure_at([1.0, 2.0, 4.0], 1.5)
     3.0
@@ -296,14 +296,14 @@ def figure_at(figures: Sequence[float], position: float) -> float:
 
 
 def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
-    """The same policy, each part of which has these entries, JSON values, in its provenance besides."""
+    """Return the policy with further entries, JSON values, in the provenance of each rung."""
 
     rungs = [replace(rung, provenance={**rung.provenance, **entries}) for rung in policy.rungs]
     return replace(policy, rungs=tuple(rungs)) if isinstance(policy, Ladder) else rungs[0]
 
 
 def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One mapping of several, the first of which to have a key tells its value."""
+    """Merge mappings; for a key of several, the first one's value counts."""
     merged: dict[str, Any] = {}
     for mapping in mappings:
         merged = {**mapping, **merged}
@@ -311,7 +311,7 @@ def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Errors saved per unit of money from one rung to the next, and what one costs; empty if that is nothing."""
+    """Return the errors saved per dollar between two rungs, and the cost per error; empty if no error is saved."""
     errors, costs = (penalty(low), penalty(high)), (low.get("cost"), high.get("cost"))
     if None in (*errors, *costs) or errors[0] <= errors[1]:  # type: ignore[operator]
         return {}
@@ -320,7 +320,7 @@ def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) ->
 
 
 def penalty(expected: Mapping[str, float | None]) -> float | None:
-    """The error, and refusals at their price."""
+    """Return the error plus refusals at their price, per query."""
     error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
     return error if error is None or not price or not refused else error + price * refused
 
@@ -330,9 +330,9 @@ KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Ladd
 
 
 def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
-    """Read a policy or a ladder of policies from a file: `Policy.load(path)` and its like.
+    """Read a policy or a ladder of policies from a file, by the "format" in the file.
 
-    The "format" in the file says which of the two it is. A file of more than 10 MB is none: ValueError.
+    Raises ValueError for a file that is not valid or larger than 10 MB, OSError for one that cannot be read.
     """
     if os.path.getsize(path) > _MOST_BYTES:
         raise ValueError(f"{os.fspath(path)}: larger than {_MOST_BYTES / 1e6:g} MB: a policy has some 30 kB")
@@ -340,7 +340,7 @@ def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
 
 
 def policy_from_json(data: Any) -> AnyPolicy:
-    """A policy or a ladder from the object of its `to_json`, as its "format" says; problems a ValueError."""
+    """Build a policy or a ladder from the object of its `to_json`, by its "format"; ValueError for problems."""
     form = data.get("format") if isinstance(data, Mapping) else None
     rungs = data.get("rungs") if isinstance(data, Mapping) else None
     require(

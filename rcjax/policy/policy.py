@@ -1,13 +1,13 @@
-"""The policy of a cascade: which model answers, and which one is asked next.
+"""The policy of a cascade: the first model to ask, and the decision after each answer.
 
-`rcjax tune` writes a policy and a service loads it, with nothing but the standard library:
+`rcjax tune` writes a policy; a service loads it with the standard library alone:
 
     policy = load_policy("policy.json")
     model = policy.first
     while isinstance(decision := policy.step(model, logprob=ask(model, query)), Defer):
         model = decision.next_model
 
-A policy that compares answers (`policy.agreements`) needs them besides, as `answer=` and `answers=` of `step`.
+For a policy that compares answers (`policy.agreements`), `step` takes them as `answer=` and `answers=`.
 
 Reference: Zellinger & Thomson, "Rational Tuning of LLM Cascades", TMLR 2025, arXiv 2501.09345.
 """
@@ -45,13 +45,13 @@ from rcjax.policy.decisions import (
     threshold_of,
 )
 
-#: What the policy of a segment has of its own, and what all policies of a file share.
+#: The fields of a segment's policy, and the fields that all policies of a file share.
 OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")
-#: What a file has only where there is some.
-_PERHAPS = ("agreements", "segments")
+#: The fields that a file leaves out if they are empty.
+_OPTIONAL = ("agreements", "segments")
 
 
-#: The value of an argument that is left out, where None says that something is not known.
+#: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
 
 
@@ -65,7 +65,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Ask `next_model`: the calibrated confidence of the model before, `confidence`, is too low."""
+    """Ask `next_model`: the calibrated confidence of the previous model, `confidence`, is too low."""
 
     next_model: str
     confidence: float
@@ -73,7 +73,7 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
-    """Give no answer: with the calibrated confidence `confidence` of `model`, no larger model is worth its money."""
+    """Give no answer: at the calibrated confidence `confidence` of `model`, no larger model is worth its cost."""
 
     model: str
     confidence: float
@@ -82,7 +82,7 @@ class Abstain:
 Decision = Answer | Defer | Abstain
 
 
-#: What the figures of a promise are at most; at least they are 0.
+#: Upper limits of promised figures; the lower limit is 0.
 _FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_cost": HUGE}
 
 
@@ -90,23 +90,23 @@ _FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_c
 class Policy(AnyPolicy):
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
 
-    A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
-    each, model j answers where Φ_j > φ_j, as in the paper. A model with an agreement answers where it says what an
-    earlier model said. What cannot be right raises ValueError with its place.
+    The first rule of a model with Φ ≤ `up_to` says whether the model answers, asks a later model or abstains. With one
+    threshold φ each, model j answers if Φ_j > φ_j, as in the paper. A model with an agreement answers if its answer
+    equals that of an earlier model. Raises ValueError, with the place, for inconsistent fields.
 
     Args:
-        models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
-        calibrations: raw to calibrated confidence, per model; none for one model that always answers, as long as
-            nobody knows how often it is right.
-        rules: intervals of calibrated confidence per model, `up_to` increasing, the last one 1.
-        cost: expected cost of a call per model, in money per query.
-        prices: money per million tokens by kind of token (`"input"`, `"output"`), per model, where known.
-        expected: what the tuning promised: `"error"`, `"cost"`, `"lam"`, `"error_cost"` (1/lam or None), …
-        provenance: where the policy comes from (hash of the data, counts, versions, date, how it was tuned, some of
-            the queries that it was tuned on); any JSON values.
-        agreements: what a model does by whether its answer is that of an earlier one, for models that do so.
-        segments: policies for the queries of some segments, by name, over some of these models: each its `models`,
-            `rules` and `agreements`, the rest being this one's. All other queries go by this one.
+        models: names of the models, in the order of asking: a model asks later models only, so that a run ends.
+        calibrations: map from raw to calibrated confidence, by model; empty for one model that always answers and
+            has no labels.
+        rules: intervals of calibrated confidence by model, `up_to` increasing, the last `up_to` 1.
+        cost: expected cost of a call by model, in dollars per query.
+        prices: dollars per million tokens by kind of token (`"input"`, `"output"`), by model, where known.
+        expected: figures that the tuning promised: `"error"`, `"cost"`, `"lam"`, `"error_cost"` (1/lam or None), …
+        provenance: origin of the policy (hash of the data, counts, versions, date, options of the tuning, some of the
+            queries that it was tuned on); any JSON values.
+        agreements: comparisons with the answer of an earlier model, by model.
+        segments: policies for the queries of some segments, by name. Each has `models` (some of these), `rules` and
+            `agreements`, and shares the other fields. This policy decides all other queries.
 
     Example:
         >>> from rcjax.policy import Rule
@@ -151,21 +151,21 @@ class Policy(AnyPolicy):
             if self.expected.get(name) is not None:
                 number(self.expected[name], f"expected.{name}", 0.0, high)
         check_agreements(self.agreements, "agreements", self.models)
-        own = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
-        put("segments", MappingProxyType(own))
+        segments = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
+        put("segments", MappingProxyType(segments))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
     def _part(self, value: Any, where: str) -> Policy:
-        """A segment's policy: of its own are its models, rules and agreements."""
-        own = {name: getattr(value, name) for name in OF_SEGMENT} if isinstance(value, Policy) else value
-        models = read(Names, read(Mapping[str, object], own, where).get("models"), f"{where}.models")
+        """Build a segment's policy from its models, rules and agreements; the other fields are this policy's."""
+        part = {name: getattr(value, name) for name in OF_SEGMENT} if isinstance(value, Policy) else value
+        models = read(Names, read(Mapping[str, object], part, where).get("models"), f"{where}.models")
         unknown = [name for name in models if name not in self.models]
         require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
         shared = {name: getattr(self, name) or {} for name in SHARED}
-        return policy_of(own, where, shared, expected=self.expected, provenance=self.provenance, segments={})
+        return policy_of(part, where, shared, expected=self.expected, provenance=self.provenance, segments={})
 
     def of_segment(self, segment: str | None) -> Policy:
-        """The policy for queries of a segment: this one where it has none for it."""
+        """Return the policy for queries of a segment; this policy for any other."""
         return self.segments.get(segment or "", self)
 
     @property
@@ -175,14 +175,14 @@ class Policy(AnyPolicy):
 
     @property
     def first(self) -> str:
-        """The model that every query goes to first."""
+        """The model that is asked first."""
         return self.models[0]
 
     @property
     def together(self) -> str | None:
-        """The model that is asked at the same time as the first: it is asked whatever the first one answers.
+        """The model that can be asked at the same time as the first; None if there is none.
 
-        Its answer is compared with that one's. None if there is no such model.
+        It is asked whatever the first model answers, and its answer is compared with the first one's.
         """
         *before, last = self.rules[self.first]
         asks = last.model is not None and all(rule.up_to <= 0 for rule in before)
@@ -196,14 +196,14 @@ class Policy(AnyPolicy):
 
     @property
     def position(self) -> float:
-        """Where it stands on its only rung: 0."""
+        """The position on its only rung: 0."""
         return 0.0
 
     @property
     def thresholds(self) -> dict[str, float | None]:
-        """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
+        """The φ of each model that answers if Φ > φ and otherwise defers (1 if it never answers).
 
-        None for a model with other rules: it always answers, as the last one does, abstains, or has more intervals.
+        None for a model with other rules: one that always answers, such as the last, abstains, or has more intervals.
         """
         return {model: threshold_of(table) for model, table in self.rules.items()}
 
@@ -212,17 +212,17 @@ class Policy(AnyPolicy):
     ) -> float:
         """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
 
-        Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`; None if
-        it could not be read, which is below all others.
+        Give the raw confidence as in the log: either the natural `logprob` or the probability `confidence`. None says
+        that it could not be read, and ranks below all values.
         Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
         """
         if not isinstance(model, str) or model not in self.models:
             raise ValueError(f"unknown model {model!r}; this policy has {', '.join(self.models)}")
         if model not in self.calibrations:
             raise ValueError(f"the confidence of {model} is not calibrated: tune a policy on a log with labels")
-        told = [one for one in (logprob, confidence) if one is not _NOT_GIVEN]
-        known = [one for one in told if one is not None]
-        if not told or len(known) > 1:
+        given = [value for value in (logprob, confidence) if value is not _NOT_GIVEN]
+        known = [value for value in given if value is not None]
+        if not given or len(known) > 1:
             raise ValueError("give exactly one of logprob and confidence")
         if confidence is _NOT_GIVEN or confidence is None:
             return self.calibrations[model](NO_CONFIDENCE if logprob in (None, _NOT_GIVEN) else logprob)
@@ -244,15 +244,15 @@ class Policy(AnyPolicy):
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
         Args:
-            model: that was asked.
-            logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
-            answer: what it answered, None if that is not known. Models with an entry in `agreements` need it.
-            answers: what the models before it answered to this query, by model; likewise.
-            query: its id, which a ladder draws the rung by; a policy without rungs decides alike for all queries.
+            model: name of the model that answered.
+            logprob, confidence: raw confidence, one of the two, as for `calibrate`, with its errors.
+            answer: the answer; None if it is not known. Models with an entry in `agreements` need it.
+            answers: answers of earlier models to this query, by model. Models with an entry in `agreements` need them.
+            query: id of the query. A ladder draws the rung by it; a policy of one rung ignores it.
 
-        Only policies that were tuned with a price of abstaining ever return an `Abstain`. Where answers are to be
-        compared and one is not known, the rule is that of the model's confidence. Raises ValueError where they are to
-        be compared, and `answer` or `answers` is left out.
+        Only policies that were tuned with a price of abstaining ever return an `Abstain`. If answers are compared and
+        one is not known, the model's rules by confidence decide. Raises ValueError if answers are compared, and
+        `answer` or `answers` is left out.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
         if answer is not _NOT_GIVEN or model in self.agreements:
@@ -265,7 +265,7 @@ class Policy(AnyPolicy):
         return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
 
     def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
-        """What is decided by whether the answer is that of an earlier model; None if confidence decides."""
+        """Decide by comparing the answer with that of an earlier model; None if confidence decides."""
         agreement = self.agreements.get(model)
         if answer is not _NOT_GIVEN:
             instance(answer, (str, NoneType), "answer")
@@ -281,24 +281,24 @@ class Policy(AnyPolicy):
         return Answer(model, phi) if equal else Defer(agreement.model, phi)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object, the inverse of `from_json`."""
+        """Return the policy as a JSON object, the inverse of `from_json`."""
         return self.head | self.own_to_json([one.name for one in fields(self) if one.init])
 
     def own_to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """Some of its fields as JSON values, and of agreements and segments those that there are."""
-        values = {name: written(getattr(self, name)) for name in names if name not in _PERHAPS or getattr(self, name)}
+        """Return the named fields as JSON values; agreements and segments only if there are any."""
+        values = {name: written(getattr(self, name)) for name in names if name not in _OPTIONAL or getattr(self, name)}
         parts = {name: {key: written(getattr(part, key)) for key in OF_SEGMENT} for name, part in self.segments.items()}
         return values | ({"segments": parts} if parts else {})
 
 
 def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
-    """A policy from what it has of its own and, as far as its models go, from what it shares with others.
+    """Build a policy from its own fields, and from fields that it shares with others, reduced to its models.
 
     Args:
-        own: an object with fields of its own.
-        where: its place, for messages.
-        shared: the fields `SHARED`, by model.
-        rest: other fields.
+        own: object with the policy's own fields.
+        where: place of the object, for messages.
+        shared: the fields `SHARED`, by name and model.
+        rest: further fields.
     """
     own = read(Mapping[str, object], own, where)
     models = read(Names, own.get("models"), f"{where}.models")
@@ -311,7 +311,7 @@ def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **r
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:
-    """What a step lacks that compares answers, in words."""
+    """Return the message for a step that compares answers, and was not given them."""
     forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
     missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
     return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"

@@ -1,7 +1,7 @@
-"""What a policy or a fitted model records of how it came about, checked where rcjax reads it. Standard library only.
+"""Read the provenance of a policy or of a fitted model, and check the entries. Standard library only.
 
-A provenance may hold any JSON values, and people edit files by hand: what rcjax itself reads there must be as rcjax
-writes it. ValueError names the place of what is not.
+A provenance may hold any JSON values, and people edit files by hand. The entries that rcjax reads must be as rcjax
+writes them; ValueError names the place of a damaged entry.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from rcjax.policy.spec import Spec, read_search
 _TUNING = "provenance.tuning"
 
 
-def _of_tokens(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
+def _check_prices(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
     return keyed(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
 
 
-#: Money per million tokens by model: prices of input and output, and perhaps of what a cache gives and takes.
-Prices = Mapping[str, Annotated[Mapping[str, Amount], _of_tokens]]
+#: Dollars per million tokens by model: prices of input and output, and optionally of cache reads and writes.
+Prices = Mapping[str, Annotated[Mapping[str, Amount], _check_prices]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked(Record):
-    """What rcjax itself reads of how a model was asked."""
+class _AskingRecord(Record):
+    """The record of how a model was asked, as far as rcjax reads it."""
 
     signal: str
     options: Object = dataclasses.field(default_factory=dict)
-    prices: Annotated[Mapping[str, Amount], _of_tokens] | None = None
+    prices: Annotated[Mapping[str, Amount], _check_prices] | None = None
     requests: Names | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """How a policy was tuned."""
+    """The record of how a policy was tuned."""
 
     spec: Spec
-    """Its target is that recorded, or the policy's own λ where none is known, and none if that is not known."""
+    """Recorded options. Without a recorded target, the target is the policy's λ, if it is known."""
     models: tuple[str, ...]
-    """All models that there were to choose from."""
+    """Names of all models that the tuning could choose from."""
     prices: Mapping[str, Mapping[str, float]] | None
-    """Of tokens, as `read_log` takes them; None if none were recorded."""
+    """Prices of tokens, as `read_log` takes them; None if none were recorded."""
 
     def within(self, names: tuple[str, ...]) -> Tuning:
-        """The same for a log that holds some of the models only."""
+        """Return the record for a log that holds only the named models; entries with other models are left out."""
         models, cascade = tuple(name for name in self.models if name in names), self.spec.cascade
         if isinstance(cascade, tuple):
             cascade = tuple(path for path in cascade if set(path) <= set(models))
@@ -60,12 +60,14 @@ class Tuning:
 
     @property
     def searches(self) -> bool:
-        """Whether there are two models, and cascades of them, to search among."""
+        """Whether a search has a choice: at least two models, and cascades of them."""
         return len(self.models) > 1 and self.spec.cascade != ()
 
 
 def recorded_tuning(policy: AnyPolicy) -> Tuning:
-    """How a policy or ladder was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
+    """Read how a policy or ladder was tuned.
+
+    A policy made by hand counts as tuned by the defaults of `rcjax tune`, among its own models.
 
     >>> from rcjax.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
@@ -89,22 +91,22 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
 
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
-    """Money per million tokens of all models that a policy was chosen from; by model."""
+    """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
     record = read(Object, policy.provenance.get("tuning", {}), _TUNING)
     return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
 
 
 def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
-    """How each model was asked for the log that a policy was tuned on: `signal` with its entries, `options`, `prices`,
-    and the forms of the `requests`.
+    """Read how each model was asked for the log that a policy was tuned on.
 
-    Empty where the log did not tell. Raises ValueError for what rcjax does not write.
+    Returns, by model, `signal` with its entries, `options`, `prices`, and the forms of the `requests`; nothing if the
+    log did not record them. Raises ValueError for entries that rcjax does not write.
     """
     records = policy.provenance.get("asked", {})
-    read(Mapping[str, _Asked], records, "provenance.asked")
+    read(Mapping[str, _AskingRecord], records, "provenance.asked")
     return written(records)
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
-    """A number of queries that a provenance tells, or the default where it tells none."""
+    """Read a number of queries from a provenance; the default if the entry is missing."""
     return read(int, provenance[name], f"provenance.{name}") if name in provenance else default

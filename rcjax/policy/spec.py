@@ -1,7 +1,7 @@
-"""How a log is tuned: one description, from the command line to the choice, and from a policy's record back to it.
+"""The options of tuning, shared by the command line, the functions and a policy's record.
 
-What it is tuned for (a budget, an error, what an error costs, λ) is a `Target`. What a field means, how it is read from
-a record, and how the command line offers it stands at the field. Standard library only.
+A `Target` is the aim of tuning: a budget, an error, the cost of an error, or λ. Each field of `Spec` states its
+meaning, its parser and its option on the command line. Standard library only.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ TARGETS = get_args(TargetName)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target; ValueError for a name that is none, or a value that makes no sense.
+    """The aim of tuning; ValueError for an unknown name, or an impossible value.
 
-    - `budget`: least error at an expected cost per query of at most so much;
-    - `max_error`: least cost at an error probability of at most so much;
-    - `match`: least cost at an error probability of at most so much more than today's;
-    - `error_cost`: least cost plus errors, where one error costs so much (= 1/λ);
+    - `budget`: least error at an expected cost of at most this value, in dollars per query;
+    - `max_error`: least cost at an error probability of at most this value;
+    - `match`: least cost at an error probability of at most today's plus this value;
+    - `error_cost`: least cost plus errors, at this price of an error in dollars (= 1/λ);
     - `lam`: least error + λ·cost.
 
     >>> print(Target("max_error", 0.05), Target.of(budget=150e-6).to_json())
@@ -64,35 +64,35 @@ class Target:
 
     @classmethod
     def of(cls, **values: float | None) -> Target:
-        """The one value that is not None, as `Frontier.policy` takes them; ValueError unless there is exactly one."""
+        """Build the target from keywords, of which exactly one is not None; ValueError otherwise."""
         targets = [cls(name, value) for name, value in values.items() if value is not None]  # type: ignore[arg-type]
         if len(targets) != 1:
             raise ValueError(f"give exactly one of {', '.join(TARGETS)}; {len(targets)} were given")
         return targets[0]
 
     def to_json(self) -> dict[str, float]:
-        """As provenance keeps it: one entry, of the target's name."""
+        """Return the target as provenance keeps it: one entry, under the target's name."""
         return {self.name: self.value}
 
     @property
     def is_limit(self) -> bool:
-        """Whether it is a limit that can be kept or broken: a budget, an error, or a margin beside today's."""
+        """Whether the target is a limit: a budget, an error, or a margin above today's."""
         return self.name in ("budget", "max_error", "match")
 
     @property
     def error_cost(self) -> float | None:
-        """What one error costs, in money; None for a limit."""
+        """Cost of one error in dollars; None for a limit."""
         return {"error_cost": self.value, "lam": 1 / self.value if self.value else None}.get(self.name)
 
     def __str__(self) -> str:
         return self.describe()
 
     def describe(self, counted: Counted = ERRORS, today: str = "today's") -> str:
-        """The target in words.
+        """Return the target in words.
 
         Args:
-            counted: what is counted.
-            today: what a margin is counted from.
+            counted: words for the counted quantity.
+            today: baseline of a margin, in words.
         """
         if self.name == "max_error":
             return f"at most {100 * self.value:.4g} % {counted.noun}"
@@ -105,7 +105,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class SecondsLimit:
-    """At most so many seconds per query: on average, or with `tail` for 95 % of the queries.
+    """A limit on the seconds per query: on average, or with `tail` for 95 % of the queries.
 
     Raises ValueError for seconds that are not above 0.
 
@@ -122,7 +122,7 @@ class SecondsLimit:
 
     @classmethod
     def of(cls, value: Any) -> SecondsLimit:
-        """A limit from a number, a text such as `2` or `p95=4`, or itself; ValueError for what is none."""
+        """Build a limit from a number, a text such as `2` or `p95=4`, or a limit; ValueError for any other value."""
         if isinstance(value, cls):
             return value
         text = str(value).strip().lower()
@@ -135,7 +135,7 @@ class SecondsLimit:
 
     @property
     def text(self) -> str:
-        """As the command line takes it, and provenance keeps it.
+        """The limit as the command line takes it, and as provenance keeps it.
 
         >>> SecondsLimit(4.0, True).text, SecondsLimit(0.25).text
         ('p95=4', '0.25')
@@ -148,7 +148,7 @@ class SecondsLimit:
         return f"at most {self.seconds:.3g} second{'' if self.seconds == 1 else 's'} {often}"
 
 
-#: The panels of `--help`, in the order of what most people look for.
+#: The panels of `--help`; the most used first.
 TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
 SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
 PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
@@ -157,7 +157,7 @@ SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
 
 
 class SpecError(ValueError):
-    """Options of a `Spec` that do not go together.
+    """The error for options of a `Spec` that do not go together.
 
     >>> problem = SpecError("confidence", "needs {max_error}")
     >>> print(problem, problem.say("--{}".format), sep="; ")
@@ -169,33 +169,33 @@ class SpecError(ValueError):
         super().__init__(f"{option or ''} {self.say(str)}".lstrip())
 
     def say(self, name: Callable[[str], str]) -> str:
-        """What is wrong with the option, with the other options as `name` has them."""
+        """Return the problem with the option; `name` spells the other options in it."""
         return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
 
 
-_MARGIN = 0.01  # of error, beside today's, where nobody gives a target
+_MARGIN = 0.01  # the default target: error above today's
 
-#: What the record of a policy leaves out where it is today's.
+#: The entries of provenance that are dropped from today's policy in a record.
 _MEMORY = ("reference", COMPARISON, "tuning")
 
-#: What a value looks like in `--help`, and the function of `rcjax.cli.parsers` that reads it.
+#: The metavar in `--help`, and the function of `rcjax.cli.parsers` that parses the value.
 _MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
 
 
 def _offered(panel: str, form: tuple[str, str] | None = None, *, default: Any = None, flag: str | None = None) -> Any:
-    """A field of `Spec` that the command line offers.
+    """Declare a field of `Spec` that is an option of the command line.
 
     Args:
-        panel: that of `--help`.
-        form: how its value looks, and its parser; None for a flag.
-        default: what it is where nobody says.
-        flag: how it is spelt, where not by its name.
+        panel: panel of `--help`.
+        form: metavar and parser; None for a flag.
+        default: default value.
+        flag: spelling of the option, if it differs from the name.
     """
     return field(default=default, metadata={"panel": panel, "form": form, "flag": flag})
 
 
 def cascades_of(cascade: Any) -> Any:
-    """A search by the model as `solve_frontier` takes it, from a word, one cascade or a list of them.
+    """Normalise a search by the model for `solve_frontier`, from a word, one cascade or a list of cascades.
 
     >>> cascades_of(["small", "large"]), cascades_of([["small"], ["small", "large"]]), cascades_of("all")
     ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
@@ -210,7 +210,7 @@ def cascades_of(cascade: Any) -> Any:
 
 
 def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> str | tuple[tuple[str, ...], ...]:
-    """A search as a frontier keeps it: a word, or a list of cascades, of some models where these are given."""
+    """Check a search of a frontier: a word, or a list of cascades, restricted to the models if they are given."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
     cascades = read(Annotated[tuple[Names, ...], filled], value, where)
@@ -228,7 +228,7 @@ def _limit(value: Any, where: str) -> SecondsLimit:
 
 
 def read_today(value: Any, where: str) -> str | AnyPolicy:
-    """Today's model by its name, or today's policy; ValueError names the place of anything else.
+    """Read today's model by its name, or today's policy; ValueError names the place of any other value.
 
     >>> read_today("large", "today")
     'large'
@@ -240,7 +240,7 @@ def read_today(value: Any, where: str) -> str | AnyPolicy:
 
 
 def _without_memory(policy: AnyPolicy) -> AnyPolicy:
-    """The same policy without the queries that it carries and what it was itself compared with: a small file."""
+    """Return the policy without its carried queries, its comparison and its own today, to keep files small."""
 
     def kept(rung: Policy) -> Policy:
         tuning = {name: value for name, value in rung.provenance.get("tuning", {}).items() if name != "today"}
@@ -254,12 +254,12 @@ def _families(value: Any, where: str) -> str | list[str]:
     return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], filled], value, where))
 
 
-def _sure(value: Any, where: str) -> float:
+def _check_confidence(value: Any, where: str) -> float:
     require(0 < value < 1, where, "must be above 0 and below 1 (100%)", value)
     return value
 
 
-#: Of fields that people give in several forms: the one that is kept.
+#: The parsers of fields that people give in several forms.
 _FORMS: Mapping[str, Callable[[Any, str], Any]] = {
     "max_seconds": _limit,
     "today": read_today,
@@ -269,37 +269,37 @@ _FORMS: Mapping[str, Callable[[Any, str], Any]] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """How a log is tuned, whichever log. At most one of the first five, the targets, is given.
+    """The options of tuning, for any log. At most one target is given: `budget`, `max_error`, `match`, `error_cost`
+    or `lam`.
 
     Args:
-        budget: Fewest errors at an expected cost per query of so much.
+        budget: Fewest errors at this expected cost per query.
         max_error: Least money at this share of wrong answers.
-        match: Least money at no more than so many points more error than `today`: 1% for one point.
-        error_cost: Least money and errors, where one wrong answer costs you so much.
-        lam: The least error + λ·cost.
+        match: Least money at no more than this many points more error than `today`: 1% for one point.
+        error_cost: Least money plus errors, at this cost of one wrong answer.
+        lam: Least error + λ·cost.
         cascade: Search by the model alone: **all**: the best cascade of any of the models; **full**: every model in
             turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: single
             models and pairs by the labels]
-        chain: How the model takes confidences along a cascade to depend on each other.
-        copula: How the confidences of two models depend on each other, as `fit` takes it, for a search by the model.
-        method: How copulas are fitted, as `fit` takes it.
-        transform: Of raw confidences.
-        abstain_price: Let the last model refuse to answer, where a refusal costs you this share of an error.
-        today: What is in use today, and every policy is compared with: a model of LOG, or the file of a policy.
-            [default: the model with the fewest errors, the cheaper of two that are within a standard error]
-        confidence: Guarantee `max_error` or `match` with this probability, by a test on queries that the tuning does
-            not see.
+        chain: Dependence of the confidences along a cascade, in the model: exact, or the paper's factorisation.
+        copula: Dependence of the confidences of two models, as `fit` takes it, for a search by the model.
+        method: Method of fitting copulas, as `fit` takes it.
+        transform: Transform of raw confidences.
+        abstain_price: Let the last model refuse to answer, at this cost of a refusal as a share of an error.
+        today: The model of LOG, or the policy file, in use today; every policy is compared with it. [default: the
+            model with the fewest errors, the cheaper of two that are within a standard error]
+        confidence: Guarantee `max_error` or `match` with this probability, by a test on held-out queries.
         judged: Let judges' verdicts count in the test of `confidence`, corrected by the labels by hand; without it only
             labels by hand do.
-        intervals: Intervals by the bootstrap, at some seconds' cost.
-        follows: A service moves along the policy's ladder, so as to keep to a budget.
-        period: Money for a day, a week or a month, of which the budget was made; None: the budget is for each query.
-        queries: How many queries come in a day, a week or a month: money is then told for that time.
-        segment: A column of LOG: queries of a segment with 60 of them or more have cascades of their own.
-        max_seconds: How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column seconds
-            or latency_ms.
+        intervals: Bootstrap intervals; they take some seconds.
+        follows: Let a service move along the policy's ladder to keep to a budget.
+        period: Budget for a day, a week or a month, from which `budget` was derived; None: the budget is per query.
+        queries: Number of queries in a day, a week or a month: amounts of money are then for that time.
+        segment: Column of LOG with segments: each segment of 60 or more queries gets cascades of its own.
+        max_seconds: Limit on the time that queries wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column
+            seconds or latency_ms.
 
-    Raises SpecError, a ValueError, for two targets, and a value that makes no sense.
+    Raises SpecError, a ValueError, for two targets, or an impossible value.
 
     >>> Spec(max_error=0.1, confidence=0.95).check().target
     {'max_error': 0.1}
@@ -321,7 +321,7 @@ class Spec:
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
     abstain_price: Amount | None = _offered(SEARCH, _SHARE)
-    confidence: Annotated[float, _sure] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
+    confidence: Annotated[float, _check_confidence] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
     judged: bool = _offered(PROMISES, default=False)
     intervals: bool = _offered(SEARCH, default=True, flag="--bands/--no-bands")
     follows: bool = True
@@ -335,10 +335,10 @@ class Spec:
         if len(given) > 1:
             raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
         for name, kind in kinds_of(type(self)).items():
-            value, own = getattr(self, name), _FORMS.get(name)
+            value, parse = getattr(self, name), _FORMS.get(name)
             value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
             try:
-                kept = read(kind, value, name) if own is None or value is None else own(value, name)
+                kept = read(kind, value, name) if parse is None or value is None else parse(value, name)
                 object.__setattr__(self, name, kept)
             except (TypeError, ValueError) as problem:
                 raise SpecError(name, str(problem).removeprefix(name).removeprefix(":").lstrip()) from None
@@ -350,10 +350,10 @@ class Spec:
         return Target.of(**given).to_json() if given else {}
 
     def with_some_target(self, budget: float) -> Spec:
-        """The same; where it has no target, to match today's within a point, or searching by the model a budget.
+        """Return the options with a default target: to match today's within a point, or a budget for `cascade`.
 
         Args:
-            budget: money per query.
+            budget: default budget, in dollars per query.
 
         >>> Spec().with_some_target(1e-3).target, Spec(cascade="full").with_some_target(1e-3).target
         ({'match': 0.01}, {'budget': 0.001})
@@ -363,11 +363,11 @@ class Spec:
         return replace(self, match=_MARGIN) if self.cascade is None else replace(self, budget=budget)
 
     def money(self, costs: Sequence[float]) -> Money:
-        """The unit in which money is told: for the period whose queries are known; else as suits so much per query."""
+        """Return the unit of money: per period if its number of queries is known, else to suit the costs."""
         return choose_unit(costs) if self.queries is None else self.queries.money
 
     def options_for(self, target: Target) -> dict[str, str]:
-        """A target as options of `rcjax tune`: a budget that was made of money for a period as that, a price as money.
+        """Return a target as options of `rcjax tune`, by name; a budget that came from a period is for the period.
 
         >>> spec = Spec(period=Period(500.0, "month"), today="large")
         >>> spec.options_for(Target("budget", 1e-4)), Spec().options_for(Target("budget", 1.5e-4))
@@ -389,33 +389,33 @@ class Spec:
 
     @property
     def search(self) -> Any:
-        """As `Frontier.search` has it."""
+        """The search, as `Frontier.search` holds it."""
         return "selected" if self.cascade is None else self.cascade
 
     @property
     def fit(self) -> dict[str, Any]:
-        """Options of `rcjax.fit`, for a search by the model."""
+        """The options of `rcjax.fit`, for a search by the model."""
         options = {"copula": self.copula, "method": self.method}
         return {name: value for name, value in options.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that are not as by default, as JSON values; `from_json` undoes it.
+        """Return the fields that differ from their defaults, as JSON values: the inverse of `from_json`.
 
         >>> Spec(budget=1e-4, max_seconds="p95=4").to_json()
         {'budget': 0.0001, 'max_seconds': 'p95=4'}
         """
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        told = {one.name: values[one.name] for one in fields(self) if values[one.name] != one.default}
-        own = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
-        return written(told) | own | ({"today": self.today.to_json()} if isinstance(self.today, AnyPolicy) else {})
+        given = {one.name: values[one.name] for one in fields(self) if values[one.name] != one.default}
+        limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
+        return written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AnyPolicy) else {})
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
-        """The inverse of `to_json`; other entries are left out. ValueError names the place of what is not as it is.
+        """Build a `Spec` from the object of `to_json`; unknown entries are ignored, ValueError names a damaged one.
 
         Args:
-            record: the object that holds the fields.
-            where: its place, for the message.
+            record: object that holds the fields.
+            where: place of the object, for messages.
 
         >>> Spec.from_json({"lam": -1}, "tuning")
         Traceback (most recent call last):
@@ -428,39 +428,39 @@ class Spec:
             raise ValueError(str(problem) if str(problem).startswith(where) else f"{where}: {problem}") from None
 
     def check(self, held_out: bool = False) -> Spec:
-        """The same; SpecError for the first option that does not go with the others.
+        """Return the options, or raise SpecError for the first one that does not go with the others.
 
         Args:
-            held_out: whether there are queries of their own for the test of a guarantee.
+            held_out: whether separate queries are given for the test of a guarantee.
         """
-        for option, what in self._misses(held_out):
+        for option, what in self._conflicts(held_out):
             raise SpecError(option, what)
         return self
 
-    def _misses(self, held_out: bool) -> list[tuple[str, str]]:
-        sure, unlimited = self.confidence, "needs {max_error} or {match}: a budget is kept by following the bill"
+    def _conflicts(self, held_out: bool) -> list[tuple[str, str]]:
+        confidence, unlimited = self.confidence, "needs {max_error} or {match}: a budget is kept by following the bill"
         cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
         rules = [
             ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
-            ("confidence", unlimited, sure is not None and self.max_error is None and not matched),
+            ("confidence", unlimited, confidence is not None and self.max_error is None and not matched),
             ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
             ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
             ("chain", "needs {cascade}", self.chain != "exact" and self.cascade is None),
             ("period", "needs {budget}", self.period is not None and self.budget is None),
             ("follows", "needs {budget}", not self.follows and "budget" not in self.target),
-            ("held_out", "needs {confidence}", held_out and sure is None),
-            ("judged", "needs {confidence}", self.judged and sure is None),
+            ("held_out", "needs {confidence}", held_out and confidence is None),
+            ("judged", "needs {confidence}", self.judged and confidence is None),
             ("segment", "needs a target, such as {budget}", cut and not self.target),
             ("segment", "goes with the default search: leave {cascade} out", cut and self.cascade is not None),
-            ("segment", "has no guarantee: leave {confidence} out", cut and bool(sure)),
+            ("segment", "has no guarantee: leave {confidence} out", cut and bool(confidence)),
             ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
-            ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(sure)),
+            ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(confidence)),
         ]
         return [(option, what) for option, what, broken in rules if broken]
 
 
 class SpecFields(TypedDict, total=False):
-    """The fields of `Spec`, as functions take them by keyword; what each is, `Spec` says."""
+    """The fields of `Spec`, as functions take them by keyword."""
 
     budget: float | None
     max_error: float | None
@@ -485,5 +485,5 @@ class SpecFields(TypedDict, total=False):
 
 
 def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
-    """The same policy, each part of which records how it was tuned, beside what its frontier knew of it."""
+    """Return the policy with the options of its tuning in the provenance of each rung; recorded entries stay."""
     return with_provenance(policy, tuning={**spec.to_json(), **policy.provenance.get("tuning", {})})
