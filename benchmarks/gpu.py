@@ -191,11 +191,11 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     beta._unrolled = lambda: beta.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
     tables = at_lambda.lay_out(*fitted, plan.pairs)
-    optima = at_lambda.optimise(tables, jnp.asarray(lam), plan, "exact")
+    optima = at_lambda.optimise(tables, jnp.asarray(lam), plan)
     return {
         "tables": loops(lambda fitted: at_lambda.lay_out(*fitted, plan.pairs), fitted),
-        "search": loops(lambda tables, lam: at_lambda.optimise(tables, lam, plan, "exact"), tables, lam),
-        "thresholds": loops(lambda tables, optima: at_lambda.points_at(tables, optima, plan, "exact"), tables, optima),
+        "search": loops(lambda tables, lam: at_lambda.optimise(tables, lam, plan), tables, lam),
+        "thresholds": loops(lambda tables, optima: at_lambda.points_at(tables, optima, plan), tables, optima),
     }
 
 

@@ -44,9 +44,14 @@ def answers(model: rcjax.CascadeModel, log: rcjax.Log, cascade: Sequence[str]) -
     return Answers(confidence, 1.0 - np.asarray(chosen.correct), np.asarray(chosen.cost, float))
 
 
-def rational_tuning(model: rcjax.CascadeModel, test: rcjax.Log, cascades="all", chain="exact", **options) -> Curve:
+def rational_tuning(model: rcjax.CascadeModel, test: rcjax.Log, cascades="all", **options) -> Curve:
     """The frontier of `solve_frontier`, replayed."""
-    seen = rcjax.replay(rcjax.solve_frontier(model, cascades=cascades, chain=chain, **options), test)
+    return replayed(rcjax.solve_frontier(model, cascades=cascades, **options), test)
+
+
+def replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
+    """A frontier on a log, each policy at the models' mean costs."""
+    seen = rcjax.replay(frontier, test)
     return Curve(np.asarray(seen.cost), np.asarray(seen.error), np.asarray(seen.spent))
 
 

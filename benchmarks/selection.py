@@ -20,18 +20,12 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
-from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning
+from benchmarks.methods import Curve, areas, best_single_or_pair, change, rational_tuning, replayed
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
 
 SIZES, LEFT = (30, 100, 300), 100
 BASELINE = "pair, by the labels"
-
-
-def replayed(frontier: rcjax.Frontier, test: rcjax.Log) -> Curve:
-    """The policies of a frontier on a log."""
-    seen = rcjax.replay(frontier, test)
-    return Curve(np.asarray(seen.cost), np.asarray(seen.error))
 
 
 def curves(train: rcjax.Log, test: rcjax.Log) -> dict[str, Curve]:

@@ -114,32 +114,6 @@ def pair_reference(model: CascadeModel, thresholds: np.ndarray) -> tuple[np.ndar
     return 1 - kept - passed, cost[0] + u * cost[1]
 
 
-def paper_reference(model: CascadeModel, thresholds: np.ndarray) -> tuple[float, float]:
-    """(error, cost) by proposition 2 of the paper at thresholds (k − 1,), by adaptive quadrature in φ-space.
-
-    P(correct) = Σ_j P(j is reached) · ∫_{φ_j} φ dF_j(φ given Φ_{j−1} ≤ φ_{j−1}).
-    """
-    k, theta = len(model.models), np.asarray(model.copulas.theta)
-    place = {pair: p for p, pair in enumerate((i, j) for i in range(k) for j in range(i + 1, k))}
-    reach, correct, cost = 1.0, 0.0, 0.0
-    law = np.asarray
-    for j in range(k):
-        marginal = PlainMarginal(model.marginals, j)
-        phi = thresholds[j] if j < k - 1 else marginal.low - 1
-        cost += reach * float(model.cost[j])
-        correct += reach * float(mean_above(law, marginal, phi))
-        u = float(marginal.cdf(phi))
-        reach *= float(law(u))
-        if j == k - 1 or reach == 0:
-            break
-        exponent = theta[place[j, j + 1]]
-
-        def law(v, u=u, exponent=exponent):
-            return gumbel_cdf(exponent, u, v) / u
-
-    return 1 - correct, cost
-
-
 def walk(confidence: np.ndarray, cost: np.ndarray, thresholds: np.ndarray):
     """((error, its standard error), (cost, its standard error)) of thresholds (m − 1,) on draws (n, ≥ m).
 
@@ -155,9 +129,9 @@ def walk(confidence: np.ndarray, cost: np.ndarray, thresholds: np.ndarray):
     return tuple((x.mean(), x.std() / np.sqrt(n)) for x in (error, spent))
 
 
-def batched(models, thresholds, names=None, chain="exact"):
+def batched(models, thresholds, names=None):
     """(error, cost) (count, T) of a batch of models at thresholds (count, T, m − 1): by one programme for every T."""
-    figures = [error_and_cost(take(models, i), cuts, names, chain=chain) for i, cuts in enumerate(thresholds)]
+    figures = [error_and_cost(take(models, i), cuts, names) for i, cuts in enumerate(thresholds)]
     return tuple(np.array(figure) for figure in zip(*figures, strict=True))
 
 

@@ -15,7 +15,9 @@ from benchmarks.methods import (
     grid_search,
     mixture_of_two,
     rational_tuning,
+    replayed,
 )
+from benchmarks.paper import factorisation
 from benchmarks.paper.inputs import Published, Source
 from benchmarks.peers.bayesian import bayesian_optimization
 
@@ -33,7 +35,7 @@ def fixed_cascades(source: Source, published: Published, bayesian: bool) -> Iter
             cascade = tuple(names[j] for j in members)
             curves = {
                 "rational tuning": rational_tuning(model, source.test, [cascade]),
-                "paper's factorisation": rational_tuning(model, source.test, [cascade], chain="paper"),
+                "paper's factorisation": replayed(factorisation.solve_frontier(model, [cascade]), source.test),
                 "grid search": grid_search(model, source.train, source.test, cascade),
             }
             if bayesian:

@@ -22,7 +22,7 @@ from rcjax._base.codec import (
 )
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
 from rcjax.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
-from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, Chain, Policies, cascade_at, policies_of
+from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, Policies, cascade_at, policies_of
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.decisions import Agreement, Table, check_agreements, check_rules
 from rcjax.policy.spec import read_search
@@ -80,7 +80,6 @@ class FrontierFile(Record):
 
     models: Names
     search: Annotated[Any, read_search]
-    chain: Chain
     frontier: Annotated[tuple[PointFile, ...], filled]
     abstain_price: Amount | None = None
     bands: BandsFile | None = None
@@ -125,7 +124,6 @@ def frontier_from_json(data: Any) -> Frontier:
         model,
         Points(lam, status.astype(int), Outcomes(*map(np.nan_to_num, expected)), policies),
         search=file.search,
-        chain=file.chain,
         abstain_price=file.abstain_price,
         compare=next((one.compare for point in points for one in point.agreements.values()), None),
     )

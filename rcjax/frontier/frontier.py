@@ -17,7 +17,7 @@ from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.frontier.points import Bands, Points, Seconds
-from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, cascade_at
+from rcjax.frontier.policies import NEVER_REFUSE, Policies, Search, cascade_at
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Comparison
@@ -40,7 +40,7 @@ FORMAT = "rcjax-frontier"
         *("lam", "error", "cost", "status", "policies"),
         *("model", "bands", "abstain_price", "abstention", "seconds"),
     ),
-    meta_fields=("search", "chain", "compare"),
+    meta_fields=("search", "compare"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -69,8 +69,6 @@ class Frontier:
     """How sure we are of each point, where `bootstrap` has told."""
     search: Search | Literal["selected", "minimised"] = "all"
     """What was searched: see `solve_frontier`; or how: `select_frontier`, `minimise`."""
-    chain: Chain = "exact"
-    """The factorisation under which it was solved."""
     abstain_price: float | None = None
     """What a refusal costs, in errors; None: models may not refuse."""
     abstention: jax.Array | None = None
@@ -84,7 +82,7 @@ class Frontier:
     def spec(self) -> Spec:
         """The options of the search that found it."""
         cascade = None if self.search == "selected" else self.search
-        return Spec(cascade=cascade, chain=self.chain, abstain_price=self.abstain_price)
+        return Spec(cascade=cascade, abstain_price=self.abstain_price)
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -238,7 +236,7 @@ class Frontier:
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
         figures = {"lam": self.lam, "status": self.status, **self._figures}
-        head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
+        head: dict[str, Any] = {"search": plain(self.search)}
         if self.abstain_price is not None:
             head["abstain_price"] = self.abstain_price
         if self.bands is not None:
@@ -299,7 +297,6 @@ def make_frontier(
     points: Points,
     *,
     search: Any = "all",
-    chain: Chain = "exact",
     abstain_price: float | None = None,
     compare: Any = None,
 ) -> Frontier:
@@ -309,7 +306,6 @@ def make_frontier(
         model: the model that it is of.
         points: L points.
         search: what was searched, as `Frontier.search` has it.
-        chain: under which factorisation.
         abstain_price: of a refusal.
         compare: how answers were compared, for policies that compare them.
     """
@@ -318,7 +314,7 @@ def make_frontier(
         simple = dataclasses.replace(simple, agreements=None)
     # Not jnp.asarray, which compiles a programme for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, simple))
-    how: dict[str, Any] = {"search": search, "chain": chain, "abstain_price": abstain_price}
+    how: dict[str, Any] = {"search": search, "abstain_price": abstain_price}
     how |= {} if simple.agreements is None else {"compare": compare}
     abstention = None if abstain_price is None else expected.refused
     return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)

@@ -15,7 +15,6 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax.policy.decisions import Agreement, Comparison, Rule
 
-Chain = Literal["exact", "paper"]
 Search = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
 #: The action of a model that gives no answer: no position of a model.

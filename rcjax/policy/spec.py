@@ -281,7 +281,6 @@ class Spec:
         cascade: Search by the model alone: **all**: the best cascade of any of the models; **full**: every model in
             turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: single
             models and pairs by the labels]
-        chain: Dependence of the confidences along a cascade, in the model: exact, or the paper's factorisation.
         copula: Dependence of the confidences of two models, as `fit` takes it, for a search by the model.
         method: Method of fitting copulas, as `fit` takes it.
         transform: Transform of raw confidences.
@@ -316,7 +315,6 @@ class Spec:
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
     cascade: Annotated[Any, read_search] | None = _offered(SEARCH, ("SEARCH", "cascade"))
-    chain: Literal["exact", "paper"] = "exact"
     copula: Annotated[Any, _families] | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
@@ -445,7 +443,6 @@ class Spec:
             ("confidence", unlimited, confidence is not None and self.max_error is None and not matched),
             ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
             ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
-            ("chain", "needs {cascade}", self.chain != "exact" and self.cascade is None),
             ("period", "needs {budget}", self.period is not None and self.budget is None),
             ("follows", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and confidence is None),
@@ -469,7 +466,6 @@ class SpecFields(TypedDict, total=False):
     error_cost: float | None
     lam: float | None
     cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
-    chain: Literal["exact", "paper"]
     copula: str | Sequence[str] | None
     method: Literal["tau", "likelihood"] | None
     transform: Literal["auto", Transform]

@@ -22,11 +22,10 @@ from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Outcomes, Points, PointStatus
-from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies
+from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import Cut, best_cascades, crossing, gain_tolerance
 from rcjax.solving.objective import Tables, arrivals, build_tables, evaluate
-from rcjax.solving.paper import best_cascades_paper
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import Grid
 
@@ -115,7 +114,6 @@ def lay_out(
     cost: jax.Array,
     indices: Any = None,
     panels: int | None = None,
-    chain: Chain = "exact",
 ) -> Tables:
     """The tables of a fitted model for some of its pairs of models.
 
@@ -125,13 +123,11 @@ def lay_out(
         cost: (k,) money per answer.
         indices: (P,) those of the pairs among all of the k models; None: all.
         panels: of quadrature; by default as `quadrature` has them.
-        chain: of "exact" the tables have no copulas: programs are then the same for every family.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
     left, right = left[indices], right[indices]
-    tables = build_tables(marginals, part(copulas, indices), cost, left, right, panels)
-    return dataclasses.replace(tables, copulas=None) if chain == "exact" else tables
+    return build_tables(marginals, part(copulas, indices), cost, left, right, panels)
 
 
 class Optima(NamedTuple):
@@ -152,22 +148,16 @@ class Solutions(Points):
     path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, chain: Chain, refusal: jax.Array | None = None
-) -> Optima:
+def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> Optima:
     """The best path for each λ, and its cuts.
 
     Args:
         tables: the quadrature of the model.
         lam: (L,) in errors per unit of money.
         plan: the paths to search.
-        chain: "exact", or "paper" for the paper's factorisation.
         refusal: () what one is worth, in right answers; None: nobody refuses.
     """
-    if chain == "exact":
-        path, cut, gain = best_cascades(tables, lam, plan, refusal)
-    else:
-        path, cut, gain = best_cascades_paper(tables, lam, plan)
+    path, cut, gain = best_cascades(tables, lam, plan, refusal)
     low, high = tables.grid.smooth
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
@@ -177,14 +167,13 @@ def optimise(
     return Optima(lam, path, cut, status.astype(int))
 
 
-def points_at(tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, refusing: bool = False) -> Solutions:
+def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool = False) -> Solutions:
     """The optima with their thresholds, and what is exactly to be expected of them.
 
     Args:
         tables: the quadrature of the model.
         optima: L of them, of `optimise`.
         plan: which paths there are.
-        chain: "exact", or "paper" for the paper's factorisation.
         refusing: whether the last model of a cascade may refuse.
     """
     lam, path, cut, status = optima
@@ -196,7 +185,7 @@ def points_at(tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, r
 
     def single(u: jax.Array, above: jax.Array, path: jax.Array) -> Outcomes:
         refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
-        return evaluate(tables, u, plan.links[path], plan.first[path], chain=chain, above=above, refused=refused)
+        return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refused=refused)
 
     expected = jax.vmap(single)(ranks, above, path)
     refusals = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
@@ -317,7 +306,7 @@ def evaluate_intervals(
     weights = jax.vmap(interval_weights)(tables.grid, upper)
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
     deferred = to(action[tables.left], weights[tables.left], tables.right)
-    density = arrivals(tables, first, deferred, tables.kernel)
+    density = arrivals(tables, first, deferred)
     answered = to(action, weights, np.arange(k))
     wrong, cost = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
     refused = (to(action, weights, np.full(k, ABSTAIN)) * density).sum() if refusing else jnp.zeros_like(wrong)

@@ -120,7 +120,7 @@ def _improve(tables: Tables, lam: jax.Array, plan: CascadePlan, search: _Search,
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
-        density = arrivals(tables, plan.first[path], deferred, tables.kernel)
+        density = arrivals(tables, plan.first[path], deferred)
         # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from rcjax._core.exporting import exportable
 from rcjax._core.meshes import automatic
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
+from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -42,9 +41,7 @@ class ErrorAndCost(NamedTuple):
 
 
 @takes(model=CascadeModel)
-def error_and_cost(
-    model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None, *, chain: Chain = "exact"
-) -> ErrorAndCost:
+def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None) -> ErrorAndCost:
     """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
 
     A query is answered by model j where Φ_j > φ_j, and by the last one else. Leading axes are batched. Pure, jittable,
@@ -57,7 +54,6 @@ def error_and_cost(
             last one's is ignored: it always answers), or for each but the last; or (…, k), one for each of the models,
             in the order of `model.models` (a row of `Frontier.thresholds`).
         cascade: the names of its models, in the order asked; by default all.
-        chain: "paper" forgets, as the paper does, all but the last deferral.
 
     Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds.
 
@@ -67,14 +63,10 @@ def error_and_cost(
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
     (True, True)
     """
-    if chain not in ("exact", "paper"):
-        raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
-    return jax.device_put(_by_thresholds(model, thresholds, cascade, chain))
+    return jax.device_put(_by_thresholds(model, thresholds, cascade))
 
 
-def _by_thresholds(
-    model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None, chain: Chain
-) -> ErrorAndCost:
+def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None) -> ErrorAndCost:
     """`error_and_cost`; untraced, arrays are NumPy's."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
@@ -93,16 +85,16 @@ def _by_thresholds(
     marginals, copulas, cost = whole if traced else jax.tree.map(np.asarray, whole)
     fitted = part(marginals, own), part(copulas, neighbours), cost[own]
     if traced:
-        expected = automatic(partial(_expected, chain=chain), *fitted, rows, like=rows, trailing=1)
+        expected = automatic(_expected, *fitted, rows, like=rows, trailing=1)
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
-        expected = in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size)
+        expected = in_pieces(lambda some: _expected(*fitted, some), rows, size)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), expected)
 
 
-@partial(jax.jit, static_argnames="chain")
+@jax.jit
 @in_full
-def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array, chain: Chain) -> ErrorAndCost:
+def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
     """(n,) what a cascade of m models does.
 
     Args:
@@ -110,7 +102,6 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
         copulas: (m − 1,) of those that follow one another.
         cost: (m,) money per answer.
         rows: (n, m − 1) the thresholds of all but the last.
-        chain: "exact", or "paper".
     """
     m = cost.shape[0]
     tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
@@ -118,7 +109,7 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
     def single(thresholds: jax.Array) -> ErrorAndCost:
         u, _, above = jax.vmap(Marginal.profile)(marginals, jnp.append(thresholds, ALWAYS_ANSWER))
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
-        expected = evaluate(tables, u, links, first, chain=chain, above=above)
+        expected = evaluate(tables, u, links, first, above=above)
         return ErrorAndCost(expected.wrong, expected.cost)
 
     return jax.vmap(single)(rows)
@@ -146,7 +137,7 @@ def outcomes(frontier: Frontier) -> Outcome:
         raise ValueError(
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
-    tables = lay_out_problem(model, None, "exact", None).tables
+    tables = lay_out_problem(model, None, None).tables
     return _of_rows(tables, (thresholds, policies.members, frontier.refusals))
 
 

@@ -13,7 +13,7 @@ from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
-from rcjax.frontier.policies import Chain, Search
+from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
@@ -27,7 +27,6 @@ def solve_frontier(
     *,
     lam: Any = None,
     cascades: Search = "all",
-    chain: Chain = "exact",
     max_length: int | None = None,
     abstain_price: float | None = None,
 ) -> Frontier:
@@ -45,16 +44,13 @@ def solve_frontier(
         cascades: "all" subcascades of at most `max_length` models (single models included), the "full" one, a list of
             cascades (tuples of model names in the model's order), or "adaptive" policies, which may skip ahead
             depending on how unsure a model is.
-        chain: "paper" solves under the paper's factorisation (not for adaptive policies).
         max_length: the most models in a cascade; None: all.
         abstain_price: the last model of a cascade, and any model of an adaptive policy, may also refuse to answer, at
             this price in errors: 0.3 where three refusals are as bad as 0.9 errors, in money `abstain_cost /
             error_cost`. What is minimised is error + abstain_price·abstention + λ·cost, where an error is a wrong
-            answer that was given. At a price of 1 or more nobody refuses, and an infinite one is the same as None. Not
-            for `chain="paper"`.
+            answer that was given. At a price of 1 or more nobody refuses, and an infinite one is the same as None.
 
-    Raises ValueError for unknown or misordered models, an empty or negative `lam`, a negative price, or a combination
-    that does not exist.
+    Raises ValueError for unknown or misordered models, an empty or negative `lam`, or a negative price.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
@@ -66,16 +62,12 @@ def solve_frontier(
     True
     """
     plan = plan_cascades(model, cascades, max_length)
-    if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
-        raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    if abstain_price is not None and chain == "paper":
-        raise ValueError("abstain_price goes with chain='exact'")
     refusal = refusal_at(abstain_price, model.cost.dtype)
-    problem, search = lay_out_problem(model, plan, chain, refusal), _named(cascades, max_length, plan, model.models)
+    problem, search = lay_out_problem(model, plan, refusal), _named(cascades, max_length, plan, model.models)
     points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
-    return make_frontier(model, points, search=search, chain=chain, abstain_price=abstain_price)
+    return make_frontier(model, points, search=search, abstain_price=abstain_price)
 
 
 def _named(
@@ -106,57 +98,55 @@ class Problem(NamedTuple):
 
     tables: Tables
     plan: CascadePlan | None  # None for adaptive policies
-    chain: Chain
     refusal: jax.Array | None  # () what one is worth, in right answers; None if nobody refuses
 
 
 def lay_out_problem(
-    model: CascadeModel, plan: CascadePlan | None, chain: Chain, refusal: jax.Array | None, panels: int | None = None
+    model: CascadeModel, plan: CascadePlan | None, refusal: jax.Array | None, panels: int | None = None
 ) -> Problem:
     """What every λ shares, for a fitted model.
 
     Args:
         model: the fitted model.
         plan: the cascades that compete; None: adaptive policies.
-        chain: "exact", or "paper" for the paper's factorisation.
         refusal: () what one is worth, in right answers; None: nobody refuses.
         panels: of quadrature; by default as `quadrature` has them.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
-    tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels, chain=chain)
-    return Problem(tables, plan, chain, refusal)
+    tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
+    return Problem(tables, plan, refusal)
 
 
-_build_tables = compiled(lay_out, ("panels", "chain"))
+_build_tables = compiled(lay_out, "panels")
 
-_build_many_tables = compiled(lay_out, ("panels", "chain"), runs="long")
+_build_many_tables = compiled(lay_out, "panels", runs="long")
 
-_optimise = compiled(optimise, "chain", runs="long")
+_optimise = compiled(optimise, runs="long")
 
-_evaluate = compiled(points_at, ("chain", "refusing"))
+_evaluate = compiled(points_at, "refusing")
 
 _solve_adaptive = compiled(adaptive_points)
 
 
 def solve_at(problem: Problem, lam: Any) -> Solutions:
     """The solutions at the given λ (L,), on the host."""
-    tables, plan, chain, refusal = problem
+    tables, plan, refusal = problem
 
     def solve(lam: np.ndarray) -> Solutions:
         if plan is None:
             return _solve_adaptive(tables, lam, refusal)
-        optima = _optimise(tables, lam, plan, chain, refusal)
-        return _evaluate(tables, optima, plan, chain, refusal is not None)
+        optima = _optimise(tables, lam, plan, refusal)
+        return _evaluate(tables, optima, plan, refusal is not None)
 
     return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
 
 
 def evaluate_optima(problem: Problem, optima: Optima) -> Solutions:
     """Cascades at given cuts with their thresholds, and what is to be expected of them, on the host."""
-    tables, plan, chain, refusal = problem
-    return _in_batches(problem, lambda some: _evaluate(tables, some, plan, chain, refusal is not None), optima)
+    tables, plan, refusal = problem
+    return _in_batches(problem, lambda some: _evaluate(tables, some, plan, refusal is not None), optima)
 
 
 def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
@@ -180,25 +170,32 @@ def _bytes_per_lambda(problem: Problem) -> int:
     """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
     k, nodes = problem.tables.grid.u.shape
     rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
-    if problem.chain == "paper":
-        rows += nodes
     return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
 
 
-def solve_on_grid(problem: Problem) -> Solutions:
+def solve_on_grid(
+    problem: Problem,
+    solve: Callable[[Problem, Any], Solutions] = solve_at,
+    evaluate: Callable[[Problem, Optima], Solutions] = evaluate_optima,
+) -> Solutions:
     """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
 
     All passes have one shape, so one compilation.
+
+    Args:
+        problem: what every λ shares.
+        solve: as `solve_at`.
+        evaluate: as `evaluate_optima`.
     """
     cost = np.asarray(problem.tables.cost, float)
     lam = lam_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
-    solved = solve_at(problem, lam)
-    more = solve_at(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
+    solved = solve(problem, lam)
+    more = solve(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
     solved = select(_merge(solved, more), problem.refusal)
-    return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
+    return solved if problem.plan is None else _merge(solved, evaluate(problem, _interpolated(solved)))
 
 
-def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
+def _interpolated(solved: Solutions) -> Optima:
     """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
 
     Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
@@ -213,8 +210,7 @@ def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
-    optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
-    return evaluate_optima(problem, optima)
+    return Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
 
 
 def _merge(solved: Solutions, extra: Solutions) -> Solutions:

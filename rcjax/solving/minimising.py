@@ -113,7 +113,7 @@ def minimise(
     required("optax", extra="objectives")
     plan, starts = make_plan(paths, len(model.models)), min(whole(starts, "starts", 1), _PRICES)
     additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _PRICES)
-    layout = lay_out_problem(model, plan, "exact", None)
+    layout = lay_out_problem(model, plan, None)
     problem, proposed = propose(layout.tables, plan, additive.astype(prices.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, problem, proposed, prices.astype(model.cost.dtype), starts)

@@ -7,8 +7,7 @@ answers where u > u_i, and the rest go on to j:
     P(correct) = Σ_j ∫_{u_j}^1 Q_j(v) a_j(v) dv        E[cost] = Σ_j cost_j ∫₀¹ a_j
 
 On the nodes of `quadrature` that is one product of a vector and a matrix for each step of the cascade. Section 4.3 of
-Zellinger & Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2), which is
-`chain="paper"`.
+Zellinger & Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2).
 """
 
 import dataclasses
@@ -27,7 +26,6 @@ from rcjax._core.exporting import exportable
 from rcjax._core.numerics import bisection, divide, implicit_root
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Outcomes
-from rcjax.frontier.policies import Chain
 from rcjax.model.marginals import Marginal
 from rcjax.solving.quadrature import Grid, build_grid
 
@@ -41,7 +39,6 @@ class Tables:
     grid: Grid  # leading axis k
     left: jax.Array  # (P,) the models i of the pairs that are laid out, earlier ones first
     right: jax.Array  # (P,) and j > i
-    copulas: Any  # Copula with leading axis P; None if chain="exact", which needs the kernel alone
     kernel: jax.Array  # (P, G, G) density of model j's nodes given model i's node
     cost: jax.Array  # (k,)
 
@@ -61,7 +58,7 @@ def build_tables(
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
     kernel = jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
-    return Tables(marginals, grid, left, right, copulas, kernel, cost)
+    return Tables(marginals, grid, left, right, kernel, cost)
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
@@ -84,36 +81,23 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     return target.density(jnp.pad(cumulative, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))))
 
 
-def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Array:
-    """(G,) density at the target's nodes given that the source's rank is at most u: ∂ᵥ C(u, v) / u."""
-    v = target.edges[1:-1]
-    positive = u > 0
-    safe = jnp.where(positive, u, 0.5)
-    cumulative = jnp.where(positive, copula.cdf(safe, v) / safe, copula.conditional(jnp.zeros_like(u), v))
-    return target.density(jnp.pad(cumulative, 1, constant_values=(0.0, 1.0)))
-
-
-def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array, law: jax.Array) -> jax.Array:
+def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
     """The density a_j (k, G) of the queries that reach each model, over the nodes of its grid.
 
     Args:
         tables: the quadrature of the model.
         first: () the model asked first.
         deferred: (P, G) the part of each node's weight that model i passes on to model j.
-        law: what model j sees: the kernels (P, G, G), by the confidence of model i, or one density (P, G) given only
-            that i deferred.
     """
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
-        i, j, part_of_weight, density_after = link
-        passed = part_of_weight * density[i]
-        reached = passed @ density_after if density_after.ndim == 2 else passed.sum() * density_after
-        return density.at[j].add(reached), None
+        i, j, part_of_weight, kernel = link
+        return density.at[j].add((part_of_weight * density[i]) @ kernel), None
 
     starting = jnp.arange(tables.cost.shape[0]) == first
     # Like what is passed on, so that under `jax.shard_map` both vary over the same devices.
     start = starting[:, None] * jnp.ones_like(deferred, shape=deferred.shape[-1:])
-    return lax.scan(pass_on, start, (tables.left, tables.right, deferred, law))[0]
+    return lax.scan(pass_on, start, (tables.left, tables.right, deferred, tables.kernel))[0]
 
 
 @exportable
@@ -184,21 +168,18 @@ def outcome_of_cuts(
     links: jax.Array,
     first: jax.Array,
     *,
-    chain: Chain = "exact",
     above: jax.Array | None = None,
     refused: jax.Array | None = None,
 ) -> Outcome:
     """What a cascade does: model i answers above its cut, the rest go to its link; `smoothing` is 0.
 
-    Under the paper's factorisation (eq. 5, proposition 2) the law of Φ_j is taken to depend on Φ_i ≤ φ_i alone, whoever
-    was asked before: a_j(v) = P(i is reached and defers) · ∂ᵥC_ij(u_i, v)/u_i. Scalar in u: `vmap` it over λ.
+    Scalar in u: `vmap` it over λ.
 
     Args:
         tables: the quadrature of the model.
         u: (k,) the cuts, on the scale of ranks; the last model of the cascade has 0.
         links: (P,) whether i defers to j, for the pairs (i, j).
         first: () the model asked first.
-        chain: "exact", or "paper" for the paper's factorisation.
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form; it stands in for the quadrature of Q over the panel that the
             threshold cuts.
         refused: (k,) at most u: model i gives no answer up to here; the last model has the two equal.
@@ -206,11 +187,7 @@ def outcome_of_cuts(
     grid, nothing = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(Grid.below)(grid, u)
     below_refused = jnp.zeros_like(below) if refused is None else jax.vmap(Grid.below)(grid, refused)
-    if chain == "paper":
-        law = jax.vmap(truncated_transition)(tables.copulas, u[tables.left], part(grid, tables.right))
-    else:
-        law = tables.kernel
-    density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left], law)
+    density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:

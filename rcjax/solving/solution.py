@@ -144,8 +144,8 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     lam = jnp.where(possible, given, 1.0)  # what is no price is solved for another one, and told
     tables = lay_out(marginals, copulas, cost, plan.pairs)
     still = lax.stop_gradient(tables)
-    optima = optimise(still, lax.stop_gradient(lam), plan, "exact")
-    settled = points_at(still, optima, plan, "exact").policies
+    optima = optimise(still, lax.stop_gradient(lam), plan)
+    settled = points_at(still, optima, plan).policies
     members = settled.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
     start = jnp.where(defers, settled.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))

@@ -174,7 +174,7 @@ def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
 
     # One number for all problems: of the families, only that one is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
-    return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
+    return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
 
 
 def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
@@ -182,7 +182,7 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
         return adaptive_points(tables, lam)
     left, right, kernel = part((tables.left, tables.right, tables.kernel), plan.pairs)
     used = dataclasses.replace(tables, left=left, right=right, kernel=kernel)
-    return points_at(used, optimise(used, lam, plan, "exact"), plan, "exact")
+    return points_at(used, optimise(used, lam, plan), plan)
 
 
 def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:

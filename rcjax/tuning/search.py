@@ -1,4 +1,4 @@
-"""The two searches for a frontier: by the labels, the default, and by the paper's model, which is imported on demand."""
+"""The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class ModelSearch:
         from rcjax.solving.frontiers import solve_frontier
 
         spec = self.spec
-        how: dict[str, Any] = {"cascades": spec.search, "chain": spec.chain, "abstain_price": spec.abstain_price}
+        how: dict[str, Any] = {"cascades": spec.search, "abstain_price": spec.abstain_price}
         frontier = solve_frontier(model, lam=lam, **how)
         return (frontier if limit is None else limit.within(frontier)), None
 
@@ -246,7 +246,7 @@ class ModelSearch:
             (logprob, correct, answered), charge, _ = drawn(log, queries)
             cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = lay_out_problem(fitted, plan, frontier.chain, refusal, panels)
+            problem = lay_out_problem(fitted, plan, refusal, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_again

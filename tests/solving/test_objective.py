@@ -9,10 +9,7 @@ from cascade_references import (
     batched,
     make_model,
     pair_reference,
-    paper_reference,
     random_chains,
-    random_models,
-    random_thresholds,
     take,
 )
 from hypothesis import given, settings, strategies as st
@@ -56,16 +53,6 @@ def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshol
     np.testing.assert_allclose(cost[0], expected[1], rtol=1e-9)
 
 
-@pytest.mark.thorough
-def test_paper_chain_matches_adaptive_quadrature_of_proposition_2(float64):
-    models = random_models(31, 3, 8)
-    thresholds = random_thresholds(32, models, 3)
-    error, cost = batched(models, thresholds, chain="paper")
-    reference = np.array([[paper_reference(take(models, i), t) for t in thresholds[i]] for i in range(8)])
-    np.testing.assert_allclose(error, reference[..., 0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(cost, reference[..., 1], rtol=1e-6)
-
-
 @pytest.fixture(scope="module")
 def smooth(float64):
     """A model of three without steep corners: central differences are good to nine digits there."""
@@ -87,8 +74,7 @@ def smooth(float64):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("chain", ["exact", "paper"])
-def test_gradients_match_central_differences(smooth, chain):
+def test_gradients_match_central_differences(smooth):
     """In the thresholds and in every parameter; proportions move along the simplex."""
     thresholds = jnp.array([0.55, 0.65])
     tree = (
@@ -103,7 +89,7 @@ def test_gradients_match_central_differences(smooth, chain):
         columns, theta, cost, cuts = unravel(flat)
         share = columns["proportion"]
         marginals = BetaMixture(**dict(columns, proportion=jnp.stack([share, 1 - share], -1)))
-        return jnp.stack(error_and_cost(make_model(marginals, Gumbel(theta), cost), cuts, chain=chain))
+        return jnp.stack(error_and_cost(make_model(marginals, Gumbel(theta), cost), cuts))
 
     found = jax.jit(jax.jacrev(both))(start)
     step = 1e-3 * jnp.maximum(jnp.abs(start), 0.05)
@@ -147,12 +133,11 @@ def test_bad_cascades_are_refused(demo, thresholds, names, message):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("chain", ["exact", pytest.param("paper", marks=pytest.mark.thorough)])
-def test_extreme_thresholds(chains, chain):
+def test_extreme_thresholds(chains):
     """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""
     models, *_ = chains
     cuts = np.broadcast_to([[0.0] * 5, [1.0] * 5], (2, 2, 5))
-    error, cost = batched(models, cuts, chain=chain)
+    error, cost = batched(models, cuts)
     mean = jax.vmap(jax.vmap(lambda m: m.mean_above(m.lowest - 1)))(models.marginals)
     np.testing.assert_allclose(error[:, 0], 1 - mean[:, 0], atol=1e-12)
     np.testing.assert_allclose(cost[:, 0], models.cost[:, 0], rtol=1e-12)

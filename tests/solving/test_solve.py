@@ -46,27 +46,27 @@ def loss(frontier):
     return np.asarray(frontier.error + frontier.lam * frontier.cost)
 
 
-def grid_losses(model, names, lam, count, chain="exact"):
+def grid_losses(model, names, lam, count):
     """(L,) the least loss of a cascade over an exhaustive grid of thresholds, evenly spaced in probability."""
     columns = []
     for j in map(model.models.index, names[:-1]):
         inside = quantiles(take(model.marginals, j), jnp.linspace(0, 1, count - 2))
         columns.append(np.concatenate([[0.0], inside, [1.0]]))
     cuts = np.array(list(itertools.product(*columns)))
-    error, cost = (np.asarray(x) for x in error_and_cost(model, cuts, names, chain=chain))
+    error, cost = (np.asarray(x) for x in error_and_cost(model, cuts, names))
     return (error + np.asarray(lam)[:, None] * cost).min(1)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("which", "count", "chain", "fineness"),
-    [("triples", 3, "exact", 40), ("triples", 2, "paper", 40), ("fours", 2, "exact", 20)],
+    ("which", "count", "fineness"),
+    [("triples", 3, 40), ("fours", 2, 20)],
 )
-def test_no_grid_beats_the_solver(request, which, count, chain, fineness):
+def test_no_grid_beats_the_solver(request, which, count, fineness):
     for i in range(count):
         model = take(request.getfixturevalue(which), i)
-        found = loss(solve_frontier(model, lam=LAM, cascades="full", chain=chain))
-        assert (found <= grid_losses(model, model.models, LAM, fineness, chain) + GLOBAL).all(), i
+        found = loss(solve_frontier(model, lam=LAM, cascades="full"))
+        assert (found <= grid_losses(model, model.models, LAM, fineness) + GLOBAL).all(), i
 
 
 @pytest.mark.thorough
@@ -86,13 +86,11 @@ def demo_mean(model, j):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("chain", ["exact", "paper"])
-def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam, chain):
-    cascades = "all" if chain == "exact" else "full"
-    frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades, chain=chain)
+def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam):
+    frontier = solve_frontier(demo, lam=demo_lam)
     for row in range(len(demo_lam)):
         names = tuple(n for n, used in zip(demo.models, frontier.members[row], strict=True) if used)
-        error, cost = error_and_cost(demo, frontier.thresholds[row], names, chain=chain)
+        error, cost = error_and_cost(demo, frontier.thresholds[row], names)
         assert abs(error - frontier.error[row]) < 1e-10
         assert abs(cost - frontier.cost[row]) < 1e-10 * float(demo.cost[-1])
 
@@ -171,7 +169,6 @@ def test_float32_is_close_to_float64(demo, demo_lam):
         ({"cascades": [("llama3.1-70b", "llama3.2-1b")]}, "does not follow the model's order"),
         ({"cascades": []}, "empty"),
         ({"cascades": "some"}, "'all', 'full', 'adaptive'"),
-        ({"cascades": "adaptive", "chain": "paper"}, "does not exist"),
         ({"lam": []}, "at least one"),
         ({"lam": [np.nan]}, "finite"),
     ],

@@ -138,7 +138,6 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
     [
         ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),
         ({"abstain_price": np.nan}, "abstain_price is nan"),
-        ({"abstain_price": 0.3, "chain": "paper"}, "abstain_price goes with chain='exact'"),
     ],
 )
 def test_what_does_not_exist_is_refused(demo, options, message):

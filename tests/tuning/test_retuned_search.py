@@ -54,7 +54,7 @@ def spec_of(monkeypatch, logs):
 
 
 #: Fields that a policy has from its model, or its own file.
-OTHERWISE = {"chain", "method", "transform", "period"}
+OTHERWISE = {"method", "transform", "period"}
 
 
 def test_the_options_are_all_that_tune_takes():
