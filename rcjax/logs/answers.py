@@ -1,9 +1,9 @@
 """The answers of a log as one frame of numbers, a row for each query and model, and as matrices (n queries, k models).
 
-Which answers to a query are equal is told by hashes of what is left of them for comparing (`rcjax.policy.decisions`),
-and in the end by a small number that the equal answers share. Where a model has several answers, they vote. Where a
-reference model's answers take the place of right ones, what is counted is whether an answer differs; where there are
-labels besides, that it is the reference's is what a judge says, named `judged_same`, and the labels correct it.
+Answers are normalised for comparison (`rcjax.policy.decisions`) and hashed; equal answers of a query share a hash, and
+in a `Log` a small number. Several answers of a model to a query vote. With a reference model, the label of an answer
+says whether it equals the reference's answer. If the log has labels too, this equality is the verdict of a judge,
+`judged_same`, which the labels correct.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
 from rcjax.signals.request_form import PLAIN
 
-#: Hash of no answer.
+#: The hash of a missing answer.
 UNKNOWN = 0
 
 
@@ -39,36 +39,37 @@ class Answers:
     """The answers of some models to some queries."""
 
     frame: pl.DataFrame
-    """`query` and `model` by number, `row` in the source, `logprob`, `correct` (the label, from 0 to 1; NaN for none),
-    `cost`; and where the log tells them `answer` (a hash), `seconds`, `sample` by number and the verdicts of judges."""
+    """One row per answer: `query` and `model` by number, `row` in the source, `logprob`, `correct` (the label from 0 to
+    1, or NaN) and `cost`; if the log has them, `answer` (a hash), `seconds`, `sample` by number, and judges' verdicts.
+    """
     queries: tuple[str, ...]
     models: tuple[str, ...]
     samples: tuple[str, ...] = ()
 
     @property
     def answered(self) -> np.ndarray:
-        """(n, k) whether there is an answer."""
+        """(n, k) bool: the model answered the query."""
         return self.matrix("row", -1) >= 0
 
     @property
     def labels(self) -> np.ndarray:
-        """(k,) how many answers of each model have a label."""
+        """(k,) number of labelled answers of each model."""
         return np.isfinite(self.matrix("correct", np.nan)).sum(0)
 
     def models_by_query(self) -> dict[int, frozenset[str]]:
-        """Which models have answered each query, by number."""
+        """Return the names of the models that answered each query, by the query's number."""
         by_query = self.frame.group_by("query", maintain_order=True).agg("model")
         return {query: frozenset(self.models[model] for model in models) for query, models in by_query.iter_rows()}
 
     def matrix(self, name: str, empty: float) -> np.ndarray:
-        """(n, k) a column of the frame; `empty` stands where a model did not answer."""
+        """Return a column of the frame as an (n, k) matrix, with `empty` where a model did not answer."""
         values = self.frame[name].to_numpy()
-        whole = np.full((len(self.queries), len(self.models)), empty, values.dtype)
-        whole[self.frame["query"].to_numpy(), self.frame["model"].to_numpy()] = values
-        return whole
+        matrix = np.full((len(self.queries), len(self.models)), empty, values.dtype)
+        matrix[self.frame["query"].to_numpy(), self.frame["model"].to_numpy()] = values
+        return matrix
 
     def of(self, models: Sequence[str]) -> Answers:
-        """Those of some models, in their order."""
+        """Return the answers of the models named, in the order given."""
         if (*models,) == self.models:
             return self
         numbers = {self.models.index(name): number for number, name in enumerate(models)}
@@ -77,7 +78,7 @@ class Answers:
         return replace(self, frame=frame, models=tuple(models))
 
     def hand_labels(self) -> HandLabels | None:
-        """Who has labelled what; None if all answers have a label, and nobody judges."""
+        """Return labels by hand and judges' verdicts; None if all answers have labels and no judge rates any."""
         labelled = np.isfinite(self.matrix("correct", np.nan))
         judges = [name for name in judge_columns(self.frame.columns) if self.frame[name].is_not_nan().any()]
         if labelled[self.answered].all() and not judges:
@@ -90,8 +91,8 @@ class Answers:
 
 
 def numbered(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """A frame with the number of each text of a column in its place, by first appearance; the texts."""
-    runs = frame[column].rle_id()  # rows of a query mostly stand together: one of them is looked up
+    """Replace the texts of a column by numbers, in order of first appearance; return the frame and the texts."""
+    runs = frame[column].rle_id()  # rows of a query mostly stand together: look up one row of each run
     first = frame.select(column).filter(runs.diff().ne_missing(0))
     texts = first.unique(maintain_order=True)
     numbers = texts.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("number"))
@@ -100,16 +101,16 @@ def numbered(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tuple[str,
 
 
 def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
-    """Query ids as ints, where all are whole numbers.
+    """Return the query ids: as ints if all are whole numbers, else as texts.
 
-    Text files do not tell 7 from "7": one rule for every source makes the same log of each.
+    Text files do not distinguish 7 from "7": the same rule for every source makes the same log of each.
     """
-    whole = pl.Series([*texts], dtype=pl.String).str.contains("^(0|-?[1-9][0-9]*)$").all()
-    return tuple(map(int, texts) if whole else texts)
+    are_whole = pl.Series([*texts], dtype=pl.String).str.contains("^(0|-?[1-9][0-9]*)$").all()
+    return tuple(map(int, texts) if are_whole else texts)
 
 
 def comparison(column: str, task: str) -> Comparison:
-    """How the answers of a column are compared.
+    """Return the kind of comparison for the answers of a column.
 
     >>> comparison("answer", "choice"), comparison("answer_key", "choice")
     ('choice', 'key')
@@ -120,7 +121,7 @@ def comparison(column: str, task: str) -> Comparison:
 
 
 def hash_answers(answers: pl.Series, compare: Comparison) -> np.ndarray:
-    """(m,) a number for each answer, by what is left of it for comparing; 0 for none.
+    """Return an (m,) hash of each answer as it is compared; 0 for a missing answer.
 
     >>> one, other, none = hash_answers(pl.Series(["1,000", "1000.0", None]), "text").tolist()
     >>> one == other, none
@@ -133,9 +134,9 @@ def hash_answers(answers: pl.Series, compare: Comparison) -> np.ndarray:
 
 
 def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
-    """(n, k) codes of answers, from their hashes: of each the first model that gave the same; NO_ANSWER for none.
+    """Return (n, k) codes of answers: the position of the first model with the same hash, or NO_ANSWER.
 
-    None if no query has two answers to compare.
+    Return None if no query has two answers to compare.
 
     >>> equal_answers(np.array([[7, 0, 7], [5, 6, 6]])).tolist()
     [[0, -1, 0], [0, 1, 1]]
@@ -148,34 +149,34 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
     return np.where(hashes == UNKNOWN, NO_ANSWER, codes).astype(np.int32)
 
 
-_ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
+_ENOUGH = 0.5  # share of a model's queries that must have as many answers as vote
 
 _CELL = ("model", "query")
 
 
 def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
-    """(the answers, of several to a query their vote; how many of each model vote, by name).
+    """Reduce the samples of each query and model to their vote; return it with the number of votes of each model.
 
-    Samples come by number where all of the log are whole numbers, else by first appearance.
+    Samples are in numeric order if all are whole numbers, else in order of first appearance.
     """
-    whole = all(re.fullmatch(r"\d{1,18}", text) for text in answers.samples)
-    order = [int(text) for text in answers.samples] if whole else range(len(answers.samples))
+    are_whole = all(re.fullmatch(r"\d{1,18}", text) for text in answers.samples)
+    order = [int(text) for text in answers.samples] if are_whole else range(len(answers.samples))
     frame = answers.frame.with_columns(order=pl.Series(np.array(order, np.int64)[answers.frame[SAMPLE]]))
     frame, numbers = voted(frame.sort(*_CELL, "order"), len(answers.models))
     return replace(answers, frame=frame), dict(zip(answers.models, numbers, strict=True))
 
 
 def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
-    """(a row for each query and model, the vote of the first so many answers; how many of each model vote).
+    """Reduce the samples of each query and model to the winning row; return them with each model's number of votes.
 
-    Confidence is the share of the most common answer. Of equally common ones the one that came first counts, and of
-    those who gave it what is known of the first one, but of `cost` the sum of all that vote and of `seconds` the
-    longest, as all are asked for at once. An empty answer votes for nothing, but counts; where all are empty, the
-    confidence is 0. One answer keeps its own confidence. A query that has fewer answers is left out.
+    `logprob`: the log of the winner's share of the votes (a single answer keeps its own). `answer`: the most common
+    (ties: the first). `cost`: the sum; `seconds`: the maximum, since samples are requested at once; the rest: of the
+    first row with the winning answer. An empty answer counts as a vote for nothing; if all are empty, the confidence is
+    0. A query with fewer samples than vote is dropped.
 
     Args:
-        frame: as `Answers` has it, answers to a query in order.
-        models: how many there are.
+        frame: frame of an `Answers`, with the samples of a query in order.
+        models: number of models.
 
     >>> answers = {"model": [0] * 6, "query": [0] * 3 + [1] * 3, "answer": [7, 7, 5] * 2, "cost": [1.0, 1.0, 2.0] * 2}
     >>> frame = pl.DataFrame(answers | {"logprob": [-0.1, -0.2, -0.4] * 2, "correct": [1.0, 1.0, 0.0] * 2})
@@ -192,13 +193,15 @@ def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
     alike = pl.when(pl.col("answer") != UNKNOWN).then(pl.len().over(*_CELL, "answer")).otherwise(0)
     longest = [pl.col(name).nan_max().over(_CELL) for name in ("seconds",) if name in frame.columns]
     votes = voting.with_columns(pl.col("cost").sum().over(_CELL), *longest, alike=alike)
-    votes = votes.filter(pl.col("alike").arg_max().over(_CELL) == rank)  # the first of the largest
+    votes = votes.filter(pl.col("alike").arg_max().over(_CELL) == rank)  # ties: the first
     share = pl.when(several).then((pl.col("alike") / pl.col("number")).log()).otherwise("logprob")
     return votes.with_columns(logprob=share).drop("number", "alike"), numbers
 
 
 def _number(answers: np.ndarray) -> int:
-    """How many answers of a model vote: as many as enough queries have, of which each has so many answers.
+    """Return how many answers of a model vote: the largest number that half of its queries, and at least two, have.
+
+    `answers` holds the number of answers to each query of the model.
 
     >>> _number(np.array([3, 2, 3, 1])), _number(np.array([5, 1, 1]))
     (3, 1)
@@ -211,12 +214,12 @@ def _number(answers: np.ndarray) -> int:
 def asked_to_vote(
     numbers: Mapping[str, int], compare: str, alone: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """How the models whose answers vote are asked, by name, as a policy keeps it.
+    """Return the request settings of the models whose answers vote, by name, as a policy stores them.
 
     Args:
-        numbers: how many answers of each model vote.
-        compare: how answers are compared.
-        alone: how single answers are asked for, by model; votes have their options and prices.
+        numbers: number of votes of each model.
+        compare: kind of comparison of the answers.
+        alone: request settings of a single answer, by model; the options and prices are taken from them.
     """
     return {
         name: {
@@ -228,14 +231,14 @@ def asked_to_vote(
     }
 
 
-#: The column that tells which grader said what is in `judged_same`; `SAME_AS` tells of which model's answers.
+#: The column with the name of the grader behind `judged_same`; `SAME_AS` holds the reference model's name.
 SAME_BY = f"graded_by_{JUDGED_SAME}"
 
 
 def verdict_columns(reference: Reference, name: str, columns: Sequence[str]) -> list[str]:
-    """The columns of a log, called `name`, to read besides where a grader has said what is the reference's.
+    """Return the further columns to read if a grader compared the answers of log `name` with the reference's.
 
-    Raises `LogError` where one is not there.
+    Raises `LogError` if one is missing.
     """
     if reference.same == BY_ANSWER:
         return []
@@ -253,27 +256,27 @@ def _how_to_grade(reference: Reference, name: str) -> str:
 
 
 def require_verdicts(reference: Reference, rows: Rows) -> None:
-    """Raise `LogError` for verdicts on another model's answers, or of another grader."""
+    """Raise `LogError` if a verdict compares with another model's answers, or is of another grader."""
     if reference.same != BY_ANSWER:
-        said = rows.frame[JUDGED_SAME].is_not_null()
+        has_verdict = rows.frame[JUDGED_SAME].is_not_null()
         for column, wanted in ((SAME_AS, reference.model), (SAME_BY, reference.same)):
-            other = said & (rows.frame[column].fill_null("") != wanted)
+            other = has_verdict & (rows.frame[column].fill_null("") != wanted)
             rows.refuse(other, column, f"is not {brief(wanted)}: {_how_to_grade(reference, rows.name)}")
 
 
 def hold_to(
     reference: Reference, answers: Answers, name: str, say: Say
 ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
-    """(the answers with what is the reference's, as verdicts of a judge, what is counted, which queries lack it).
+    """Compare all answers with the reference's, and drop the queries that the reference did not answer.
 
-    Queries that the reference did not answer are left out, which `say` is told. Raises `LogError` where the log has no
-    reference, or no answers to compare.
+    Return (the answers with a column `judged_same`, the reference with what is counted, the dropped queries as failed
+    calls). Raises `LogError` if the log has no answer of the reference, or none to compare.
 
     Args:
-        reference: the model, and what tells whether answers are the same.
-        answers: what was read.
-        name: of the log.
-        say: takes what is to be said of the log.
+        reference: the model, and the way to tell whether two answers are the same.
+        answers: the answers of the log.
+        name: name of the log, for messages.
+        say: receives warnings about the log.
     """
     model = reference.model
     if model not in answers.models:
@@ -293,22 +296,22 @@ def hold_to(
 
 
 def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
-    """The rows of the queries that the reference has answered, with `judged_same`: 1 for its answers, 0 for others."""
-    frame, own = answers.frame, pl.col("model") == answers.models.index(reference.model)
+    """Return the rows of queries that the reference answered, with `judged_same`: 1 if equal to its answer, else 0."""
+    frame, is_reference = answers.frame, pl.col("model") == answers.models.index(reference.model)
     if reference.same == BY_ANSWER:
         if "answer" not in frame.columns:
             raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
-        theirs = frame.filter(own, pl.col("answer") != UNKNOWN).select("query", theirs="answer")
+        theirs = frame.filter(is_reference, pl.col("answer") != UNKNOWN).select("query", theirs="answer")
         frame = frame.join(theirs, on="query", maintain_order="left")
         same = (pl.col("answer") == pl.col("theirs")).cast(pl.Float64)
         frame = frame.with_columns(same.alias(JUDGED_SAME)).drop("theirs")
     else:
-        frame = frame.join(frame.filter(own).select("query"), on="query", how="semi", maintain_order="left")
-    return frame.with_columns(pl.when(own).then(1.0).otherwise(JUDGED_SAME).alias(JUDGED_SAME))
+        frame = frame.join(frame.filter(is_reference).select("query"), on="query", how="semi", maintain_order="left")
+    return frame.with_columns(pl.when(is_reference).then(1.0).otherwise(JUDGED_SAME).alias(JUDGED_SAME))
 
 
 def count_differences(answers: Answers) -> Answers:
-    """The answers with what is the same in the place of all labels and judges."""
+    """Replace all labels and verdicts by the equality with the reference's answer."""
     frame, same = answers.frame, pl.col(JUDGED_SAME)
     labels = pl.when(same.is_nan()).then(same).otherwise((same == 1).cast(pl.Float64))
     frame = frame.with_columns(correct=labels).drop(judge_columns(frame.columns))
@@ -316,7 +319,7 @@ def count_differences(answers: Answers) -> Answers:
 
 
 def tells_errors(answers: Answers, name: str, say: Say) -> bool:
-    """Whether labels tell errors besides: each model has two at least; `say` is told where labels are few."""
+    """Return whether every model has the two labels that an estimate of its error needs; warn if only some have."""
     few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
     if few and answers.labels.any():
         what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
@@ -326,45 +329,45 @@ def tells_errors(answers: Answers, name: str, say: Say) -> bool:
 
 _FORM, _OF_THE_DAY = "requests", "prices"
 
-_DIFFERING = frozenset({"choices", _FORM, _OF_THE_DAY})  # what differs between calls that are asked alike
+_DIFFERING = frozenset({"choices", _FORM, _OF_THE_DAY})  # settings that calls of one kind may differ in
 
 
 def asked_alike(
     answers: Answers, texts: list[str | None], name: str, say: Say
 ) -> tuple[pl.DataFrame, dict[str, dict[str, Any]]]:
-    """(the rows without those asked otherwise than most of their model; how each model was asked, where that is told).
+    """Drop the rows whose request settings differ from most of their model's; return the rest, and settings by model.
 
-    Two ways are alike where they differ in the choices or the form of the question, or in prices alone. Where no way is
-    that of more than half of a model's calls, all of them are used, and what they share is kept.
+    Settings count as equal if they differ only in the choices, the form of the question or the prices. If no settings
+    cover more than half of a model's calls, all calls are kept, with the settings that they share.
 
-    Raises LogError where a model was asked for its confidence in two ways: their values cannot be compared.
+    Raises LogError if a model has confidences of two signals: their values cannot be compared.
 
     Args:
-        answers: with the numbers of ways.
-        texts: the ways, as JSON.
-        name: the log's, for messages.
-        say: takes what is to be said of the log.
+        answers: answers whose column `way` holds positions in `texts`.
+        texts: distinct request settings, as JSON.
+        name: name of the log, for messages.
+        say: receives warnings about the log.
     """
     records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
     counts, various = answers.frame.group_by("model", "way").len().sort("model", "way"), list[str]()
     drop = counts.clear()
     for number, model in enumerate(answers.models):
-        told = {way: record for way in counts.filter(model=number)["way"] if (record := records[way]) is not None}
-        if not told:
+        known = {way: record for way in counts.filter(model=number)["way"] if (record := records[way]) is not None}
+        if not known:
             continue
-        signals = dict.fromkeys(str(record.get("signal")) for record in told.values())
+        signals = dict.fromkeys(str(record.get("signal")) for record in known.values())
         if len(signals) > 1:
             what = f"was asked for its confidence in several ways, {listed(signals)}"
             raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
-        own = counts.filter(pl.col("way").is_in([*told]), model=number)
-        plain, calls = {way: _alike(record) for way, record in told.items()}, Counter[str]()
-        for _, way, times in own.iter_rows():
+        of_model = counts.filter(pl.col("way").is_in([*known]), model=number)
+        plain, calls = {way: _alike(record) for way, record in known.items()}, Counter[str]()
+        for _, way, times in of_model.iter_rows():
             calls[plain[way]] += times
         most, times = calls.most_common(1)[0]
-        alike = [way for way in told if 2 * times <= calls.total() or plain[way] == most]
-        asked[model] = _shared([told[way] for way in alike])
-        various += [model] if len(alike) == len(told) and len(calls) > 1 else []
-        others = own.filter(~pl.col("way").is_in(alike))
+        alike = [way for way in known if 2 * times <= calls.total() or plain[way] == most]
+        asked[model] = _shared([known[way] for way in alike])
+        various += [model] if len(alike) == len(known) and len(calls) > 1 else []
+        others = of_model.filter(~pl.col("way").is_in(alike))
         drop, left[model] = drop.vstack(others), int(others["len"].sum())
     if drop.height:
         by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
@@ -380,7 +383,7 @@ def asked_alike(
 def _record(text: str | None) -> dict[str, Any] | None:
     try:
         record = json.loads(text or "null")
-    except (ValueError, RecursionError):  # the latter of one that is nested too deeply
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         return None
     return record if isinstance(record, dict) else None
 
@@ -390,9 +393,9 @@ def _alike(record: Mapping[str, Any]) -> str:
 
 
 def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is the same in all records, and of options those that are; with the prices of the last that tells them.
+    """Return the settings and options that all records share, with the prices of the last record that has any.
 
-    Forms of requests are all that there are, if any record tells one.
+    `requests` lists the forms of all records, if any record has one.
     """
     first = records[0]
     shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
@@ -401,6 +404,6 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
         alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
         shared["options"] = {name: value for name, value in options[0].items() if name in alike}
     prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
-    told = any(_FORM in one for one in records)
-    forms = {_FORM: sorted({one.get(_FORM, PLAIN) for one in records})} if told else {}
+    has_form = any(_FORM in one for one in records)
+    forms = {_FORM: sorted({one.get(_FORM, PLAIN) for one in records})} if has_form else {}
     return shared | forms | ({_OF_THE_DAY: prices[-1]} if prices else {})

@@ -1,4 +1,4 @@
-"""The rows of a log under check, some at a time, with numbers in them; what is wrong is said with its row."""
+"""Check the rows of a log, batch by batch, and turn their cells into numbers; an error names its row."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from rcjax.logs.errors import LogError, brief
 from rcjax.logs.sources import Table, TextFile, csv_line
 from rcjax.policy.decisions import NO_CONFIDENCE
 
-#: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
-#: in float32 too, squares in float64, and every policy can be written (`_base.codec` allows 1e100).
+#: The cost of a query is 0 or between these bounds: then ratios of sums are finite in float32, squares in float64, and
+#: every policy can be written (`_base.codec` allows 1e100).
 LEAST, MOST = 1e-18, 1e18
 
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
@@ -40,8 +40,7 @@ _DECIMALS = "write decimals with a point, and nothing between thousands"
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows under check; `position` holds their places in the source, counted from 0, and `correct` labels as `scoring`
-    says."""
+    """Rows under check. `position` holds their places in the source, from 0; `scoring` is the scale of `correct`."""
 
     name: str
     source: Any
@@ -50,20 +49,20 @@ class Rows:
     scoring: Scoring = RIGHT_OR_WRONG
 
     def keep(self, kept: pl.Expr) -> Rows:
-        """The rows of which an expression is true."""
+        """Return the rows for which an expression is true."""
         mask = self.frame.select(kept.fill_null(False)).to_series()
         if mask.all():
             return self
         return dataclasses.replace(self, frame=self.frame.filter(mask), position=self.position[mask.to_numpy()])
 
     def row_in_words(self, position: int) -> str:
-        """Put the place of a row in the source into words, as an editor or a dataframe's user would look for it."""
+        """Name the place of a row: the line that an editor shows for a CSV file, else the row's number from 1."""
         if isinstance(self.source, TextFile) and self.source.separator is not None:
             return f"line {csv_line(self.source, position + 1)}"
         return f"row {position + 1}"
 
     def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
-        """Raise a `LogError` about the column's value in the first bad row, if there is one."""
+        """Raise a `LogError` about the value of a column in the first bad row, if any row is bad."""
         if bad.any():
             i = int(np.argmax(np.asarray(bad)))
             model, value = self.frame["model"][i], self.frame[column][i]
@@ -74,7 +73,7 @@ class Rows:
 
 
 def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
-    """The rows of a table: refuses columns of a type that cannot be used, and tables without a row."""
+    """Yield the rows of a table, batch by batch; LogError for a column of an unusable type, or a table without rows."""
     name, source, start, any_rows = table.name, table.source, 0, False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
@@ -108,7 +107,7 @@ _SIGNS = {
 
 
 def _require_one_notation(rows: Rows) -> None:
-    """Refuse a table with semicolons in which some numbers have commas and others points: one may be for thousands."""
+    """Refuse a table with semicolons that mixes commas and points in numbers: one of them may separate thousands."""
     frame = rows.frame
     if not isinstance(rows.source, TextFile) or rows.source.separator != ";":
         return
@@ -132,21 +131,18 @@ def _advice(column: str, scoring: Scoring) -> str:
 
 
 def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
-    """Columns of labels and of judges' verdicts as text, `WORDS` as numbers; nothing where there are none.
-
-    Of labels, right is the full score.
-    """
+    """Return expressions that turn labels and verdicts into text, with `WORDS` as numbers: a right label is `most`."""
     columns = []
     for name in frame.columns:
         if name == "correct" or judge_columns([name]):
-            whole = f"{scoring.most:.17g}" if name == "correct" else "1"
-            words = {word: whole if right else "0" for word, right in WORDS.items()}
+            full = f"{scoring.most:.17g}" if name == "correct" else "1"
+            words = {word: full if right else "0" for word, right in WORDS.items()}
             columns.append(pl.col(name).cast(pl.String).str.to_lowercase().replace(words))
     return columns
 
 
 def require_names(rows: Rows) -> None:
-    """Refuse a row that names no model, or no query."""
+    """Refuse a row without a model or a query."""
     for name in ("model", "query"):
         rows.refuse(rows.frame[name].is_null(), name, f"is missing: {column_of(name).advice}")
     if isinstance(rows.source, TextFile) and rows.source.separator is None:
@@ -155,9 +151,10 @@ def require_names(rows: Rows) -> None:
 
 
 def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
-    """A column as float64 within the limits of its meaning; where cells may be empty (`optional`), NaN there.
+    """Return a column as float64; LogError for a value outside the column's range.
 
-    Labels are scores from 0 to 1, however the source writes them. Cells with a word for a missing value are empty.
+    An empty cell, or one with a word for a missing value, is NaN if `optional`, else an error. Labels are rescaled to
+    [0, 1].
     """
     texts, column, advice = with_points(rows, name), column_of(name), _advice(name, rows.scoring)
     high = rows.scoring.most if name == "correct" else column.most
@@ -181,7 +178,7 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
 
 
 def with_points(rows: Rows, column: str) -> pl.Series:
-    """A column, where semicolons separate the columns with a point for the decimal comma; counts have none."""
+    """Return a column; in a file with semicolons, replace decimal commas by points, except in counts of tokens."""
     values, source = rows.frame[column], rows.source
     if column in TOKENS or values.dtype != pl.String or not isinstance(source, TextFile) or source.separator != ";":
         return values
@@ -189,7 +186,7 @@ def with_points(rows: Rows, column: str) -> pl.Series:
 
 
 def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
-    """Refuse sums of money, which a column holds or leads to, that are too large or too small to reckon with."""
+    """Refuse costs outside [`LEAST`, `MOST`], other than 0; `column` holds them, or the tokens that they come from."""
     leads = "" if column == "cost" else "leads to a cost "
     advice = f"costs are 0, or from {LEAST:g} to {MOST:g} per query: count in another unit of money"
     rows.refuse(money > MOST, column, f"{leads}> {MOST:g}: {advice}")
@@ -197,16 +194,16 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
 
 
 def logprobs(rows: Rows) -> np.ndarray:
-    """Raw confidences, `NO_CONFIDENCE` in empty cells; of a log that tells none 0, as if all answers were as sure."""
+    """Return raw log-probabilities, `NO_CONFIDENCE` for empty cells; all 0 for a log without a confidence column."""
     if tells_no_confidence(rows.frame.columns):
         return np.zeros(rows.frame.height)
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         column = "logprob" if "logprob" in rows.frame.columns else "confidence"
-        told = numbers(rows, column, optional=True)
-        return np.where(np.isnan(told), NO_CONFIDENCE, told if column == "logprob" else np.log(told))
+        values = numbers(rows, column, optional=True)
+        return np.where(np.isnan(values), NO_CONFIDENCE, values if column == "logprob" else np.log(values))
 
 
 def measured_cells(rows: Rows) -> dict[str, np.ndarray]:
-    """The seconds, by the name of the matrix, where rows tell them: NaN if the cell is empty."""
+    """Return {"seconds": seconds per answer, NaN for an empty cell}; {} if the rows have no such column."""
     column = next((name for name in SECONDS if name in rows.frame.columns), None)
     return {} if column is None else {"seconds": numbers(rows, column, optional=True) / SECONDS[column]}

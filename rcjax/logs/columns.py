@@ -1,4 +1,4 @@
-"""The columns of a log: what they are called, what they may hold, and which of them a log must have."""
+"""The columns of a log: their names, the values that they may hold, and which of them a log must have."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rcjax.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
 
-CACHED = ["cached_tokens", "cache_write_tokens"]  # of the input, what came from a cache and what was put into one
+CACHED = ["cached_tokens", "cache_write_tokens"]  # input tokens read from, and written to, a cache
 
 
 class Column(NamedTuple):
     """A column of a log."""
 
     advice: str
-    """What to put into it, for messages."""
+    """Advice about its values, for messages."""
     least: float = 0.0
-    """What its numbers are at least."""
+    """Least value."""
     most: float = 1e300
-    """What they are at most."""
+    """Largest value."""
     others: tuple[str, ...] = ()
-    """What others call it; those for logprob are probabilities."""
+    """Names that others use for the column; for logprob, names of probabilities."""
     rounding: float = 0.0
-    """How far above `most` numbers may come out by rounding."""
+    """Tolerance above `most`, for rounding errors."""
 
 
 _OF_INPUT = "give how many of the input tokens they are, 0 or more, or leave the cell empty"
@@ -73,39 +73,39 @@ COLUMNS = {
 #: Columns of numbers.
 NUMBERS = [name for name in COLUMNS if name not in ("query", "model")]
 
-#: What stands for a missing number, by its small letters.
+#: Words for a missing number, in lower case.
 MISSING = ("na", "n/a", "nan", "none", "null")
 
 _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
 CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated", "time"]  # of call logs
 
-ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
+ANSWERS = ["answer_key", "answer"]  # the first one present is compared between models
 
-SAMPLE = "sample"  # which of several answers of a model to a query
+SAMPLE = "sample"  # tells several answers of a model to a query apart
 
-#: How long an answer took: what the numbers of the column are divided by, so that 300 ms are 0.3 s to the last bit.
+#: Columns of latency, with their divisors: a division turns 300 ms into 0.3 s to the last bit.
 SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
 
-#: Columns that say one thing in two ways.
+#: Pairs of columns that hold the same quantity in two forms.
 ONE_OF_TWO = (("logprob", "confidence"), tuple(SECONDS))
 
-#: What polars puts behind the name of a column that is there a second time.
+#: Suffix that polars gives to the second column of the same name.
 AGAIN = "_duplicated_0"
 
-_JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
+_JUDGE = re.compile("judged(_.+)?")  # names of judges' columns
 
-#: How to come by labels, for messages.
+#: Advice for a log without labels, for messages.
 TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
 
 
 def column_of(name: str) -> Column:
-    """What there is to say of a column; any other one is a judge's."""
+    """Return the description of a column; a name that is not in `COLUMNS` is a judge's."""
     return COLUMNS.get(name, _VERDICT)
 
 
 def judge_columns(columns: Iterable[str]) -> list[str]:
-    """Those of the columns that hold what judges say, under the names that are ours.
+    """Return the columns of judges' verdicts, from canonical names.
 
     >>> judge_columns(["query", "judged", "judged_by_llama", "judgement"])
     ['judged', 'judged_by_llama']
@@ -114,14 +114,14 @@ def judge_columns(columns: Iterable[str]) -> list[str]:
 
 
 def known_columns(columns: Iterable[str]) -> set[str]:
-    """All names that mean something, the judges' own among them as these columns have them."""
+    """Return all names that have a meaning in a log: canonical names, their synonyms and the judges' columns here."""
     others = (other for column in COLUMNS.values() for other in column.others)
     names = {*COLUMNS, *CALL_COLUMNS, *ANSWERS, SAMPLE, *others}
     return names | {f"{name}{AGAIN}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
 def in_place_of(own: str) -> tuple[str, ...]:
-    """The columns of which one says what a column of ours says, itself among them.
+    """Return the columns that can stand for a column of ours, itself included.
 
     >>> in_place_of("logprob"), in_place_of("query")
     (('logprob', 'confidence'), ('query',))
@@ -130,7 +130,7 @@ def in_place_of(own: str) -> tuple[str, ...]:
 
 
 def plain_name(column: str) -> str:
-    """The name of a column in the way that ours are written.
+    """Return the name of a column in the spelling of ours: lower case, with underscores.
 
     >>> plain_name(" Input Tokens"), plain_name("LogProb")
     ('input_tokens', 'logprob')
@@ -139,11 +139,11 @@ def plain_name(column: str) -> str:
 
 
 def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(our name, the column) of the columns of a table; one that is spelt as ours overrides the others.
+    """Return (canonical name, column) for the columns of a table; an exact spelling precedes other spellings.
 
     Args:
-        columns: of the table.
-        named: what somebody called columns, by our names; no other column stands for these.
+        columns: columns of the table.
+        named: columns that the user has named, by canonical name; no other column stands for these names.
 
     >>> our_names(["Query", "model", "MODEL", "logprob", "p"], {"confidence": "p"})
     [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
@@ -163,7 +163,7 @@ def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[st
 
 
 def require_once(name: str, columns: Sequence[str]) -> None:
-    """Refuse a table in which a column occurs twice, or two of which one is needed; `columns` are our names."""
+    """Refuse a table with a column twice, or with both columns of a pair in `ONE_OF_TWO`; `columns` are canonical."""
     for column in (*COLUMNS, *ANSWERS, SAMPLE, *judge_columns(columns)):
         if columns.count(column) > 1 or f"{column}{AGAIN}" in columns:
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
@@ -173,16 +173,16 @@ def require_once(name: str, columns: Sequence[str]) -> None:
 
 
 def needed_columns(name: str, columns: list[str], priced: bool, needed_label: str | None) -> list[str]:
-    """The columns to read: query, model, what tells right from wrong, the confidence and what the costs come from.
+    """Return the columns to read: query, model, the label, the confidence and the source of costs.
 
     Args:
-        name: the log's, for messages.
-        columns: those that it has, under the names that are ours.
-        priced: whether tokens have prices.
-        needed_label: the column that must be there to tell right from wrong: "correct", which may be missing beside a
-            judge's, or "answer"; None if labels come from elsewhere, or none are needed.
+        name: name of the log, for messages.
+        columns: canonical names of its columns.
+        priced: whether the tokens have prices.
+        needed_label: the required label column: "correct" (a judge's column may replace it) or "answer"; None if labels
+            come from elsewhere, or none are needed.
 
-    Raises `LogError` where one is missing, or is there twice.
+    Raises `LogError` if a column is missing, or occurs twice.
     """
     judges = judge_columns(columns)
     require_once(name, columns)
@@ -201,13 +201,13 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
     compared = [column for column in ANSWERS if column in columns][:1]
     needed += [column for column in (*compared, *{"correct"} & {*columns}, *judges) if column not in needed]
-    needed += ["cost"] * (priced and "cost" in columns)  # of models that the prices do not name
+    needed += ["cost"] * (priced and "cost" in columns)  # for models without a price
     needed += [column for column in (SAMPLE, *SECONDS, *CACHED * (money == TOKENS)) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 
 def tells_no_confidence(columns: Sequence[str]) -> bool:
-    """Whether a log tells answers, and nothing that may be meant for a confidence: the answers can be compared still.
+    """Return whether a log has answers to compare, and no column that may be meant as a confidence.
 
     >>> tells_no_confidence(["query", "answer"]), tells_no_confidence(["query", "answer", "prob"])
     (True, False)
@@ -219,7 +219,7 @@ def tells_no_confidence(columns: Sequence[str]) -> bool:
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse a table that lacks a column, and name those that may have been meant."""
+    """Refuse a table that lacks a column; the message names the columns that may be meant."""
     missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
@@ -233,7 +233,7 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
 
 
 def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
-    """A question in brackets which columns were meant for those missing; "" where there is none like them.
+    """Ask, in brackets, whether similar columns were meant for the missing ones; "" if no column is similar.
 
     >>> meant_for(["logprob"], ["query", "p_true"])
     " (did you mean 'p_true' for 'confidence'?)"
@@ -243,7 +243,7 @@ def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
+    """Match missing columns with others by synonym or spelling, each at most once; return the pairs in words."""
     free, pairs = list(columns), []
     for column in missing:
         synonyms = [name for name in free if plain_name(name) in column_of(column).others]
@@ -255,7 +255,7 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
     return pairs
 
 
-#: What a person, or a program, writes for right and for wrong besides 1 and 0, by its small letters.
+#: Words for right and wrong, in lower case.
 WORDS = {
     word: right
     for right, words in (
@@ -265,49 +265,49 @@ WORDS = {
     for word in words.split()
 }
 
-#: Labels from which their size tells the scale.
+#: Fewest labels from which the scale of scores is checked.
 _TELLING = 20
 
 
 class Scoring(NamedTuple):
-    """What a label is written as."""
+    """The scale of labels, and the column that holds them."""
 
     most: float = 1.0
     """The full score."""
     column: str = "correct"
-    """That which is read, of the table at hand."""
+    """Column of the table that holds the labels."""
     beside: bool = False
-    """Labels from elsewhere count: a column `score` of the log is none."""
+    """Labels come from a second table: a column `score` of the log is no label."""
 
     def check(self) -> Scoring:
-        """Itself; ValueError for a full score that is no positive number."""
+        """Return self; ValueError unless the full score is a positive number."""
         if not 0 < self.most < math.inf:
             raise ValueError(f"score_max is {self.most}; it must be a positive number, such as 10")
         return self
 
     def of_table(self, columns: Sequence[str]) -> Scoring:
-        """The same with the column of a table that tells the labels: `score` where it has no `correct`.
+        """Return the scoring with the label column of a table: `score` if it has no `correct`.
 
         >>> Scoring().of_table(["query", "score", "logprob"]).column
         'score'
         """
-        # A score beside no confidence may be meant for one: it is asked for, as before.
+        # Without a confidence, the score may be one: a message then asks for the confidence.
         plain = not self.beside and "correct" not in columns and "score" in columns and {*ONE_OF_TWO[0]} & {*columns}
         return self._replace(column="score" if plain else "correct")
 
     @property
     def advice(self) -> str:
-        """What to put into the column, for messages."""
+        """Advice about labels, for messages."""
         if self.most != 1:
             return f"give the score, from 0 to {self.most:g}"
         return f"{COLUMNS['correct'].advice}, and the full score where it is not 1 (score_max=, --score-max)"
 
     def require_scale(self, name: str, labels: np.ndarray) -> None:
-        """Refuse labels that look like shares of 1 where a larger full score is said: all would be nearly lost.
+        """Refuse labels that look like shares of 1 although the full score is larger: every score would be near 0.
 
         Args:
-            name: of the log.
-            labels: of its answers, scores from 0 to 1.
+            name: name of the log, for messages.
+            labels: rescaled scores of its answers, from 0 to 1.
         """
         if self.most > 1 and labels.size >= _TELLING and labels.max() <= 1 / self.most:
             what = f"no score is above 1, and the full score is said to be {self.most:g}"
@@ -318,12 +318,12 @@ RIGHT_OR_WRONG = Scoring()
 
 
 def are_scores(labels: np.ndarray) -> bool:
-    """Whether some labels are neither right nor wrong."""
+    """Return whether some labels lie strictly between 0 and 1."""
     return bool(labels.dtype != bool and ((labels > 0) & (labels < 1)).any())
 
 
 def as_labels(values: np.ndarray) -> np.ndarray:
-    """Labels as bool; as numbers where some are scores between right and wrong. Those that are missing are 0.
+    """Return labels as bool, or as numbers if some lie strictly between 0 and 1; a missing label (NaN) is 0.
 
     >>> as_labels(np.array([1.0, np.nan])).tolist(), as_labels(np.array([1.0, 0.5])).tolist()
     ([True, False], [1.0, 0.5])

@@ -1,6 +1,4 @@
-"""What is raised where a log cannot be used, what is warned of, and texts and names of a log in a message: in one line,
-not too many of them, and what was meant by a misspelt one.
-"""
+"""Errors and warnings about logs, and helpers that quote names and texts of a log in a one-line message."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ from typing import Any
 
 
 class LogError(ValueError):
-    """A log that cannot be used: says what is wrong, where and what to do."""
+    """A log cannot be used: the message says what is wrong, where, and what to do."""
 
 
 class MissingPricesError(LogError):
-    """A log counts tokens, but nobody said what a token costs: read it again with prices."""
+    """A log counts tokens, but has no prices: read it again with prices."""
 
 
 class IncompleteLogWarning(UserWarning):
@@ -22,7 +20,7 @@ class IncompleteLogWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """Some rows of a call log are left out, or models without a label, or rows without cost from a mean cost."""
+    """Something is left out: rows of a call log, a model without labels, or rows without a cost from a mean cost."""
 
 
 class UnlabelledWarning(UserWarning):
@@ -34,44 +32,44 @@ class NoConfidenceWarning(UserWarning):
 
 
 class PricesWarning(UserWarning):
-    """How tokens are priced: by which entries of a public list, and which share of the input came from a cache."""
+    """A note about prices: entries of a public list, cached input, estimates, or prices that may be per token."""
 
 
 class OddLogWarning(UserWarning):
-    """A log can hardly be right: what is tuned on it is worth no more than it is."""
+    """A log looks wrong, and a policy tuned on it is no better than the log."""
 
 
 class OddBudgetWarning(UserWarning):
-    """A budget is above what asking every model costs: any policy meets it, and another unit may be meant."""
+    """A budget is above the cost of asking every model: any policy meets it, and another unit may be meant."""
 
 
-#: Takes what is to be said of a log that is read: the kind of warning, and its words.
+#: Receives a warning about a log: its class and its text.
 Say = Callable[[type[Warning], str], None]
 
-_ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
+_ENOUGH, _LONG = 20, 60  # most names of a list, and most characters of a text, in a message
 
 
 def brief(text: Any) -> str:
-    """A text in one line, cut where it is long."""
+    """Return a text in one line, cut after 60 characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Names with commas between them; of many, the first ones and how many more there are."""
+    """Join names with commas; of more than 20, the first 20 and the number of the rest."""
     every = [brief(name) for name in names]
     more = len(every) - _ENOUGH
     return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def near(word: str, names: Iterable[str]) -> str:
-    """A question in brackets whether a known word was meant, where there is one like it."""
+    """Ask, in brackets, whether a similar known word was meant; "" if none is similar."""
     close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in names], n=1, cutoff=0.55)
     return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""
 
 
 def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
-    """What a log and a table beside it that are about nothing together call their queries and models, and what to do.
+    """Contrast the first names of a log with those of a table that matches none of its rows, and advise.
 
     >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"

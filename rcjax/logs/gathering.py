@@ -1,8 +1,8 @@
-"""The rows of a log that can be learnt from, gathered into one frame of numbers with what is told beside the log.
+"""Gather the usable rows of a log into one frame of numbers, joined with labels and answers from other tables.
 
-A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample of all
-queries: one that was deferred to a large model is a hard one. The service marks them (`shadow`), and only they are
-taken; and of each model only calls that were asked as most of them were.
+A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample: a query that
+was deferred to a large model is a hard one. The service marks fair queries with `shadow`, and the others are dropped.
+Each model keeps only the calls with the settings of most of its calls.
 """
 
 from __future__ import annotations
@@ -44,38 +44,36 @@ from rcjax.policy.decisions import Comparison
 #: Why no row of a model can be used.
 UNUSABLE = "its calls failed, or did not go to all models"
 
-_DIGEST = "prompt_digest"  # by which queries that ask the same are known
+_DIGEST = "prompt_digest"  # equal for equal prompts
 
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a log is read, and what is told beside it; `read_log` takes the fields that have a default by their names."""
+    """Options of reading a log; `read_log` takes the fields with a default as keywords."""
 
     rates: Mapping[str, Price] | None
-    """Money per million tokens by model; None if the log tells costs."""
+    """Money per million tokens by model; None if the log has costs."""
     models: tuple[str, ...] | None
-    """Those to keep, in this order; None: all, by mean cost."""
+    """Names of the models to keep, in this order; None keeps all, by mean cost."""
     task: Literal["generation", "choice"]
-    """What the models did."""
+    """Task of the models: writing answers, or picking one of several choices."""
     labels: Any
-    """A file or dataframe that says which answers are right, or None."""
+    """File or dataframe of labels, or None."""
     say: Say
-    """Takes what is to be said of the log: the kind of warning, and its words."""
+    """Receiver of warnings about the log: class and text."""
     answers: Any = None
-    """A file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and `answer` or
-    `answer_key`."""
+    """File or dataframe of answers that replace those of the log, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
-    """Also read a log without labels, or without those of some models."""
+    """Also read a log without labels, or without labels of some models."""
     reference: str | Reference | None = None
-    """A model whose answers take the place of right ones: any other answer is wrong. If the log has labels too, errors
-    count, and that an answer is the reference's is a judge's verdict, `judged_same`, which the labels correct; a
-    `Reference` whose `counts` is "differences" counts differences all the same. `Log.reference` says which. Answers are
-    compared as policies compare them, or by the grader that a `Reference` names in `same`, whose verdicts `rcjax grade`
-    has put into the log."""
+    """Model whose answers count as right: any other answer is wrong. If the log has labels too, errors are counted, and
+    the comparison is the verdict of a judge, `judged_same`, which the labels correct. A `Reference` with
+    `counts="differences"` counts differences even then; `Log.reference` says what is counted. Answers are compared as
+    policies compare them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the log."""
     score_max: float = 1.0
-    """The full score, by which all labels are divided; True is a full score."""
+    """Full score, which divides all labels; True stands for a full score."""
 
     def __post_init__(self) -> None:
         require_table("labels", self.labels, optional=True)
@@ -85,22 +83,22 @@ class ReadOptions:
 
     @cached_property
     def held_to(self) -> Reference | None:
-        """The model whose answers the others are held to."""
+        """The reference model, whose answers count as right; None without one."""
         return Reference(self.reference) if isinstance(self.reference, str) else self.reference
 
     @cached_property
     def wanted(self) -> tuple[str, ...] | None:
-        """The models whose rows are read: a reference's answers are needed even where it is none of them."""
+        """Names of the models whose rows are read: those to keep, and the reference; None for all."""
         return self.models if self.models is None or self.held_to is None else (*self.models, self.held_to.model)
 
     @cached_property
     def scoring(self) -> Scoring:
-        """How labels are written. Raises ValueError for a full score that is no positive number."""
+        """Scale of the labels. Raises ValueError unless the full score is a positive number."""
         return Scoring(float(self.score_max), beside=self.labels is not None).check()
 
     @property
     def needed(self) -> str | None:
-        """The column that tells right from wrong; None where labels come from elsewhere, or none are needed."""
+        """Name of the required label column; None if labels come from elsewhere, or none are needed."""
         return None if self.unlabelled or self.labels is not None or self.held_to is not None else "correct"
 
 
@@ -114,25 +112,25 @@ class ReadFields(TypedDict, total=False):
 
 
 def require_table(name: str, table: Any, optional: bool = False) -> None:
-    """Raise TypeError for what can be no table."""
+    """Raise TypeError for a value that cannot be a table."""
     if (table is None and not optional) or isinstance(table, bytes | int | float | list | type):
         raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the rows of a log come to."""
+    """The usable rows of a log, with what its other rows say about them."""
 
     answers: Answers
-    """One per query and model."""
+    """Answers, one per query and model."""
     compare: Comparison
-    """How answers are compared."""
+    """Kind of comparison of the answers."""
     asked: dict[str, dict[str, Any]]
-    """How models were asked, as far as the log tells."""
+    """Request settings by model, of the models for which the log records them."""
     failed: tuple[FailedCalls, ...]
-    """Which queries lack an answer as a call failed."""
+    """Queries that lack an answer because a call failed."""
     replaced: bool
-    """Whether the log's own labels are replaced by others."""
+    """Whether labels from a second table replace a full column of labels in the log."""
 
 
 def gather(source: Any, how: ReadOptions) -> Gathered:
@@ -152,7 +150,7 @@ def gather(source: Any, how: ReadOptions) -> Gathered:
         frame, compare = put_answers(frame, how.answers, name, how.task)
     answers, asked, votes = _settled(_numbered(frame, reader), reader, name)
     full = not answers.frame["correct"].is_nan().any()
-    if labels is not None:  # they add to a column that is filled in part: of two labels, these count
+    if labels is not None:  # they complete a partly filled column: of two labels, these count
         instead = pl.lit(full) | pl.col("label").is_not_nan()
         right = pl.when(instead).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
@@ -161,19 +159,19 @@ def gather(source: Any, how: ReadOptions) -> Gathered:
 
 
 class _Reader:
-    """Makes numbers of the rows of a log that can be learnt from, some at a time, and gathers them."""
+    """Turns the usable rows of a log into numbers, batch by batch, and counts the rows left out."""
 
     def __init__(self, how: ReadOptions, labels: Labels | None) -> None:
         self.how, self.labels = how, labels
         self.compare: Comparison = comparison("answer", how.task)
         self.models, self.ways = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()
-        self.failed = list[pl.DataFrame]()  # (what was asked, model) of calls
-        self.asked = list[pl.DataFrame]()  # (query, digest of what was asked) of all calls of a call log
-        self.rows: Rows | None = None  # those read last
+        self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
+        self.asked = list[pl.DataFrame]()  # (query, digest of the prompt) of all calls of a call log
+        self.rows: Rows | None = None  # the last batch
 
     def read(self, source: Any) -> pl.DataFrame:
-        """The cells of all rows, texts for queries and models. Raises `LogError` for the first that cannot be used."""
+        """Return the cells of all usable rows, queries and models as texts. Raises `LogError` for the first bad row."""
         how, texts, scoring = self.how, list[str](), self.how.scoring
         needed = "answer" if self.labels is not None and self.labels.by == "answer" else how.needed
 
@@ -204,10 +202,10 @@ class _Reader:
         return frame
 
     def _learnable(self, rows: Rows) -> Rows:
-        """The rows of models that are wanted; of a call log, those to learn from.
+        """Keep the rows of wanted models; of a call log, only the rows to learn from.
 
-        Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), and queries that did
-        not go to all models (where the log has a column shadow).
+        Failed calls, requests that `rcjax serve` passed on unjudged and, if the log has a column shadow, queries that
+        did not go to all models are dropped and counted.
         """
         columns, wanted, error = rows.frame.columns, self.how.wanted, pl.col("error")
         self.models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
@@ -220,7 +218,7 @@ class _Reader:
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "error" in columns:
-            rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # of no query
+            rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # errors that belong to no query
             rows = self._drop(rows, error.str.contains("^(?:not judged|passed on)"), "that no policy judges")
             unread = pl.col("unread").eq_missing("true") if "unread" in columns else pl.lit(False)
             self._note_failed(rows.frame.filter(error.is_not_null() & ~unread))
@@ -235,37 +233,37 @@ class _Reader:
         return kept
 
     def _note_failed(self, frame: pl.DataFrame) -> None:
-        """Keep in mind which calls failed, of the queries that went to all models."""
+        """Record the failed calls of queries that went to all models."""
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow") == "true")
         asked = pl.coalesce(pl.col(name).cast(pl.String) for name in (_DIGEST, "query") if name in frame.columns)
         self.failed.append(frame.select(asked.alias("asked"), "model").drop_nulls())
 
     def _cells(self, rows: Rows) -> dict[str, Any]:
-        """What rows tell, by the columns of `Answers.frame`, and texts. Raises `LogError` for what cannot be used."""
+        """Return cells of `Answers.frame`, queries and models as texts. Raises `LogError` for the first bad cell."""
         require_names(rows)
-        self.rows, frame, told = rows, rows.frame, rows.frame.columns
+        self.rows, frame, columns = rows, rows.frame, rows.frame.columns
         cells: dict[str, Any] = {"query": frame["query"].cast(pl.String), "model": frame["model"]}
         cells |= {"row": rows.position, "logprob": logprobs(rows), **measured_cells(rows)}
-        cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(told)}
+        cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(columns)}
         unlabelled = np.full(frame.height, np.nan)
-        cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in told else unlabelled
+        cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
         cells |= cost_cells(rows, self.how.rates)
-        cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in told else {}
-        cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in told else {}
+        cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
+        cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in columns else {}
         if self.how.held_to is not None:
             require_verdicts(self.how.held_to, rows)
-        if "asked" in told:
+        if "asked" in columns:
             ways = frame["asked"].unique(maintain_order=True)
             numbers_of = [self.ways.setdefault(way, len(self.ways)) for way in ways]
             cells["way"] = frame["asked"].replace_strict(ways, numbers_of, return_dtype=pl.Int32)
         if self.labels is not None and self.labels.by == "answer":
             cells["words"] = normalised(frame["answer"])
-        answer = next((name for name in ANSWERS if name in told), None)
+        answer = next((name for name in ANSWERS if name in columns), None)
         if answer is not None:
             self.compare = comparison(answer, self.how.task)
             cells["answer"] = hash_answers(frame[answer], self.compare)
-        if SAMPLE in told:
+        if SAMPLE in columns:
             rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
             if answer is None and self.how.answers is None:
                 what = "column sample, but no column answer (or answer_key) to tell which samples agree"
@@ -274,10 +272,7 @@ class _Reader:
         return cells
 
     def _without_mixed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a call log without those of ids under which different questions were asked.
-
-        A label of such an id says nothing: whoever asks first under the id of another would own its label.
-        """
+        """Drop the rows of a query id that stands for several prompts: a label could belong to any of them."""
         if not self.asked or not frame.height:
             return frame
         counts = pl.concat(self.asked).unique().group_by("query").len()
@@ -286,9 +281,9 @@ class _Reader:
         return kept
 
     def _without_repeats(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a call log without those of queries that ask what an earlier one did: a flood is one question.
+        """Drop queries that repeat an earlier prompt, so that a flood counts once, and second answers to a query.
 
-        And without answers to a query that the model had answered before (with a column sample: of the same number).
+        With a column sample, an answer is a second one if its sample number recurs.
         """
         asked_first = pl.col("query").first().over(_DIGEST)
         new = pl.col(_DIGEST).is_null() | (pl.col("query") == asked_first) if _DIGEST in frame.columns else True
@@ -303,8 +298,8 @@ class _Reader:
         if any(left_out.values()):
             reasons = "; ".join(f"{number:,} {why}" for why, number in left_out.items() if number)
             lost = [model for model in self.how.wanted or self.models if model in self.models and model not in usable]
-            whole = f"; that is all of {listed(lost)}" if lost else ""
-            what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{whole}"
+            models = f"; that is all of {listed(lost)}" if lost else ""
+            what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
             self.how.say(LeftOutWarning, f"{table.name}: {what}")
 
 
@@ -313,14 +308,14 @@ def _key(frame: pl.DataFrame) -> list[str]:
 
 
 def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
-    """The answers of a frame with numbers in place of texts; LogError for a second one of a model, or of a sample."""
+    """Number the queries, models and samples of a frame; LogError for a second answer of a model (or sample)."""
     names = dict[str, tuple[str, ...]]()
     for name in _key(frame):
         frame, names[name] = numbered(frame, name)
     answers = Answers(frame, names["query"], names["model"], names.get(SAMPLE, ()))
     place = pl.lit(0, pl.Int64)
-    for one, texts in names.items():
-        place = place * len(texts) + pl.col(one)
+    for name, texts in names.items():
+        place = place * len(texts) + pl.col(name)
     places = frame.select(place).to_series()
     if places.n_unique() == len(places):
         return answers
@@ -336,17 +331,17 @@ def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
 
 
 def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dict[str, dict[str, Any]], dict[str, int]]:
-    """(one answer per query and model, how models were asked, how many answers of each model vote).
+    """Reduce the answers to one per query and model; return (answers, request settings by model, votes by model).
 
-    Those asked otherwise than most are left out; costs that were lost are means of the others.
+    Calls with other settings than most of their model's are dropped; lost costs become the model's mean cost.
     """
     how, frame, asked, votes = reader.how, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
     caches = None if how.rates is None else describe_caches(frame, answers.models, how.rates)
-    for said in filter(None, (caches, describe_estimates(frame, answers.models))):
-        how.say(PricesWarning, f"{name}: {said}")
+    for sentence in filter(None, (caches, describe_estimates(frame, answers.models))):
+        how.say(PricesWarning, f"{name}: {sentence}")
     if reader.ways:
         frame, asked = asked_alike(answers, [*reader.ways], name, how.say)
-    # After that: a mean must not count what calls cost that are left out.
+    # Dropped calls must not enter the mean cost.
     frame = mend_costs(frame, answers.models, how.rates, name, how.say)
     answers = replace(answers, frame=frame)
     if answers.samples:
@@ -358,14 +353,14 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
 
 
 def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
-    """Which queries lack an answer as a call failed; what asks the same counts once.
+    """Count the queries that lack an answer because a call failed, by the models asked and failed.
 
-    Of a log that does not tell of calls, as `_lost_answers` has it.
+    Queries with the same prompt count once. For a log without records of calls, see `_lost_answers`.
 
     Args:
-        reader: what has read the log.
-        frame: its rows to learn from, with what they asked.
-        answers: the same, settled.
+        reader: the reader of the log.
+        frame: usable rows, with the digests of their prompts.
+        answers: answers of these rows, one per query and model.
     """
     if reader.rows is not None and "call_log" not in reader.rows.frame.columns:
         return _lost_answers(answers)
@@ -381,17 +376,18 @@ def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[Fai
         answered = by_query.get(number_of.get(query, -1), frozenset())
         if models - answered:
             patterns[answered | models, frozenset(models - answered)] += 1
-    return tuple(FailedCalls(asked, those, queries) for (asked, those), queries in patterns.items())
+    return tuple(FailedCalls(asked, models, queries) for (asked, models), queries in patterns.items())
 
 
-#: Of logs whose answers are missing at random, so many are told biased by them, at most.
+#: Significance level: the share of logs with answers missing at random that are called biased, at most.
 _CHANCE = 0.01
 
 
 def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
-    """Which answers are missing as a call failed, of a log that does not tell of failed calls.
+    """Infer failed calls for a log without records of calls.
 
-    A missing answer is one that nobody asked for, unless those of its model go with how sure another model is.
+    A missing answer counts as never requested, unless the missing answers of its model depend on the confidence of
+    another model (a test at level `_CHANCE`, Bonferroni-corrected).
     """
     answered, models = answers.answered, answers.models
     if answered.all() or len(models) < 2:

@@ -1,15 +1,16 @@
-"""A few hundred queries of the training log, as a policy carries them: later logs are compared with these.
+"""The kept sample: a few hundred queries of the training log, which a policy file carries for later comparisons.
 
-Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
-replayed on them. Columns are numpy's arrays in one archive, in base64, as JSON knows neither infinities nor compact
-numbers: log-probabilities in single precision, in which a later log is compared too, so that what was tied stays tied;
-labels, and where not all answers have one, which do (queries with labels go first); costs in half precision, as
-multiples of their mean; where the log tells them the seconds too, as parts of the
-longest; and of the times the week. No text is kept: of the answers, where the log has them, which are equal; and of the
-queries' names a hash, by which queries of another log are known to have been tuned on (`rcjax.tuning.certify`).
+The queries are drawn at random, so that they are a sample, with all their answers, so that a policy can be replayed on
+them. JSON has neither infinities nor compact numbers, so the columns are numpy arrays in one archive, in base64:
 
-A policy that is tuned again carries queries of the fresh log and some of those that the one before it carried: so it
-remembers, and forgets. The fresh ones get half of the places at most, so that a bad log fades as fast as it came.
+- log-probabilities in single precision, the precision of comparisons with a later log, so that ties stay ties;
+- labels and, if some answers lack one, the mask of labelled answers (labelled queries are drawn first);
+- costs in half precision, as multiples of their mean; latencies as fractions of the maximum; times as week numbers;
+- no text: codes of equal answers, and hashes of the queries' names, which recognise a query of a later log as one that
+  the policy was tuned on (`rcjax.tuning.certify`).
+
+A policy that is tuned again carries queries of the fresh log and some that its predecessor carried: it remembers, and
+forgets. Fresh queries get at most half of the places, so that a bad log fades as fast as it came.
 """
 
 import base64
@@ -35,9 +36,9 @@ _WHERE = "provenance.reference"
 
 _MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
 
-_HASHED = 4  # bytes of a name: enough, as the answers must agree too
+_HASHED = 4  # bytes of a hash: enough, since log-probabilities must agree too
 
-#: How queries that were carried are named: their hash follows, in hexadecimal.
+#: Prefix of the name of a carried query, before its hash in hexadecimal.
 _CARRIED = "carried:"
 
 _WEEK = 7 * 86_400  # seconds
@@ -45,8 +46,7 @@ _WEEK = 7 * 86_400  # seconds
 _UNKNOWN_WEEK = -1
 
 
-#: The columns: their kinds of numbers, whether there is one for each query and model ("nk"), query or model, and the
-#: least and the largest; the others may be left out. NaN is in place of what is not known.
+#: The columns: dtype kinds, axes ("nk": per query and model), least and largest value. NaN marks an unknown value.
 _COLUMNS = {
     "logprob": ("f", "nk", -np.inf, 0.0),
     "correct": ("bf", "nk", 0.0, 1.0),
@@ -63,10 +63,10 @@ _NEEDED = ("logprob", "correct", "cost", "mean_cost", "names")
 
 
 def describe_reference(log: Log) -> dict[str, Any]:
-    """Some queries of a log, always the same ones, as JSON values; `read_reference` undoes it.
+    """Return the kept sample of a log as JSON values, the same for the same log; `read_reference` is the inverse.
 
-    At most 400 (1,800 answers). Of queries that were carried before, and fresh ones, these get half of the places, or
-    as many as are free.
+    The sample has at most 400 queries and 1,800 answers. Fresh queries get half of the places, or as many as carried
+    queries leave free.
 
     >>> import rcjax
     >>> kept = describe_reference(rcjax.sample_log(600, seed=0))
@@ -93,7 +93,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
         columns["answer"] = np.asarray(log.answer)[rows].astype("<i2")
     if log.seconds is not None:
         seconds = np.asarray(log.seconds, float)
-        longest = np.nan_to_num(seconds).max(0)  # of which they are parts; what is unknown is NaN
+        longest = np.nan_to_num(seconds).max(0)  # the unit; an unknown latency is NaN
         columns |= {"seconds": _relative(seconds[rows], longest), "longest": longest.astype("<f8")}
     if not labelled[rows][answered].all():
         columns["labelled"] = labelled[rows]
@@ -105,23 +105,25 @@ def describe_reference(log: Log) -> dict[str, Any]:
 
 
 def carried_rows(log: Log) -> np.ndarray:
-    """(n,) bool: the queries of a log that a policy carried."""
+    """Return an (n,) bool mask of the queries that a policy carried."""
     return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
 
 
 def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
-    """Positions of `size` of n queries, drawn at random, in their order: of fresh ones half, or as many as are free.
+    """Draw `size` of n queries at random: fresh queries get half of the places, or those that carried ones leave free.
 
     Args:
-        carried: (n,) bool, which of them were carried before.
-        labelled: (n,) bool, which of them have labels and go first; None: that makes no difference.
-        names: (n,) the hashes of their names. By them carried queries are drawn: were those at the same places dropped
-            each time, others would stay for ever.
-        size: how many.
+        carried: (n,) bool mask of the queries carried before.
+        labelled: (n,) bool mask of the queries with labels, which are drawn first; None if labels do not matter.
+        names: (n,) hashes of the queries' names; they seed the draw if some are carried, so that it differs each time.
+        size: number of queries to draw.
+
+    Returns:
+        Positions of the queries, ascending.
     """
     seed = int(names.sum(dtype=np.uint64)) if carried.any() else 0
     order = np.random.default_rng(seed).permutation(len(names))
-    if labelled is not None:  # labels that are a fair sample stay one where they go first
+    if labelled is not None:  # a fair sample of labels stays fair if labelled queries go first
         order = order[np.argsort(~labelled[order], kind="stable")]
     fresh, old = order[~carried[order]], order[carried[order]]
     places = max(size // 2, size - len(old))
@@ -129,14 +131,14 @@ def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, 
 
 
 def _relative(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Values as multiples of a unit, in half precision."""
+    """Return values as multiples of a unit, in half precision."""
     return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 
 
 def hash_names(queries: Sequence[int | str]) -> np.ndarray:
-    """(n,) the first 32 bits of the SHA-256 of each query's name: by it a query is known again, but not read.
+    """Return (n,) hashes: the first 32 bits of the SHA-256 of each query's name, which do not reveal the name.
 
-    A query that was carried is named by its hash, which stays.
+    A carried query is named by its hash, and keeps it.
 
     >>> hash_names(["a", 1]).tolist() == hash_names([carried_name(hash) for hash in hash_names(["a", 1])]).tolist()
     True
@@ -151,20 +153,20 @@ def _hash(name: int | str) -> int:
 
 
 def carried_name(hashed: int) -> str:
-    """The name of a query that a policy carries, of which it knows a hash alone."""
+    """Return the name of a carried query, from its hash."""
     return f"{_CARRIED}{hashed:08x}"
 
 
 def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
-    """What `describe_reference` kept, as a log, its queries named by hashes; ValueError where it is damaged."""
+    """Return the kept sample of `describe_reference` as a log with hashed names; ValueError if it is damaged."""
     try:
         held = read(Object, data, _WHERE)
         size = read(Annotated[int, Between(1, 10**15)], held.get("queries"), f"{_WHERE}.queries")
         models = read(Names, held.get("models"), f"{_WHERE}.models")
         columns = _unpacked(held.get("columns"), f"{_WHERE}.columns", {"n": size, "k": len(models)})
         segment = held.get("segment")
-        told = segment is None or (isinstance(segment, tuple) and len(segment) == size)
-        require(told, f"{_WHERE}.segment", f"must be {size} names", segment)
+        fits = segment is None or (isinstance(segment, tuple) and len(segment) == size)
+        require(fits, f"{_WHERE}.segment", f"must be {size} names", segment)
     except ValueError as problem:
         raise ValueError(f"the policy: the queries that it was tuned on are damaged: {problem}") from None
     logprob, correct = columns["logprob"], columns["correct"]
@@ -197,10 +199,10 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
 
 
 def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
-    """The log-probabilities of some models, as a policy carries them, by the hash of the query's name.
+    """Return the log-probabilities of some models as bytes in single precision, by the hash of the query's name.
 
-    Queries that none of them has answered are left out. Names recur between logs, and so do rows where confidences are
-    stated: the same query has both alike.
+    Queries without an answer of these models are left out. Two logs may share names, and rows of verbalised
+    confidences: only a query with the same name and the same row is taken as the same query.
     """
     columns = [log.models.index(name) for name in models]
     answered = np.asarray(log.answered)[:, columns]
@@ -210,12 +212,12 @@ def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
 
 
 def _unpacked(value: Any, where: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    """The columns of an archive in base64; ValueError where they are not what `_COLUMNS` says.
+    """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS`.
 
     Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        sizes: how many queries and models there are, by the letters of `_COLUMNS`.
+        value: value of the policy file.
+        where: its path in the file, for messages.
+        sizes: lengths of the axes "n" and "k".
     """
     columns: dict[str, np.ndarray] = {}
     try:

@@ -1,7 +1,7 @@
-"""Tables beside a log: labels that come later, answers, and the sheet in which a person labels some.
+"""Tables that accompany a log: labels, answers, and the sheet in which a person labels answers.
 
-A sheet holds answers drawn at random, a row each, with an empty column `correct`. To draw answers more often where
-policies depend on them was tried, and brought nothing that could be told from noise.
+A sheet holds answers drawn at random, one per row, with an empty column `correct`. Drawing more of the answers that
+policies depend on was tried: its gain could not be told from noise.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
 
 _FORMS = "give a table of query and answer (the right one), or of query, model and correct"
 
-_FEWEST = 6  # answers, of which one should be right: three queries of two models
+_FEWEST = 6  # answers (three queries of two models) of which at least one should equal a label
 
 
 class Labels(NamedTuple):
     """Labels of some answers of a log."""
 
     by: str
-    """"correct": whether answers of models are right; "answer": what are right answers to queries."""
+    """Kind of label: "correct" for scores of models' answers, "answer" for right answers to queries."""
     name: str
-    """Of their table."""
+    """Name of the table, for messages."""
     frame: pl.DataFrame
-    """`query`, `model` and perhaps `sample` with `correct`, from 0 to 1, each once; or `query` and `words`."""
+    """Distinct labels: `query`, `model`, perhaps `sample`, and `correct` (0 to 1); or `query` and `words`."""
     authors: tuple[str, ...] = ()
-    """The models that right answers are said to be of."""
+    """Models that the table names as the authors of right answers."""
 
 
 def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
-    """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
+    """Read the labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
-    `correct` may be a score, as `scoring` says. Beside it, `sample` may say which of several answers it is; a cell of
-    `correct` that is empty is a label that is not there yet.
+    `correct` may hold scores on the scale of `scoring`, or be empty for an answer without a label yet. A column
+    `sample` tells several answers of a model to a query apart.
 
-    Raises `LogError` where columns are missing, another cell is empty, an answer is both right and wrong, or the labels
-    are those of a log itself: the models' own answers.
+    Raises `LogError` if a column is missing, another cell is empty, labels contradict each other, or the table is the
+    log itself, whose answers are the models' own.
     """
     if _is_same(source, log):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
@@ -77,7 +77,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
 
 
 def _labelled(rows: Rows) -> pl.DataFrame:
-    """The rows that have a label, a number, each once; labels that contradict each other are refused."""
+    """Return the distinct rows with a label, as a number; LogError if labels contradict each other."""
     frame = rows.frame.with_columns(correct=pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None))
     labelled = frame.drop_nulls("correct").unique(maintain_order=True)
     if frame.height and not labelled.height:
@@ -109,22 +109,22 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
 
 
 def normalised(answers: pl.Series) -> pl.Series:
-    """Answers as labels are compared with them: exactly, apart from case and white space."""
+    """Return answers in the form in which they are compared with labels: without regard to case and white space."""
     texts = answers.unique()
     return answers.replace_strict(texts, [text and normalise_answer(text) for text in texts], return_dtype=pl.String)
 
 
 def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
-    """The rows of a log with their labels, from 0 to 1, in a column `label`, NaN if there is none.
+    """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without one.
 
-    A query with several right answers has any of them right. A row without an answer is wrong where its query has a
-    right one. Raises `LogError` where labels are those of nothing in the log, or its own answers.
+    A query may have several right answers. A row without an answer is wrong if its query has a right answer.
+    Raises `LogError` if no label belongs to the log, or the right answers are those of its own models.
 
     Args:
-        frame: rows by `query`, `model` and `sample`, or with `words`, their answers normalised.
-        labels: as read.
-        name: the log's, for messages.
-        models: all of the log.
+        frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
+        labels: labels as `read_labels` returns them.
+        name: name of the log, for messages.
+        models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
         what = f"its answers are those of {listed(authors)}, which the log judges"
@@ -138,7 +138,7 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
 
 
 def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
-    """The labels of rows by query and model, and sample."""
+    """Look up the labels of rows by query, model and, if the log has samples, sample."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
         what = "labels by query and model do not tell samples apart"
@@ -150,7 +150,7 @@ def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
-    """The labels of rows by right answers to their queries."""
+    """Label rows by comparing their answers with the right answers to their queries."""
     if frame["words"].is_null().all():
         advice = "give labels by query, model and correct"
         raise LogError(f"{name}: no row has an answer to compare with {labels.name}: {advice}")
@@ -170,16 +170,16 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, Comparison]:
-    """(the rows of a log, whose answers are those of a table, how these are compared).
+    """Replace the answers of a log by those of a table; return the rows and the kind of comparison.
 
-    A cell without an answer is one that is not known. Raises `LogError` where a column is missing, a row names no
-    query or model, a model gave different answers to a query, or the log has none of the answers.
+    An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
+    answers of a model to a query differ, or no answer belongs to the log.
 
     Args:
-        frame: rows by `query` and `model`.
+        frame: rows with `query` and `model`.
         source: a file or dataframe with columns query, model, and answer or answer_key.
-        name: the log's, for messages.
-        task: what the models did.
+        name: name of the log, for messages.
+        task: "generation" or "choice".
     """
 
     def choose(name: str, columns: list[str]) -> list[str]:
@@ -192,11 +192,11 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
         what = f"a table of answers does not tell the samples of {name} apart"
         raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
     parts = [part.with_columns(pl.all().cast(pl.String)) for part in table.frames]
-    told = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
-    column, rows = told.columns[-1], Rows(table.name, table.source, told, np.arange(told.height))
+    answers = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
+    column, rows = answers.columns[-1], Rows(table.name, table.source, answers, np.arange(answers.height))
     require_names(rows)
     compare = comparison(column, task)
-    codes = told.select(*key, answer=pl.Series(hash_answers(told[column], compare)))
+    codes = answers.select(*key, answer=pl.Series(hash_answers(answers[column], compare)))
     other = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
     rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
     codes = codes.unique(key, keep="first")
@@ -210,23 +210,23 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
 # -- sheets
 
 
-#: What columns of a log may be called that hold texts; the first that there is.
+#: Names of a log's columns of texts, by canonical name; the first one present is used.
 TEXTS = {
     "question": ("question", "prompt", "input"),
     "right_answer": ("right_answer", "reference"),
     "answer": ("text", "answer", "response", "output"),
 }
 
-# What a spreadsheet runs, behind blanks and signs that nobody sees; numbers stay what they are.
+# The beginning of a cell that a spreadsheet runs, after blanks and invisible characters; numbers are no formulas.
 _FORMULA = r"^'*(?:[\s\x00-\x20\x7f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])"
 _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 
 
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
-    """(query, model) of so many answers without a label, by position, in order of the queries.
+    """Draw `number` answers without a label; return their (query, model) positions in order of the queries.
 
-    Models get so many that all have as many labels in the end; of a model, each answer is as likely as another.
-    Raises `LogError` where there are not so many.
+    The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
+    Raises `LogError` if fewer answers lack a label.
     """
     free, labels = np.asarray(log.answered) & ~log.labelled, log.labelled.sum(0)
     if not free.any():
@@ -242,7 +242,7 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
 
 
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """The table: the answers drawn, then those that have a label; columns that would be empty are left out."""
+    """Return the sheet: the answers drawn, then the labelled ones; empty columns are left out."""
     old = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
     cells, correct, samples = [*drawn, *old], np.asarray(log.correct), log.hand and log.hand.samples
     columns = {
@@ -260,12 +260,12 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     return sheet.select(*columns, *shown, pl.Series("correct", labels, pl.String))
 
 
-#: The column with what other models answered to a query, where answers are calls or JSON.
+#: Column of the other models' answers to a query, if answers are calls or JSON.
 OTHER_ANSWERS = "other_answers"
 
 
 def _with_other_calls(sheet: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
-    """A table with the other calls, or JSON, that were answered to each query: side by side, differences are seen."""
+    """If answers are calls or JSON, add a column of the other models' answers: differences show side by side."""
     if "answer" not in sheet.columns:
         return sheet
     if not any(canonical_json((text or "").removeprefix(INVALID)) for text in sheet["answer"]):
@@ -279,9 +279,9 @@ def _with_other_calls(sheet: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer_texts(source: Path) -> pl.DataFrame:
-    """What a log tells of each query and model (and sample): questions, right answers, answers, as far as it does.
+    """Read the texts of a log by query and model (and sample): questions, right answers and answers, if present.
 
-    Of a call log, calls that failed, or that did not go to all models, are left out.
+    Failed calls of a call log, and those of queries that did not go to all models, are left out.
     """
     names: dict[str, str] = {}
 
@@ -307,15 +307,15 @@ def answer_texts(source: Path) -> pl.DataFrame:
 
 
 def _joined(frame: pl.DataFrame, column: str) -> pl.Expr:
-    """A column as texts; of several right answers any one."""
+    """Return a column as texts; a list of right answers is joined with "or"."""
     several = isinstance(frame.schema[column], pl.List)
     return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if several else pl.col(column).cast(pl.String)
 
 
 def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
-    """Write a table whole, in CSV, for its owner alone to read.
+    """Write a table atomically as CSV that only its owner may read.
 
-    A cell that a spreadsheet would run stands behind an apostrophe; what a terminal would obey in a text is replaced.
+    An apostrophe guards a cell that a spreadsheet would run; control characters that a terminal obeys are replaced.
     """
     text, words = (
         pl.col(pl.String),
@@ -326,12 +326,12 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
 
 
-#: Control characters that a terminal obeys, but for tabs and ends of lines, and those that turn a text's direction.
+#: Control characters that a terminal obeys, except tabs and newlines, and those that change the direction of text.
 _OBEYED = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]"
 
 
 def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:
-    """A table with what the cells of `write_sheet` were made of."""
+    """Undo the apostrophes of `write_sheet`."""
     text = pl.col(pl.String)
     bare = text.str.strip_prefix("'")
     return sheet.with_columns(pl.when(text.str.starts_with("'") & _runs(bare)).then(bare).otherwise(text))
@@ -342,7 +342,7 @@ def _runs(text: pl.Expr) -> pl.Expr:
 
 
 def read_sheet(path: Path) -> pl.DataFrame:
-    """A table that is there already, with the columns that a person has added. LogError where it is none."""
+    """Read an existing sheet, with any columns that a person has added. LogError if it is no sheet."""
 
     def choose(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "model", "correct"], columns)

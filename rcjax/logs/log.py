@@ -1,4 +1,4 @@
-"""A log of answers as matrices: one row per query, one column per model."""
+"""A log of answers as matrices with one row per query and one column per model."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 from rcjax.policy.decisions import NO_CONFIDENCE, Comparison
 
-#: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
+#: Code of a missing or unknown answer (`Log.answer`).
 NO_ANSWER = -1
 
 
 class FailedCalls(NamedTuple):
-    """Queries that went to the same models, some of which gave no answer that can be used."""
+    """Number of queries that went to the same models, of which the same ones gave no usable answer."""
 
     asked: frozenset[str]
+    """Models that the queries went to."""
     failed: frozenset[str]
-    """Those of them whose call failed; of a reference, also those that gave no answer."""
+    """Models whose call failed, or a reference model without an answer."""
     queries: int
+    """Number of the queries."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -42,15 +44,15 @@ class Log(Cells):
     """
 
     models: tuple[str, ...] = field(metadata=MODEL)
-    """Names of the k models, cheapest first unless `read_log` was told otherwise."""
+    """Names of the k models, cheapest first unless `read_log` was given an order."""
     logprob: jax.Array = field(metadata=CELL)
-    """(n, k) natural log of the raw confidence, at most 0; NaN if the model did not answer, and `NO_CONFIDENCE`, a
-    large negative number, of an answer without a confidence: it counts as less sure than all others."""
+    """(n, k) natural log of the raw confidence, at most 0; NaN if the model did not answer. An answer without a
+    confidence has `NO_CONFIDENCE`, a large negative number, and counts as less sure than all others."""
     correct: jax.Array = field(metadata=CELL)
-    """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
-    Of a log with `scores` a float: the score as a share of the full one, 0 where there is none."""
+    """(n, k) bool: the answer is labelled correct; False without an answer or a label. In a log with `scores`, a
+    float: the score as a share of the full score, 0 without an answer or a label."""
     query_cost: jax.Array = field(metadata=CELL)
-    """(n, k) money per query; 0 where the model did not answer."""
+    """(n, k) money per query; 0 if the model did not answer."""
     answered: jax.Array = field(metadata=CELL)
     """(n, k) bool: the log holds the model's answer to the query."""
     cost: jax.Array = field(metadata=MODEL)
@@ -58,43 +60,44 @@ class Log(Cells):
     queries: tuple[int | str, ...] = field(metadata=QUERY)
     """The n query ids by first appearance; ints where every id is a whole number, else strings."""
     task: Literal["generation", "choice"]
-    """What the models did: wrote answers, or picked one of several choices."""
+    """Task of the models: writing answers, or picking one of several choices."""
     source: str
     """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
     prices: dict[str, Price] | None = field(default=None, metadata=MODEL)
-    """Money per million tokens by model, where the costs come from prices."""
+    """Money per million tokens by model, if the costs come from prices."""
     asked: dict[str, dict[str, Any]] | None = field(default=None, metadata=MODEL)
-    """How each model was asked, where the log tells: signal, options, prices. A policy tuned on the log keeps it."""
+    """Request settings by model (signal, options, prices), if the log records them. A policy tuned on the log keeps
+    them."""
     answer: jax.Array | None = field(default=None, metadata=CELL)
-    """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None if the log tells no answers."""
+    """(n, k) integer codes: equal codes in a row are equal answers, −1 is no answer. None for a log without answers."""
     compare: Comparison | None = None
-    """How answers were compared, as `rcjax.policy.decisions.comparable` says, or None."""
+    """Kind of comparison of the answers (`rcjax.policy.decisions.comparable`); None for a log without answers."""
     hand: HandLabels | None = None
-    """Which answers a person has labelled, and what judges say; None if all answers are labelled and none is judged.
-    `correct` is False where an answer has no label."""
+    """Labels by hand and judges' verdicts; None if all answers are labelled and none is judged. `correct` is False for
+    an answer without a label."""
     seconds: jax.Array | None = field(default=None, metadata=CELL)
-    """(n, k) how long each answer took, of several that vote the longest; NaN if that is not known or there is no
-    answer. None if the log does not tell."""
+    """(n, k) latency in seconds, the maximum of answers that vote; NaN if it is unknown or there is no answer. None for
+    a log without latencies."""
     reference: Reference | None = None
-    """The model whose answers take the place of right ones, and what is counted then: where that is differences,
-    `correct` says whether an answer is the reference's. None if right and wrong are known."""
+    """Model whose answers count as right, and what is counted. If differences are counted, `correct` says whether an
+    answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
-    """Which queries of what was read lack an answer as a call failed; calls that nobody made are not among them. Where
-    the log does not tell of calls, they failed if missing answers go with how sure another model is."""
+    """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
+    calls, they are inferred: answers are missing with a frequency that depends on another model's confidence."""
     errors: Log | None = None
-    """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
-    judge. None for other logs, and where a model has fewer than two labels."""
+    """If differences are counted and the log has labels: the same answers with these labels, and the judge
+    `judged_same`. None for other logs, and if a model has fewer than two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
-    """The n queries' segments (`rcjax.logs.reading`), "" where none is told; None if nobody asked for any."""
+    """Segments of the n queries (`rcjax.logs.with_segments`), "" for a query without one; None if none were read."""
     time: tuple[float, ...] | None = field(default=None, metadata=QUERY)
-    """When each of the n queries came, in seconds since 1970; NaN where that is not known. None if nobody asked, or the
-    log has no column time (`rcjax.logs.reading.with_times`)."""
+    """Arrival times of the n queries in seconds since 1970, NaN if unknown; None if none were read
+    (`rcjax.logs.reading.with_times`)."""
     scores: Scores | None = None
-    """The scale of scores, where some label lies between right and wrong; None if all are right or wrong."""
+    """Scale of the scores, if some label lies strictly between right and wrong; None otherwise."""
 
     @property
     def counted(self) -> Counted:
-        """What is counted, with the words for it."""
+        """Quantity that the log counts (errors, differences or lost scores), with the words for it."""
         return counted_by(self.reference, self.scores)
 
     @property
@@ -104,19 +107,19 @@ class Log(Cells):
 
     @property
     def complete(self) -> np.ndarray:
-        """(n,) bool NumPy array: the queries that every model answered."""
+        """(n,) bool NumPy array: every model answered the query."""
         return np.all(np.asarray(self.answered), axis=1)
 
     @property
     def labelled(self) -> np.ndarray:
-        """(n, k) bool NumPy array: the answers whose label is known."""
+        """(n, k) bool NumPy array: the answer has a label."""
         return np.asarray(self.answered if self.hand is None else self.hand.labelled)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype.
 
-        Seconds are no part of it: a log that tells them has the hash that it had without.
+        Latencies do not enter it.
         """
         names = [*map(str, self.queries)]
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
@@ -127,7 +130,7 @@ class Log(Cells):
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
     def take(self, queries: Any) -> Log:
-        """Return the log of some queries, with the costs averaged over them.
+        """Return the log of some queries, with costs averaged over them.
 
         `queries` holds positions (integers or a slice; a repeated position repeats its query, as a bootstrap
         does) or is a boolean mask of shape (n,).
@@ -148,7 +151,7 @@ class Log(Cells):
         """Split the queries at random, the same way for the same seed.
 
         The first log gets round(fraction * n) queries, the second the others; both keep the log's order.
-        Raises `LogError` for a fraction outside (0, 1) or one that leaves a side without queries.
+        Raises `LogError` for a fraction outside (0, 1), or a fraction that leaves a side without queries.
         """
         size = round(fraction * self.n_queries) if 0 < fraction < 1 else 0
         if not 0 < size < self.n_queries:
@@ -160,7 +163,7 @@ class Log(Cells):
     def select(self, models: Iterable[str]) -> Log:
         """Return the log of some models, in the order given; all queries stay.
 
-        Raises `LogError` for a model the log does not hold, one named twice, or none at all.
+        Raises `LogError` for a model that the log does not hold or that is named twice, and for no model at all.
         """
         names = (models,) if isinstance(models, str) else tuple(models)
         if names == self.models and self.errors is None:
@@ -169,10 +172,10 @@ class Log(Cells):
         return self._along("model", np.empty(0, int), names)
 
     def describe(self, *, confidences: bool = True) -> str:
-        """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
+        """Return a short paragraph about the queries, the models, their answers and the labels.
 
         Args:
-            confidences: whether it says which answers have no confidence, as a warning of `read_log` does too.
+            confidences: mention answers without a confidence, as a warning of `read_log` does too.
 
         >>> import polars as pl
         >>> from rcjax import read_log
@@ -199,7 +202,7 @@ class Log(Cells):
     __repr__ = describe
 
     def without_confidence(self) -> str | None:
-        """Which models gave answers without a confidence, and how many of them are right; None if all have one."""
+        """Name the models that gave answers without a confidence, and count the right ones; None if there are none."""
         unread = np.asarray(self.logprob) == NO_CONFIDENCE
         labelled = unread & self.labelled
         right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)
@@ -208,22 +211,22 @@ class Log(Cells):
         )
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
-        if axis == "model":  # by name: those of `errors` may be in another order
+        if axis == "model":  # by name: the models of `errors` may be in another order
             index = np.array([self.models.index(name) for name in names])
         part = super()._along(axis, index, names)
-        # Of costs as held, perhaps rounded to float32: taking every query then keeps the average.
+        # Average the costs as held, perhaps rounded to float32: taking every query then keeps the average.
         return dataclasses.replace(part, cost=jax.device_put(mean_cost(part.query_cost, part.answered)))
 
 
 def mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
-    """Average over each model's answers; the exact sum does not depend on the order of the rows."""
+    """Return each model's mean cost over its answers; an exact sum makes it independent of the order of rows."""
     counts = np.asarray(answered).sum(axis=0)
     sums = np.array([math.fsum(column) for column in np.asarray(query_cost, np.float64).T.tolist()])
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
 def require_models(models: Sequence[str], available: Sequence[str], where: str) -> None:
-    """Refuse a choice of models that are not all available, or are named twice."""
+    """Refuse models that are not available, a model named twice, and an empty choice."""
     for name in models:
         if name not in available:
             raise LogError(f"{where}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")

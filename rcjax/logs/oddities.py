@@ -1,6 +1,7 @@
-"""What a log holds, model by model, and logs that can hardly be right though each row can: few queries, and the like.
+"""A summary of a log by model, and checks for a log that looks wrong although every row is valid.
 
-Answers that are missing, or have a label, by chance tell of all others; those that go with a confidence do not.
+If answers are missing, or labelled, at random, the rest are a fair sample; if that depends on a confidence, they are
+not (`uneven`).
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
-FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second it is said
+FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second a warning
 _Z90 = 1.645  # standard errors on either side of a 90 % interval
-#: Times the cost of asking every model, from which a budget looks like one of another unit (a thousand apart).
+#: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
 _ANOTHER_UNIT = 100
-#: What a budget is meant to be multiplied by, where it was typed per thousand or per million, and not per query.
+#: Factors to money per query from a budget per thousand and per million queries.
 _UNITS = (1e-3, 1e-6)
-_MOST_CHEAPEST = 1.0  # money for an answer of the cheapest model
-_INVERTED = 0.45  # how often a better answer is the surer one of two
+_MOST_CHEAPEST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
+_INVERTED = 0.45  # ROC area below which confidences look inverted
 _Z = 3.5  # standard errors below a half
 
 
 def oddities(log: Log) -> tuple[str, ...]:
-    """What is odd about a log, and what to look at, a sentence each; empty for a log that may be right.
+    """Return a sentence for each oddity of a log, with advice; empty for a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -42,7 +43,7 @@ def oddities(log: Log) -> tuple[str, ...]:
 
 
 def doubts(log: Log) -> tuple[str, ...]:
-    """What makes the policies of a log that may be right doubtful, a sentence each.
+    """Return a sentence for each reason to doubt the policies of a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -61,24 +62,24 @@ def _doubtful(log: Log) -> Iterator[str]:
         points = 100 * _Z90 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
     if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
-        return  # answers are compared, and reading the log has said that there is no confidence
+        return  # answers are compared, and `read_log` has warned that there is no confidence
     constant = dict[tuple[str, int], list[str]]()
-    for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # no threshold is on the last
-        told = confidence[confidence > NO_CONFIDENCE]
-        if len(told) > 1 and (told == told[0]).all():
-            constant.setdefault((figure(math.exp(told[0])), len(told)), []).append(name)
+    for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # the last has no threshold
+        known = confidence[confidence > NO_CONFIDENCE]
+        if len(known) > 1 and (known == known[0]).all():
+            constant.setdefault((figure(math.exp(known[0])), len(known)), []).append(name)
     for (value, answers), names in constant.items():
         what = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
         yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
-    """What is odd about a budget per query, and what to give; None of one that decides something.
+    """Return a sentence about a budget above the cost of asking every model, with advice; None for a lower budget.
 
     Args:
         budget: money per query.
-        log: what models cost.
-        write: a budget as somebody is to give it, from its amount per million queries.
+        log: the log, for its costs.
+        write: formats a budget as the user should give it, from its amount per million queries.
 
     >>> import rcjax
     >>> odd_budget(150.0, rcjax.sample_log(300, seed=0), "budget={}e-6".format)[-59:]
@@ -95,7 +96,7 @@ def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | No
 
 
 def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
-    """What is likely meant by a budget above what asking every model costs, in words: the same figure in another unit.
+    """Return advice for a budget that is too high: the same figure in another unit, or a lower budget.
 
     >>> _meant(0.15, [2e-5, 8e-4], "--budget {}/M".format)
     'was $150 per million queries meant? Then give --budget 150/M'
@@ -135,7 +136,7 @@ def _odd(log: Log) -> Iterator[str]:
 
 
 def _surer(confidence: np.ndarray, right: np.ndarray) -> float | None:
-    """How often a better answer is the surer one of two, where that is less than chance explains; else None."""
+    """Return the area under the ROC curve of a confidence if it is significantly below a half; else None."""
     _, inverse, number = np.unique(confidence, return_inverse=True, return_counts=True)
     rights = np.bincount(inverse, weights=right, minlength=len(number))
     wrongs = number - rights
@@ -148,17 +149,20 @@ def _surer(confidence: np.ndarray, right: np.ndarray) -> float | None:
 
 
 def unsure(sure: np.ndarray) -> np.ndarray:
-    """(n,) bool: the queries that a model is less sure of than of most, half of them at most; sure (n,)."""
+    """Return an (n,) mask of the queries whose confidence `sure` (n,) has a mid-rank below the median: at most half."""
     below, up_to = (np.searchsorted(np.sort(sure), sure, side) for side in ("left", "right"))
     return below + up_to < len(sure)
 
 
 def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
-    """(by how much the share of unsure queries among some differs from that among all, how likely chance does that).
+    """Test whether a subset of queries holds an unusual share of unsure ones.
+
+    Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
+    is the normal approximation of the hypergeometric distribution, with a continuity correction.
 
     Args:
-        sure: (n,) how sure a model is of each query.
-        there: (n,) bool: the some.
+        sure: (n,) confidence of a model in each query.
+        there: (n,) bool mask of the subset.
 
     >>> sure = np.arange(100.0)
     >>> uneven(sure, sure % 2 == 0), uneven(sure, sure < 30)[0], uneven(sure, sure >= 0)
@@ -174,15 +178,15 @@ def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
 
 
 def summarise(frame: pl.DataFrame) -> dict[str, Any]:
-    """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
+    """Summarise a log: numbers of queries, and each model's number of answers, accuracy, separation and cost.
 
-    Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
-    wrong one, where one without a confidence is less sure than all others; None if a model is always or never right.
-    Accuracy and separation are of the answers that have a label. Cost is mean money per query; None without money.
-    Answers of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.prices`).
+    Separation is the area under the ROC curve of the raw confidence: the probability that a right answer is more
+    confident than a wrong one. An answer without a confidence ranks below all others. It is None for a model that is
+    always or never right. Accuracy and separation use the labelled answers. Cost is mean money per query, or None
+    without a column cost; costs of 0 beside other costs of the same model are lost, and left out (`rcjax.logs.prices`).
 
-    Where `score` stands in place of `correct`, which `scored` then tells, accuracy is the mean score, and of each
-    answer that part counts as a right one.
+    With a column `score` in place of `correct`, `scored` is True, accuracy is the mean score, and an answer counts as
+    right with the weight of its score.
 
     >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
     >>> summarise(pl.DataFrame(rows))["models"]
@@ -217,10 +221,10 @@ def _mean_cost(costs: pl.Series) -> float:
 
 
 def tell_unread(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """Which models gave so many answers without a confidence, and how many are right, in words; None if there are none.
+    """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
 
     Args:
-        rows: these answers, each with its `model` and `correct`, which is None if it has no label.
+        rows: answers without a confidence, with `model` and `correct` (None without a label).
     """
     labels: dict[str, list[Any]] = {}
     for row in rows:

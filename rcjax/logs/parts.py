@@ -1,4 +1,4 @@
-"""A log in several files, or a folder of them, as one table: what a service wrote, and what was rotated since."""
+"""Read a log of several files or a folder as one table: the file that a service writes, and its rotated files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rcjax.logs.columns import TOKENS, known_columns, plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TABLES, Parts, load_text, open_text, require_file, scan_parquet
 
-#: How the names of tables end, rotated ones too: `calls.jsonl`, `calls.jsonl.1`, `calls.jsonl-20260105.gz`.
+#: Endings of the names of tables, rotated ones included: `calls.jsonl`, `calls.jsonl.1`, `calls.jsonl-20260105.gz`.
 _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)?$", re.IGNORECASE)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | Parts:
-    """One file as it is; several, or those of folders, as one table, the oldest first.
+    """Return a single file as it is; join several, and those of folders, into one table, the oldest first.
 
-    Of a folder tables count that tell of answers: labels beside a log are no part of it. Raises LogError where a file
-    cannot be read, or a folder has no log.
+    Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
+    folder has no log.
     """
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
         return paths[0]
@@ -34,7 +34,7 @@ def join_parts(paths: Sequence[Path]) -> Path | Parts:
 
 
 def _parts_of(folder: Path) -> list[tuple[pl.DataFrame, int]]:
-    """The tables of a folder that tell of answers, with the lines that are cut off."""
+    """Return (rows, number of truncated lines) of each table of answers in a folder."""
     parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _tells_answers(frame.columns)]
     if not parts:
         needed = "query, model, and a confidence or what a call cost"
@@ -43,34 +43,34 @@ def _parts_of(folder: Path) -> list[tuple[pl.DataFrame, int]]:
 
 
 def _tells_answers(columns: Sequence[str]) -> bool:
-    """Whether a table is a log of answers, and not one of labels, say."""
+    """Return whether a table is a log of answers, by its columns."""
     names = {*map(plain_name, columns)}
     return {"query", "model"} <= names and bool({"logprob", "confidence", "cost", *TOKENS} & names)
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The tables of a folder, the oldest first."""
+    """Return the tables of a folder, the oldest first."""
     files = [file for file in folder.iterdir() if file.is_file() and _TABLE.search(file.name) and file.stat().st_size]
     return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
 
 def _read(file: Path) -> tuple[pl.DataFrame, int]:
-    """(the rows of a file as texts, lines of a call log that are cut off)."""
-    told = _TABLE.search(file.name)
-    if told is None:
+    """Return (the rows of a file, as texts unless it is Parquet; the number of truncated lines of a call log)."""
+    ending = _TABLE.search(file.name)
+    if ending is None:
         require_file(file, TABLES)
-    assert told is not None
-    if told[1].lower() == ".parquet":
+    assert ending is not None
+    if ending[1].lower() == ".parquet":
         return scan_parquet(file).collect(), 0
     try:
-        content = gzip.decompress(file.read_bytes()) if told[3] else None
+        content = gzip.decompress(file.read_bytes()) if ending[3] else None
     except (OSError, EOFError) as problem:
         raise LogError(f"{file.name}: {problem}") from None
-    return load_text(open_text(file, known_columns(()), told[1].lower(), content), file.name)
+    return load_text(open_text(file, known_columns(()), ending[1].lower(), content), file.name)
 
 
 def main_file(paths: Sequence[Path]) -> Path:
-    """The file that a service writes to, of those that are its log: of a folder, the last JSON Lines written."""
+    """Return the file that a service writes to: the first path or, of a folder, the last JSON Lines file written."""
     if not paths[0].is_dir():
         return paths[0]
     files = _files_in(paths[0])

@@ -1,8 +1,8 @@
-"""Queries that a policy carries beside those of a fresh log, as one log.
+"""Pool the queries that a policy carries with those of a fresh log.
 
-A week of a hundred labels tells less than the three or four hundred that a policy remembers, and these may be stale:
-both together are learnt from. Carried costs are multiplied, so that each model costs on average what it costs in the
-fresh log: a price that has changed has changed for all queries.
+A week may bring only a hundred labels, and the three or four hundred queries that a policy carries may be stale: the
+pooled log uses both. Carried costs are rescaled to each model's mean cost in the fresh log, since a new price applies
+to all queries.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ from rcjax.logs.cells import HandLabels
 from rcjax.logs.kept_sample import answers_by_name, hash_names
 from rcjax.logs.log import NO_ANSWER, Log
 
-#: What stands in a field where one of the two logs does not tell it.
+#: Value of a field for the queries of a log that lacks it.
 _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.nan}
 
 
 def pooled(carried: Log, fresh: Log) -> Log:
-    """The queries that a policy carries (`read_reference`), then those of a fresh log, of the models of the latter.
+    """Return the carried queries (`read_reference`) followed by those of a fresh log, with the models of the latter.
 
-    Carried queries that the fresh log holds are there once. How models were asked, prices, and the source are those of
-    the fresh log, which also says whether answers, seconds and segments are known.
+    A carried query that is in the fresh log occurs once. Request settings, prices and the source are those of the fresh
+    log; answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
     >>> from rcjax.logs.kept_sample import describe_reference, read_reference
@@ -48,11 +48,11 @@ def pooled(carried: Log, fresh: Log) -> Log:
         fields[name] = _stacked(getattr(old, name), getattr(fresh, name))
     for name in ("answer", "seconds", "segment", "time"):
         fields[name] = _told(name, getattr(old, name), getattr(fresh, name), old.n_queries)
-    return dataclasses.replace(fresh, **fields).take(slice(None))  # which averages the costs
+    return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
 
 
 def _without(carried: Log, fresh: Log) -> Log | None:
-    """Carried queries that a fresh log does not hold, of models that it has; None if there is none."""
+    """Return the carried queries that the fresh log lacks, if a model of both logs answered them; None if none."""
     both = [name for name in carried.models if name in fresh.models]
     if not both:
         return None
@@ -63,7 +63,7 @@ def _without(carried: Log, fresh: Log) -> Log | None:
 
 
 def _with_models(log: Log, models: tuple[str, ...]) -> Log:
-    """A log with these models in this order; those that it lacks have answered nothing."""
+    """Return a log with these models in this order; a model that the log lacks has no answers."""
     place = np.array([log.models.index(name) if name in log.models else -1 for name in models])
 
     def column(values: Any, nothing: Any) -> np.ndarray:
@@ -87,12 +87,12 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
 
 
 def _at_costs_of(fresh: Log, old: Log) -> Log:
-    """The old log with costs whose mean is that of the fresh one, model by model, where both have answers."""
+    """Rescale the costs of the old log to each model's mean cost in the fresh log, if the model answers in both."""
     now, then = np.asarray(fresh.cost, float), np.asarray(old.cost, float)
     known = np.isfinite(now) & np.isfinite(then)
     ratio = np.where(known & (then > 0), now / np.where(then > 0, then, 1.0), 1.0)
     cost = np.asarray(old.query_cost, float) * ratio
-    free = known & (then == 0)  # which some are no longer
+    free = known & (then == 0)  # a model that was free may cost money now
     return dataclasses.replace(old, query_cost=np.where(free & np.asarray(old.answered), now, cost))  # type: ignore[arg-type]
 
 
@@ -105,7 +105,7 @@ def _stacked(old: Any, fresh: Any) -> jax.Array:
 
 
 def _told(name: str, old: Any, fresh: Any, n: int) -> Any:
-    """A field that the fresh log tells, or None: for n carried queries as they tell it, or not known."""
+    """Join a field of n carried queries, unknown if they lack it, with the fresh log's; None if the latter lacks it."""
     if fresh is None:
         return None
     nothing = _UNKNOWN[name]
@@ -115,7 +115,7 @@ def _told(name: str, old: Any, fresh: Any, n: int) -> Any:
 
 
 def _labels(old: Log, fresh: Log) -> HandLabels | None:
-    """Which answers have a label, and verdicts of the judges of the fresh log."""
+    """Join the masks of labels, and the verdicts of the fresh log's judges; None if neither log has `hand`."""
     if old.hand is None and fresh.hand is None:
         return None
     judges = () if fresh.hand is None else fresh.hand.judges

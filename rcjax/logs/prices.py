@@ -1,7 +1,7 @@
-"""Prices of tokens, by model, from a file or a mapping; and what rows of a log cost, costs that were lost too.
+"""Prices of tokens by model, from a file or a mapping; and the cost of each row of a log.
 
-A model that the prices do not name costs what the log says, where it does. Lost are rows of 0 of a model whose other
-answers cost money, such as streamed calls without usage.
+A model without a price has the costs of the log, if there are any. A cost of 0 is lost if other answers of the model
+cost money: a streamed call without usage, for instance.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brie
 from rcjax.logs.sources import require_file
 from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
-_LEAST = 1e6 * LEAST  # of a price per million tokens
+_LEAST = 1e6 * LEAST  # money per million tokens
 
 
 def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Price]:
     """Read prices by model, in money per million tokens.
 
-    `source` is the path of a TOML or JSON file, or a mapping, of the form
-    `{model: {"input": price, "output": price}}`, with `cached_input` and `cache_write` besides where input from a
-    cache, or put into one, has prices of its own; a pair may stand for the inner mapping. A file may be UTF-8, or
-    UTF-16 or UTF-32 with a byte order mark; it may be LiteLLM's `model_prices_and_context_window.json` or OpenRouter's
-    list of models. `"genai"` stands for the prices of genai-prices (`pip install 'rcjax[prices]'`).
+    `source` is the path of a TOML or JSON file, or a mapping, of the form `{model: {"input": price, "output": price}}`.
+    `cached_input` and `cache_write` are optional prices of input that is read from a cache or written to one. A pair
+    may stand for the inner mapping. A file is UTF-8, or UTF-16 or UTF-32 with a byte order mark; it may be LiteLLM's
+    `model_prices_and_context_window.json` or OpenRouter's list of models. `"genai"` selects the prices of genai-prices
+    (`pip install 'rcjax[prices]'`).
 
-    Raises `LogError` for a file that cannot be read and for prices that are not 0 or from 1e-12 to 1e18; warns of
+    Raises `LogError` for a file that cannot be read, and for prices that are neither 0 nor from 1e-12 to 1e18. Warns of
     prices so small that they may be meant per token (`PricesWarning`).
 
     >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
@@ -51,7 +51,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
         name, content = "prices", source
     elif os.fspath(source) == GENAI:
         prices = GenaiPrices()
-        _ = prices.name  # the library is there
+        _ = prices.name  # raises if the library is missing
         return prices
     else:
         path = Path(source)
@@ -72,15 +72,15 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
 
 
 def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: Iterable[str] = ()) -> Price:
-    """What the tokens of a model cost, per million.
+    """Return the price of a model's tokens, in money per million.
 
     Args:
-        prices: as `read_prices` gives them.
-        model: the model.
-        where: before the message, such as "log.csv, ".
-        others: models whose prices are theirs, and were not meant.
+        prices: prices by model, from `read_prices`.
+        model: name of the model.
+        where: prefix of the message, such as "log.csv, ".
+        others: models that the message does not suggest, since they are in the log themselves.
 
-    Raises `LogError` where nothing prices it.
+    Raises `LogError` if the model has no price.
     """
     if model in prices:
         return prices[model]
@@ -106,7 +106,7 @@ def _price(entry: Any, where: str, model: str) -> Price:
             raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
     for key, price in entry.items():
         if key not in PRICES:
-            from rcjax.serving.models_file import SETTINGS  # here, as it takes longer to import than prices to read
+            from rcjax.serving.models_file import SETTINGS  # here: the import takes longer than reading prices
 
             if key in SETTINGS:
                 continue  # a `models.toml` is a file of prices, too
@@ -120,8 +120,8 @@ def _price(entry: Any, where: str, model: str) -> Price:
 
 
 def _by_list(entry: Mapping[str, Any], where: str, model: str) -> Price | None:
-    """The price of an entry of a `models.toml` that tells none, by genai-prices; None for another entry."""
-    from rcjax.serving.models_file import SETTINGS, listed_price  # which take longer to import than prices to read
+    """Look up the price of a `models.toml` entry without one in genai-prices; None if it is no such entry."""
+    from rcjax.serving.models_file import SETTINGS, listed_price  # here: the import takes longer than reading prices
 
     if not {*entry} <= {*SETTINGS}:
         return None
@@ -132,14 +132,13 @@ def _by_list(entry: Mapping[str, Any], where: str, model: str) -> Price | None:
 
 
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
-    """The money that each row cost, `cost`: its tokens by prices, and then `read` and `cached`; or its own column.
+    """Return the cost of each row, and with `rates` its input tokens: the arrays `cost`, `read` and `cached`.
 
     Args:
-        rows: m of a log.
-        rates: prices by model; one that they do not name costs what the log says, if it does. None if the log tells
-            all costs.
+        rows: m rows of a log.
+        rates: prices by model; rows of other models cost what the log says. None if the log has all costs.
 
-    Raises `LogError` for what is no money, and for a model without a price and a cost.
+    Raises `LogError` for an invalid cost or count, and for a model with neither a price nor a cost.
     """
     if rates is None:
         return {"cost": _own_cost(rows)}
@@ -164,14 +163,14 @@ def _own_cost(rows: Rows) -> np.ndarray:
 def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarray]:
     used = _tokens(rows)
     per_million = _prices_by_row(rows, rates, used.read)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused below
         cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])
     return {"cost": cost, "read": used.read, "cached": used.cached}
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
-    """The prices (m, 4) of each row: of a list at the time of the row, and by how much input it has."""
+    """Return the (m, 4) prices of each row; those of a price list depend on the row's time and input tokens."""
     names = rows.frame["model"].unique(maintain_order=True).to_list()
     prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
     if not isinstance(rates, PriceList):
@@ -191,38 +190,38 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
 
 
 def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, say: Say) -> dict[str, Price]:
-    """The prices of a log's models; LogError where none of them has one.
+    """Return the prices of a log's models; LogError if none has a price.
 
     Args:
-        models: those of the log.
-        rates: prices by name of a model.
-        place: where these are, in words.
-        say: is told which models cost what the log says.
+        models: names of the log's models.
+        rates: prices by model.
+        place: name of the log, for messages.
+        say: receives a warning that names the entries of a price list, and the models without a price.
     """
     prices = {model: rates[model] for model in models if model in rates}
     if not prices:
         price_for(rates, models[0], f"{place}, ")
     if isinstance(rates, PriceList):
-        told = "; ".join(f"{model}: {found.describe()}" for model in prices if (found := rates.find(model)))
-        say(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {told}")
+        entries = "; ".join(f"{model}: {found.describe()}" for model in prices if (found := rates.find(model)))
+        say(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {entries}")
     if others := [model for model in models if model not in prices]:
         say(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(others)}")
     return prices
 
 
 def describe_caches(frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price]) -> str | None:
-    """Which share of the input of each model came from a cache, and at what price; None if none did."""
-    said = []
+    """Say which share of each model's input tokens came from a cache, and at what price; None if none did."""
+    shares = []
     for number, read, cached in frame.group_by("model").agg(pl.col("read", "cached").sum()).sort("model").iter_rows():
         model = models[int(number)]
         price = None if model not in rates else rates[model].cached_input
         how = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
-        said += [f"{percent(cached / read, 0)} of {model}, at {how}"] if cached else []
-    return f"input tokens that came from a cache: {'; '.join(said)}" if said else None
+        shares += [f"{percent(cached / read, 0)} of {model}, at {how}"] if cached else []
+    return f"input tokens that came from a cache: {'; '.join(shares)}" if shares else None
 
 
 def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None:
-    """How many costs of a call log are estimates, in words; None if none is."""
+    """Say how many costs of a call log are estimates; None if none is."""
     counts = (
         frame.filter("estimated")["model"].value_counts().sort("model").rows() if "estimated" in frame.columns else []
     )
@@ -234,12 +233,12 @@ def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None
 
 
 def _tokens(rows: Rows) -> Tokens:
-    """The tokens (m,) of each row; of input that is counted apart from what a cache gave and took, all together."""
+    """Return the (m,) tokens of each row; cached tokens beyond the input are counted in addition to it."""
     read, written = (numbers(rows, column) for column in TOKENS)
     there = [column in rows.frame.columns for column in CACHED]
     cached, stored = (
-        np.nan_to_num(numbers(rows, column, optional=True)) if told else np.zeros_like(read)
-        for column, told in zip(CACHED, there, strict=True)
+        np.nan_to_num(numbers(rows, column, optional=True)) if present else np.zeros_like(read)
+        for column, present in zip(CACHED, there, strict=True)
     )
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
@@ -247,16 +246,16 @@ def _tokens(rows: Rows) -> Tokens:
 def mend_costs(
     frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, say: Say
 ) -> pl.DataFrame:
-    """The rows of a log, in which a cost of 0 beside others of the same model is the mean of these.
+    """Replace lost costs by means: a cost of 0 becomes the mean of the model's other costs.
 
-    A model all of whose answers cost 0 is free, unless its tokens have a price: no prompt has 0 tokens.
+    A model whose answers all cost 0 is free. With a price of its tokens, that is an error: no prompt has 0 tokens.
 
     Args:
-        frame: `model`, by number, and `cost`.
-        models: their names.
-        rates: what their tokens cost; None if the log tells all costs.
-        place: of the answers, for messages.
-        say: is told how many costs were lost.
+        frame: rows with `model` (a number) and `cost`.
+        models: names of the models, by number.
+        rates: prices by model; None if the log has all costs.
+        place: name of the log, for messages.
+        say: receives a warning that counts the lost costs.
 
     >>> rows = pl.DataFrame({"model": [0, 0, 0, 1], "cost": [0.0, 2.0, 4.0, 0.0]})
     >>> mend_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
@@ -264,11 +263,11 @@ def mend_costs(
     """
     numbers, costs, lost = frame["model"].to_numpy(), np.array(frame["cost"]), list[str]()
     for number, model in enumerate(models):
-        own = numbers == number
-        gone = own & (costs == 0)
-        few, every = int(gone.sum()), int(own.sum())
+        of_model = numbers == number
+        gone = of_model & (costs == 0)
+        few, every = int(gone.sum()), int(of_model.sum())
         if 0 < few < every:
-            costs[gone] = math.fsum(costs[own]) / (every - few)  # exact: the order of the rows is nothing to it
+            costs[gone] = math.fsum(costs[of_model]) / (every - few)  # exact in any order of the rows
             lost.append(f"{few:,} of {count(every, 'answer')} of {model}")
         elif few and rates is not None and model in rates and rates[model].input > 0:
             what = "its input tokens are all 0, which no prompt has: count them, or give a column cost"

@@ -1,8 +1,8 @@
-"""Reading a log from a file or dataframe, and checking every row of it.
+"""Read a log from a file or dataframe, and check every row.
 
-`read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the
-rest of the package works on.  What it cannot use it refuses with one line: where, what, and what to do. Models of which
-there is too little are left out.
+`read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the rest of the
+package works on. It refuses an unusable log with a line that says what is wrong, where, and what to do. Models without
+labels are left out.
 """
 
 from __future__ import annotations
@@ -60,66 +60,64 @@ def read_log(
 ) -> Log:
     """Read and check a log with one row per query and model.
 
-    The columns are `query` (integers or strings), `model`, `correct`, one of `logprob` (at most 0, may be -inf) and
-    `confidence` (0 to 1), and either `cost` (money for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and
-    `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
-    choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
-    written. A column `answer_key`, what was taken out of a reply, overrides it. A column `seconds`, or `latency_ms`,
-    says how long the answer took; a cell may be empty. So may one of the confidence: such an answer counts as less sure
-    than all others, and a `NoConfidenceWarning` says how many there are. A log with a column `answer` or `answer_key`
-    may tell no confidence: all answers then count as sure, with the same warning. Others are ignored. Names of columns
-    may be in capitals, and have spaces for underscores.
+    Columns (names may be in capitals, with spaces for underscores; other columns are ignored):
 
-    With a column `sample` there are several answers per query and model, as many as at least half of the queries of a
-    model have, and they vote: the confidence is the share of the most common answer (of equally common ones, that which
-    came first), the cost that of all, the seconds those of the longest, as all are asked for at once, and it is right
-    where the first sample that gave this answer is. A query that has fewer lacks the model. Samples come by number, or
-    where they are no whole numbers by first appearance. A `LeftOutWarning` says how many vote.
+    - `query` (integers or strings), `model` and `correct`;
+    - `logprob` (at most 0, may be -inf) or `confidence` (0 to 1). An empty cell counts as less sure than all others,
+      with a `NoConfidenceWarning`. A log with answers may lack the column: all answers then count as equally sure;
+    - `cost` (money for this call, 0 or from 1e-18 to 1e18), or `input_tokens` and `output_tokens`;
+    - `answer`, or `answer_key`, the answer extracted from a reply, which precedes it: models' answers are compared.
+      Choices compare by letter; texts without regard to case, white space, outer punctuation and formats of numbers;
+    - `seconds` or `latency_ms`: latency of the answer, or empty.
+
+    With a column `sample`, a query has several answers of a model, which vote. The confidence is the share of the most
+    common answer (ties: the first), the cost is the sum, the latency the maximum; the answer is right if the first
+    sample that gave it is. The number of votes is the largest that at least half of a model's queries have; a query
+    with fewer samples lacks the model. Samples are in numeric order, or in order of first appearance if they are not
+    whole numbers. A `LeftOutWarning` says how many vote.
 
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
             pyarrow or any other that narwhals knows).
-        prices: what tokens cost, in place of a column `cost`: anything that `read_prices` takes. Models that they do
-            not name cost what that column says, and a `PricesWarning` names them.
+        prices: prices of tokens, in place of a column `cost`: anything that `read_prices` takes. A model without a
+            price has the costs of that column, and a `PricesWarning` names it.
         models: the models to keep, in this order, at least one; by default all, at least two, sorted by mean cost, ties
             by first appearance.
-        task: "choice" or "generation": what the models did, and so what the raw confidence measures.
-        labels: a file or dataframe that says which answers are right: by `query`, `model` and `correct` (and `sample`,
-            if the log has it), or by `query` and `answer`, a right answer, which the log's own column `answer` must
-            equal apart from case and white space. It replaces a full column `correct` of the log, and adds to one with
-            empty cells; of two labels this one counts.
-        more: what is seldom needed, by the names of `rcjax.logs.ReadOptions`: `answers`, a table of what was answered;
-            `unlabelled`, to read a log without labels, too; `reference`, a model whose answers take the place of right
-            ones; `score_max`, the full score, where labels are scores.
+        task: "choice" or "generation": the task of the models, and so the meaning of the raw confidence.
+        labels: a file or dataframe with columns `query`, `model`, `correct` (and `sample`, if the log has it), or with
+            `query` and `answer`. The latter holds right answers, which the log's column `answer` must equal apart from
+            case and white space. The labels replace a full column `correct` of the log, complete a partly filled one,
+            and win over its labels.
+        more: fields of `rcjax.logs.ReadOptions`: `answers`, a table of answers; `unlabelled`, to read a log without
+            labels; `reference`, a model whose answers count as right; `score_max`, the full score of labels.
 
-    `correct`, or where there is none `score`, may be a score: any number from 0 to `score_max`. The error of an answer
-    is then the share of the score that is missing, and `Log.scores` tells the scale.
+    `correct`, or without it `score`, may hold scores from 0 to `score_max`. The error of an answer is then the share of
+    the score that is missing, and `Log.scores` holds the scale.
 
-    Labels need not be there for all answers: a cell of `correct` may be empty, and beside verdicts of judges, or with
-    `labels`, so may the whole column. Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`,
-    `judged_b` and so on: from 0, wrong, to 1, right, or empty. Which answers have labels must be chance.
-    An `UnlabelledWarning` says how many labels there are, and `Log.hand` which. A model needs 2 at least; one that has
-    none is left out with a `LeftOutWarning`, or refused where `models` names it.
+    Labels may be incomplete: cells of `correct` may be empty, and with judges or `labels` the column may be missing.
+    Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`, `judged_b` and so on, from 0 (wrong) to 1
+    (right), or empty. The labelled answers must be a random sample. An `UnlabelledWarning` counts the labels, and
+    `Log.hand` holds their mask. A model needs two labels; a model without any is left out with a `LeftOutWarning`, or
+    refused if `models` names it.
 
-    The separator of a text file (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32 with a byte order
-    mark) are told by its beginning. Files, and lazy frames of polars, are read a batch of rows at a time: memory is
-    that of the log, not of its text, unless the text is not UTF-8.
+    The beginning of a text file tells its separator (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32
+    with a byte order mark). Files, and lazy frames of polars, are read in batches: memory grows with the log, not with
+    its text, unless the text is not UTF-8.
 
-    The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, queries that did not
-    go to all models (`shadow`), and calls that were asked otherwise than most of their model are left out. To learn
-    from queries that were deferred would be to take hard ones for a sample of all; a frame without the columns
-    `call_log` and `shadow` is taken as a whole.
+    The file of a `CallLog` is read as it is. Failed or truncated calls, repeated answers, queries that did not go to
+    all models (`shadow`), and calls with other settings than most of their model's are left out. Deferred queries are
+    hard ones, not a sample of all. A frame without the columns `call_log` and `shadow` is not filtered.
 
-    Rows of cost 0 of a model whose other rows cost money have lost their cost, as streamed calls do whose usage is not
-    told: they are left out of the mean, and a `LeftOutWarning` counts them. A model of which all rows cost 0 is free.
+    A cost of 0 is lost if other rows of the model cost money, as for streamed calls without usage: it is left out of
+    the mean, and a `LeftOutWarning` counts such rows. A model whose rows all cost 0 is free.
 
-    A model may be right always or never: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c
-    right answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; for rows left out
-    there is a `LeftOutWarning` with the counts.
+    A model may be always or never right: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c right
+    answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; a `LeftOutWarning` counts the
+    rows left out.
 
-    Raises `LogError`, on the first batch of rows with something wrong, where the log, its labels or the prices cannot
-    be used; labels that are the log's own answers are refused. It is a `MissingPricesError` where the log counts
-    tokens, has no `cost`, and no prices are given.
+    Raises `LogError`, at the first bad batch of rows, if the log, its labels or the prices cannot be used, and for
+    labels that are the log's own answers. Raises `MissingPricesError` if the log has tokens, but neither `cost` nor
+    prices.
     """
     require_table("source", source)
     remarks: list[tuple[type[Warning], str]] = []
@@ -147,9 +145,9 @@ def _read(source: Any, how: ReadOptions) -> Log:
         answers = answers.of(_labelled_models(answers, how.models is not None, name, how.say))
     if how.models is None:
         answers = answers.of(_by_cost(answers))
-    told, names, scores = answers, answers.models, Scores(how.scoring.most)
-    answers = count_differences(told) if differences else told
-    code = equal_answers(told.matrix("answer", UNKNOWN)) if "answer" in told.frame.columns else None
+    compared, names, scores = answers, answers.models, Scores(how.scoring.most)
+    answers = count_differences(compared) if differences else compared
+    code = equal_answers(compared.matrix("answer", UNKNOWN)) if "answer" in compared.frame.columns else None
     log = Log(
         **_labels(answers, scores),
         models=names,
@@ -168,11 +166,11 @@ def _read(source: Any, how: ReadOptions) -> Log:
         reference=reference,
         failed=failed,
     )
-    if reference is not None and differences and tells_errors(told, name, how.say):
+    if reference is not None and differences and tells_errors(compared, name, how.say):
         judging = dataclasses.replace(reference, counts="errors")
-        errors = dataclasses.replace(log, **_labels(told, scores), reference=judging)
+        errors = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
         log = dataclasses.replace(log, errors=errors)
-    # Not those of models without a label; take puts matrices into JAX, too, and averages the costs.
+    # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     how.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if (unread := log.without_confidence()) is not None:
@@ -180,24 +178,23 @@ def _read(source: Any, how: ReadOptions) -> Log:
     if not log.complete.all():
         how.say(IncompleteLogWarning, log.describe(confidences=False))
     if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
-        said = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
+        labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
-        how.say(UnlabelledWarning, f"{os.path.basename(log.source)}: {said}{unused if gathered.replaced else ''}")
+        how.say(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if gathered.replaced else ''}")
     return log
 
 
 def _labels(answers: Answers, scores: Scores) -> dict[str, Any]:
-    """The fields of a log that tell right from wrong; matrices are numpy's."""
+    """Return the fields `correct`, `hand` and `scores` of a log, as numpy matrices."""
     correct = as_labels(answers.matrix("correct", math.nan))
-    told = None if correct.dtype == bool else scores
-    return {"correct": correct, "hand": answers.hand_labels(), "scores": told}
+    return {"correct": correct, "hand": answers.hand_labels(), "scores": None if correct.dtype == bool else scores}
 
 
-_FEWEST_LABELS = 2  # of a model
+_FEWEST_LABELS = 2  # per model
 
 
 def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
-    """The models that have answers, by first appearance or as wanted: where nobody named them, two at least."""
+    """Return the models with answers, as wanted or by first appearance; LogError for one without, or only one model."""
     numbers = dict(zip(answers.models, answers.answered.sum(0).tolist(), strict=True))
     names = wanted or tuple(name for name, number in numbers.items() if number)
     unused = [name for name in names if not numbers.get(name)]
@@ -209,13 +206,13 @@ def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str)
 
 
 def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tuple[str, ...]:
-    """The models that have labels enough; others are left out, which `say` is told, unless somebody named them.
+    """Return the models with labels. One without any is left out with a warning, or refused if the user named it.
 
     Args:
-        answers: of the models of which some are taken.
-        named: whether somebody named the models.
-        where: the log, for messages.
-        say: takes what is to be said of the log.
+        answers: answers of the models.
+        named: whether the user named the models.
+        where: name of the log, for messages.
+        say: receives warnings about the log.
     """
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
@@ -235,13 +232,13 @@ def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tup
 
 
 def _by_cost(answers: Answers) -> tuple[str, ...]:
-    """The names of the models by their mean cost; those of equal cost stay in the order that they have."""
+    """Return the names of the models by mean cost; ties keep their order."""
     order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
     return tuple(answers.models[i] for i in order)
 
 
 def _require_answers(answers: Answers, where: str) -> None:
-    """Refuse one of the models that has a single answer, or a confidence in none of them. Raises `LogError`."""
+    """Raise `LogError` for a model with fewer than two answers, or without a confidence in any of them."""
     numbers, read = answers.answered.sum(0), (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
     for model, number, any_confidence in zip(answers.models, numbers.tolist(), read.tolist(), strict=True):
         if number < 2:
@@ -253,14 +250,14 @@ def _require_answers(answers: Answers, where: str) -> None:
 
 @takes(log=Log)
 def with_segments(log: Log, source: Any, column: str) -> Log:
-    """The log with the segment of each of its queries (`Log.segment`), "" where the cell is empty.
+    """Return the log with the segment of each query (`Log.segment`), "" for an empty cell.
 
     Args:
-        log: what was read from the source.
-        source: a file or dataframe with columns `query` and the segment's, such as `read_log` reads.
-        column: the name of the segment's; its cells are texts, numbers or empty.
+        log: a log read from the source.
+        source: a file or dataframe that `read_log` can read, with columns `query` and `column`.
+        column: name of the column of segments; its cells are texts, numbers or empty.
 
-    Raises LogError where there is no such column, or the rows of a query differ in it.
+    Raises LogError if a column is missing, or the rows of a query have different segments.
 
     >>> import polars as pl
     >>> from rcjax import read_log
@@ -277,7 +274,7 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
                 raise LogError(f"{name}: no column {brief(needed)!r}{near(needed, columns)} for segments: {has}")
         return ["query"] if column == "query" else ["query", column]
 
-    told: dict[str, str] = {}
+    segments: dict[str, str] = {}
     table = load(source, choose)
     for frame in table.frames:
         if (kind := frame.schema[column]).is_nested():
@@ -285,19 +282,19 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
         texts = pl.col("query").cast(pl.String), pl.col(column).cast(pl.String).alias("segment")
         for query, value in frame.select(texts).drop_nulls("query").unique(maintain_order=True).iter_rows():
             segment = (value or "").strip()
-            if told.setdefault(query, segment) != segment:
-                both = f"{brief(told[query])!r} and {brief(segment)!r}"
+            if segments.setdefault(query, segment) != segment:
+                both = f"{brief(segments[query])!r} and {brief(segment)!r}"
                 raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
-    return dataclasses.replace(log, segment=tuple(told[str(query)] for query in log.queries))
+    return dataclasses.replace(log, segment=tuple(segments[str(query)] for query in log.queries))
 
 
 def with_times(log: Log, source: Any) -> Log:
-    """The log with the time of each of its queries (`Log.time`), that of its first row; as it is without a column time.
+    """Return the log with the time of each query (`Log.time`), its earliest row; without a column time, unchanged.
 
     Args:
-        log: what was read from the source.
-        source: a file or dataframe with columns `query` and `time`: ISO 8601 (UTC where no zone is told), or seconds
-            since 1970.
+        log: a log read from the source.
+        source: a file or dataframe with columns `query` and `time`: ISO 8601 (UTC without a zone), or seconds since
+            1970.
 
     >>> import polars as pl
     >>> from rcjax import read_log
@@ -310,18 +307,18 @@ def with_times(log: Log, source: Any) -> Log:
     def choose(_: str, columns: list[str]) -> list[str]:
         return ["query", "time"] if {"query", "time"} <= {*columns} else columns[:1]
 
-    told: dict[str, float] = {}
+    earliest: dict[str, float] = {}
     for frame in load(source, choose).frames:
         if "time" not in frame.columns:
             return log
         rows = frame.select(pl.col("query").cast(pl.String), seconds_since_1970(frame["time"]).alias("time"))
         for query, moment in rows.drop_nulls().group_by("query").agg(pl.col("time").min()).iter_rows():
-            told[query] = min(moment, told.get(query, math.inf))
-    return dataclasses.replace(log, time=tuple(told.get(str(query), math.nan) for query in log.queries))
+            earliest[query] = min(moment, earliest.get(query, math.inf))
+    return dataclasses.replace(log, time=tuple(earliest.get(str(query), math.nan) for query in log.queries))
 
 
 def seconds_since_1970(times: pl.Series) -> pl.Series:
-    """Times as seconds since 1970, null where a cell is none: texts of ISO 8601, numbers, or polars' own.
+    """Return times (ISO 8601 texts, numbers, or polars' temporal types) as seconds since 1970; null for other cells.
 
     >>> seconds_since_1970(pl.Series(["2026-01-01T01:00:00+01:00", "1767225600", "?"])).to_list()
     [1767225600.0, 1767225600.0, None]

@@ -1,8 +1,8 @@
-"""Tables of any source: files in whatever way people write them, and dataframes, read some rows at a time.
+"""Read tables from files and dataframes, batch by batch.
 
-How a text is written is told by its beginning: the encoding, the ends of lines, the separator. What is written as
-polars reads it is left where it is, to be streamed; any other text is brought into that form in memory. What polars
-does not tell is found here: the line that a record starts in, and which line is broken or cut off.
+The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
+other text is converted in memory. This module also finds what polars does not report: the line in which a record
+starts, and a broken or truncated line.
 """
 
 from __future__ import annotations
@@ -25,70 +25,71 @@ from rcjax.logs.errors import LogError, brief
 if TYPE_CHECKING:
     import polars as pl
 
-#: Tables with a separator; by the names of files.
+#: Suffixes of tables with a separator.
 SEPARATED = (".csv", ".tsv")
 
-#: Files of tables.
+#: Suffixes of all tables.
 TABLES = (*SEPARATED, ".parquet", ".jsonl", ".ndjson")
 
-#: Rows that are read and under check at a time.
+#: Rows per batch.
 BATCH = 250_000
 
-#: How each line of a call log begins.
+#: The beginning of each line of a call log.
 CALL = b'{"call_log": '
 
-_BEGINNING = 2**16  # bytes that tell how a file is written
+_BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
 
 _SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
 Choose = Callable[[str, list[str]], list[str]]
-"""Takes the columns to read from those that there are, by the log's name and them."""
+"""Choose the columns to read, from the name of the log and its columns."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TextFile:
-    """A CSV or JSON Lines file as it is read: UTF-8, lines that end in a newline."""
+    """A CSV or JSON Lines file in UTF-8 with newlines."""
 
     content: Path | bytes
-    """Where the text is: the file itself, or what was made of it where it is written in another way."""
+    """Path of the file, or its converted text if it has another encoding."""
     separator: str | None = ","
-    """What stands between the fields of a CSV file; None for JSON Lines."""
+    """Separator of the fields of a CSV file; None for JSON Lines."""
     skipped: int = 0
-    """Lines before the header: the first one, where it is Excel's `sep=;`."""
+    """Number of lines before the header: 1 for Excel's `sep=;`."""
 
     def open(self) -> BinaryIO:
-        """The text as a file of bytes."""
+        """Open the text as a file of bytes."""
         return io.BytesIO(self.content) if isinstance(self.content, bytes) else open(self.content, "rb")
 
 
 class Parts(NamedTuple):
     """The rows of several files, which `read_log` takes as it takes a dataframe (`rcjax.logs.parts`)."""
 
-    name: str  # what messages call the log
+    name: str  # name of the log, for messages
     frame: pl.DataFrame
-    cut: int = 0  # lines of a call log that are cut off
+    cut: int = 0  # number of truncated lines of a call log
 
 
 class Table(NamedTuple):
-    """A table that is read as it is gone through: larger than memory, perhaps."""
+    """A table that is read lazily, batch by batch: it may exceed memory."""
 
     name: str
     source: Any  # a dataframe, the path of a Parquet file, or a `TextFile`
     frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
-    cut: int  # lines of a call log that are cut off
-    columns: list[str]  # all that there are, as the source calls them
+    cut: int  # number of truncated lines of a call log
+    columns: list[str]  # all columns, in the source's spelling
 
 
 def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, name: str | None = None) -> Table:
-    """The columns of any source that `choose` takes from those that there are, under the names that are ours.
+    """Read the columns of a source that `choose` selects, under their canonical names.
 
-    Text is stripped, and empty text missing; of ids, letters are composed. Errors of the readers become a `LogError`.
+    Texts are stripped, and empty texts are missing; ids are in Unicode's normal form NFC. Errors of the readers become
+    a `LogError`.
 
     Args:
         source: a file, or a dataframe.
-        choose: takes columns by our names.
-        named: what the source calls some columns, by our names; those that it lacks are passed over.
-        name: what messages call the source.
+        choose: selects columns by their canonical names.
+        named: columns that the user has named, by canonical name; names that the source lacks are ignored.
+        name: name of the source, for messages.
     """
     import narwhals as nw
 
@@ -115,7 +116,7 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
 
 
 def name_of(source: Any) -> str:
-    """What messages call a source: the name of a file, or the type of a dataframe.
+    """Return the name of a source for messages: the name of a file, or the type of a dataframe.
 
     >>> name_of("logs/calls.jsonl"), name_of([])
     ('calls.jsonl', 'builtins.list')
@@ -128,7 +129,7 @@ def name_of(source: Any) -> str:
 
 
 def require_file(path: Path, kinds: Sequence[str]) -> None:
-    """Refuse a path that is no file, is empty or is of a kind that cannot be read."""
+    """Refuse a path that is not a file, is empty, or has an unknown suffix."""
     if not path.is_file():
         raise LogError(f"{path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
     if path.suffix.lower() not in kinds:
@@ -138,11 +139,11 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
 
 
 def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
-    """(all rows of a text file, as texts; lines of a call log that are cut off).
+    """Return (all rows of a text file, as texts; the number of truncated lines of a call log).
 
     Args:
         text: the file.
-        name: what messages call it.
+        name: name of the file, for messages.
     """
     with _readable(name, text):
         sound, cut = sound_calls(text) if text.separator is None else (text, 0)
@@ -153,16 +154,16 @@ def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
 def open_text(
     path: Path, names: Collection[str], kind: str | None = None, content: Path | bytes | None = None
 ) -> TextFile:
-    """A CSV or JSON Lines file as UTF-8 with newlines, and its separator: the one that gives most of the `names`.
+    """Open a CSV or JSON Lines file as UTF-8, and find its separator: the one under which most `names` appear.
 
     Args:
         path: the file.
-        names: of columns.
-        kind: how the name of a table of its kind ends; None: as that of the file does.
-        content: what it holds, where that is not as it stands in the file.
+        names: known names of columns.
+        kind: suffix of the kind of table; None for the suffix of the file.
+        content: content of the file, if it was compressed; None to read the file.
 
-    UTF-16 and UTF-32 are told by their byte order mark, or by the zeros in their first four bytes. Raises LogError
-    where the text cannot be read, or is not what they tell.
+    A byte order mark, or zeros in the first four bytes, tell UTF-16 and UTF-32. Raises LogError if the text cannot be
+    read, or is not in that encoding.
     """
     try:
         content = path if content is None else content
@@ -178,44 +179,44 @@ def open_text(
         raise LogError(f"{path.name}: begins as {encoding.upper()}, but is not: save the file as UTF-8") from None
     except OSError as error:
         raise LogError(f"{path.name}: {error}") from None
-    told = _TOLD.match(start.removeprefix(b"\xef\xbb\xbf")) if separated else None
-    if told is not None:
-        return TextFile(content, told[1].decode(), skipped=1)
+    declared = _DECLARED.match(start.removeprefix(b"\xef\xbb\xbf")) if separated else None
+    if declared is not None:
+        return TextFile(content, declared[1].decode(), skipped=1)
     return TextFile(content, _separator(start, names) if separated else None)
 
 
-#: The first line by which Excel tells, or is told, what separates the fields.
-_TOLD = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)
+#: The first line with which Excel declares the separator.
+_DECLARED = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)
 
 
 def _separator(start: bytes, names: Collection[str]) -> str:
-    """The separator of a table by its header. csv.Sniffer goes by any sign that recurs, even by letters."""
+    """Infer the separator of a table from its header. (csv.Sniffer may take any recurring character, even letters.)"""
     lines = io.StringIO(start.decode("utf-8-sig", "replace").lstrip("\r\n"), newline="")
-    first, best = ",", (0, 0)
+    found, best = ",", (0, 0)
     for separator in _SIGNS:
         lines.seek(0)
         try:
             fields = next(csv.reader(lines, delimiter=separator), [])
-        except csv.Error:  # a field longer than the module takes
+        except csv.Error:  # a field that is too long for `csv`
             continue
         score = (sum(plain_name(field) in names for field in fields), len(fields))
         if score > best:
-            first, best = separator, score
-    return first
+            found, best = separator, score
+    return found
 
 
 def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
-    """A Parquet file, a text file or a dataframe as a narwhals frame; of text files, columns as text.
+    """Return a Parquet file, a text file or a dataframe as a narwhals frame; columns of text files are texts.
 
-    All columns of JSON Lines, to be found by reading the file, where none are named.
+    Without `columns`, the columns of JSON Lines are found by reading the whole file.
     """
     import narwhals as nw
     import polars as pl
 
     if isinstance(source, Path):
         return nw.from_native(scan_parquet(source))
-    # Text files are read as text: inferred types would refuse a value without telling which row it is in,
-    # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
+    # Text files are read as text: inferred types would refuse a value without naming its row,
+    # and a column of JSON may mix numbers with "-inf", which JSON cannot write as a number.
     if not isinstance(source, TextFile):
         return nw.from_native(source)
     content = io.BytesIO(source.content) if isinstance(source.content, bytes) else source.content
@@ -227,13 +228,13 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
     )
 
 
-_MOST_ROWS = 50_000_000  # of a Parquet file: five times the largest log that is measured
+_MOST_ROWS = 50_000_000  # rows of a Parquet file: five times the largest log that is measured
 
-_SMALL, _LONGEST = 10_000_000, 200_000_000  # bytes of a Parquet file, and of all text in one of so few
+_SMALL, _LONGEST = 10_000_000, 200_000_000  # bytes of a small Parquet file, and of all text in it
 
 
 def scan_parquet(file: Path) -> pl.LazyFrame:
-    """A Parquet file, whose few bytes may tell of more rows and text than there is memory for: then a LogError."""
+    """Scan a Parquet file; LogError if its rows, or the text in a small file, could exceed the memory."""
     import polars as pl
 
     frame = pl.scan_parquet(file, glob=False)
@@ -251,7 +252,7 @@ def scan_parquet(file: Path) -> pl.LazyFrame:
 
 @contextmanager
 def _readable(name: str, source: Any) -> Iterator[None]:
-    """Turn what the readers say into a `LogError` that tells where a file is damaged."""
+    """Turn errors of the readers into a `LogError` that says where a file is damaged."""
     import narwhals as nw
     import polars as pl
 
@@ -266,7 +267,7 @@ def _readable(name: str, source: Any) -> Iterator[None]:
 
 
 def _twice(source: Any) -> str | None:
-    """Say which column a dataframe has twice; None if none. The words continue a message."""
+    """Name the column that a dataframe has twice, as the end of a message; None if there is none."""
     names = getattr(source, "column_names", None) or getattr(source, "columns", ())
     seen = set[str]()
     for column in map(str, names):
@@ -284,35 +285,33 @@ def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
         for part in _parts(frame):
             stripped = part.with_columns(pl.when(text != "").then(text))
             names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
-            for name in names:  # is one, however it is composed
+            for name in names:  # one id, whether its letters are composed or not
                 if (stripped[name].str.len_bytes() > stripped[name].str.len_chars()).any():
                     stripped = stripped.with_columns(pl.col(name).str.normalize("NFC"))
             yield stripped
 
 
 def _parts(frame: Any) -> Iterator[pl.DataFrame]:
-    """The rows of a narwhals frame, so many at a time."""
+    """Yield the rows of a narwhals frame, batch by batch."""
     import narwhals as nw
     import polars as pl
 
     native = frame.to_native()
-    if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended without a word where a file is broken
+    if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended silently at a broken line
         yield from native.collect_batches(chunk_size=BATCH, maintain_order=True, lazy=True)
         return
     frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
     if not frame.implementation.is_pandas_like():
         yield from frame.to_polars().iter_slices(BATCH)
         return
-    for start in range(0, len(frame), BATCH):  # by way of lists: the direct way needs pyarrow, and one type a column
+    for start in range(0, len(frame), BATCH):  # through lists: pandas' own conversion needs pyarrow and uniform columns
         part = frame[start : start + BATCH]
         pairs = {c: zip(part[c].to_list(), part[c].is_null().to_list(), strict=True) for c in part.columns}
         yield pl.DataFrame({c: [None if null else value for value, null in pairs[c]] for c in pairs}, strict=False)
 
 
 def find_damage(text: TextFile) -> str | None:
-    """Say which line of a CSV or JSON Lines file is broken, and how; None if nothing is found.
-
-    The words continue a message that starts with the file's name.
+    """Say which line of a CSV or JSON Lines file is broken, and how, as the end of a message; None if none is.
 
     >>> find_damage(TextFile(b"[1]", separator=None))
     ', line 1: not a JSON object: write one object per line'
@@ -330,7 +329,7 @@ def find_damage(text: TextFile) -> str | None:
         return f", line {line}: not JSON: {error.msg}: write one object per line"
     except RecursionError:
         return f", line {line}: lists or objects nested too deep: write one object per line, its values plain"
-    except ValueError:  # of int("-Infinity")
+    except ValueError:  # int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
     return None if text.separator is None else _ragged(text)
 
@@ -340,7 +339,7 @@ def _parsed(words: str) -> dict[str, str] | list[str]:
 
 
 def _ragged(text: TextFile) -> str | None:
-    """The first record of a CSV file with more fields than its header has."""
+    """Describe the first record of a CSV file with more fields than its header; None if there is none."""
     header = None
     for line, fields in _csv_records(text):
         header = header or fields
@@ -351,16 +350,16 @@ def _ragged(text: TextFile) -> str | None:
 
 
 def sound_calls(text: TextFile) -> tuple[TextFile, int]:
-    """(the lines of a call log that are whole, how many are not); any text without such lines (as it is, 0).
+    """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
-    A line is cut off where the process that wrote it was killed: it is the last one, or was until the log was opened
-    again. What does not begin as a line of a call log does is kept, for others to find fault with.
+    A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
+    do not begin like those of a call log are kept, for the reader to refuse.
 
     >>> sound_calls(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
     """
     with text.open() as file:
-        first = next((line for line in file if not CALL.startswith(line.strip())), CALL)  # but for what is cut off
+        first = next((line for line in file if not CALL.startswith(line.strip())), CALL)  # skips truncated lines
         if not first.startswith(CALL):
             return text, 0
         file.seek(0)
@@ -368,12 +367,12 @@ def sound_calls(text: TextFile) -> tuple[TextFile, int]:
         if not cut:
             return text, 0
         file.seek(0)
-        whole = b"".join(line for number, line in enumerate(file) if number not in cut and line.strip())
-        return dataclasses.replace(text, content=whole), len(cut)
+        sound = b"".join(line for number, line in enumerate(file) if number not in cut and line.strip())
+        return dataclasses.replace(text, content=sound), len(cut)
 
 
 def _is_cut(line: bytes) -> bool:
-    """Whether a line of a call log, whose values are texts, numbers and the like, does not end as such a line does."""
+    """Return whether a line of a call log is truncated: it lacks the closing brace, or ends within a text."""
     if not line or line[: len(CALL)] != CALL[: len(line)]:
         return False
     if not line.endswith(b"}"):
@@ -383,17 +382,17 @@ def _is_cut(line: bytes) -> bool:
 
 
 def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
-    """(the line that it starts in, from 1, its number of fields) of each record of a CSV file, its header first."""
+    """Yield (first line, from 1; number of fields) of each record of a CSV file, beginning with the header."""
     with io.TextIOWrapper(text.open(), "utf-8-sig", "replace", newline="") as file, suppress(csv.Error):
         for _ in range(text.skipped):
             next(file, None)
         records, start = csv.reader(file, delimiter=text.separator or ","), 1 + text.skipped
-        for record in records:  # until a field that is longer than the module takes
+        for record in records:  # stops at a field that is too long for `csv`
             yield start, len(record)
             start = records.line_num + 1 + text.skipped
 
 
 def csv_line(text: TextFile, record: int) -> int:
-    """The line, from 1, that a record of a CSV file starts in; the header is record 0. Stray quotes hide records."""
+    """Return the first line, from 1, of a record of a CSV file; the header is record 0. Stray quotes hide records."""
     lines = (line for line, _ in _csv_records(text))
     return next(itertools.islice(lines, record, None), record + 1)
