@@ -1,8 +1,9 @@
-"""Answers that are JSON or calls of tools in a canonical form: two answers are equal where their forms are.
+"""The canonical form of answers that are JSON or calls of tools: two answers are equal if their forms are.
 
 JSON is an object or an array, alone in its text or in a fence. Its canonical form has sorted keys and no white space;
-5.0 is 5, the order of a list counts, and texts are compared to the letter. Calls are the sorted list of their names and
-arguments: neither ids nor the order of parallel calls count, and no call is the empty list. Standard library only.
+5.0 is 5, and the order of a list and the letters of a text count. The form of calls is the sorted list of their names
+and arguments: neither ids nor the order of parallel calls count. The form of no call is the empty list. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: How an answer begins that its check has found invalid: it is kept for people, and equal to no other.
+#: The prefix of an answer that its check found invalid. The answer is kept for people, and equals no other.
 INVALID = "[invalid] "
 
 #: The canonical form of a reply that calls no tool.
 NO_CALL = "[]"
 
-#: Reasons to finish that leave a reply without its end.
+#: The finish reasons of a truncated reply.
 CUT = ("length", "max_tokens")
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.S | re.I)
 
 
 def read_json_text(text: str) -> Any:
-    """The JSON object or array that a text is; None for any other text.
+    """Parse a text that is a JSON object or array; None for any other text.
 
     >>> read_json_text('```json\\n{"a": 1}\\n```'), read_json_text("[1"), read_json_text("5"), read_json_text("[NaN]")
     ({'a': 1}, None, None, None)
@@ -55,7 +56,9 @@ def _finite(text: str) -> float:
 
 
 def canonical_json(text: str) -> str | None:
-    """The canonical form of the JSON object or array that a text is, as calls where it lists calls; None for others.
+    """Return the canonical form of a text that is a JSON object or array; None for any other text.
+
+    A list of calls has the canonical form of calls.
 
     >>> canonical_json('{"b": 2, "a": [1, 5.0, "007"]}'), canonical_json("1,234")
     ('{"a":[1,5,"007"],"b":2}', None)
@@ -71,7 +74,7 @@ def canonical_json(text: str) -> str | None:
 
 
 def _is_call(value: Any) -> bool:
-    """Whether a value is a call, as a log or as an endpoint has it."""
+    """Return whether a value is a call, in the form of a log or of an endpoint."""
     if not isinstance(value, Mapping):
         return False
     function = value.get("function")
@@ -90,7 +93,7 @@ def _written(value: Any) -> str:
 
 
 def _written_or_none(value: Any) -> str | None:
-    """The form of a value; None where it is nested too deep, or has a number of more digits than can be written."""
+    """Serialise a value; None if it is nested too deeply, or has a number of too many digits."""
     try:
         return _written(value)
     except (RecursionError, ValueError, TypeError):
@@ -98,7 +101,7 @@ def _written_or_none(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value whose whole numbers have no point."""
+    """Return a JSON value with integers in place of floats without a fraction."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
@@ -107,11 +110,12 @@ def _plain(value: Any) -> Any:
 
 
 def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
-    """The names and arguments of calls of tools, sorted; None where one has no name, or no object as its arguments.
+    """Return the names and arguments of calls of tools, sorted; None if a call lacks a name, or its arguments are
+    not an object.
 
     Args:
-        calls: `{"name", "arguments"}`, or with these in `function` as endpoints have them; arguments may be JSON in a
-            text, of which an empty one has none.
+        calls: calls as `{"name", "arguments"}`, or with these in `function`, as endpoints have them. The arguments may
+            be a text with JSON; an empty text stands for no arguments.
 
     >>> read_calls([{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}])
     [{'name': 'f', 'arguments': {'x': 1.0}}]
@@ -137,7 +141,7 @@ def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
 
 
 def functions_of(tools: Any) -> list[Mapping[str, Any]]:
-    """The functions that are offered among the tools of a request, each with its name.
+    """Return the functions with names among the tools of a request.
 
     >>> functions_of([{"type": "function", "function": {"name": "f"}}, {"type": "web_search"}])
     [{'name': 'f'}]
@@ -147,7 +151,7 @@ def functions_of(tools: Any) -> list[Mapping[str, Any]]:
 
 
 def canonical_calls(calls: Sequence[Any]) -> str | None:
-    """The canonical form of calls of tools, as `read_calls` reads them; None where that reads none.
+    """Return the canonical form of calls of tools, as `read_calls` reads them; None for calls that it cannot read.
 
     >>> one, other = {"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": '{"y": 2, "x": 5.0}'}
     >>> canonical_calls([one, other]) == canonical_calls([other, one])
@@ -160,7 +164,7 @@ def canonical_calls(calls: Sequence[Any]) -> str | None:
 
 
 def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Calls of tools as a text for people and logs: the canonical form, or else JSON of what was written.
+    """Return calls of tools as a text for people and logs: the canonical form, or else JSON of the calls as they are.
 
     >>> written_calls([{"id": "1", "function": {"name": "f", "arguments": "{"}}])
     '[{"arguments":"{","name":"f"}]'

@@ -1,7 +1,7 @@
-"""Which part of a reply is its answer, what in it is denied, and which of several choices it picks.
+"""Find the answer in a reply, the parts that the reply denies, and the choice that it picks.
 
-It is read alike by graders and by signals, in time in proportion to the text: replies are written by strangers, and may
-be a hundred thousand blanks.
+Graders and signals read replies in the same way. The time is linear in the length of the text: replies are written by
+strangers, and may be a hundred thousand blanks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 
 LONGEST = 50_000
-"""Characters that are read; of a longer answer the first and the last half of them."""
+"""Most characters that are read; a longer answer is reduced to its first and its last half of them."""
 
 _THOUGHTS = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.I)
 
@@ -22,17 +22,17 @@ _FENCE = re.compile(r"```(?:json)?[ \t]*\n?", re.I)
 
 _FIELDS = ("finalanswer", "answer", "choice", "result", "solution")
 
-# Written without spaces between words: also Thai, Lao, Burmese and Khmer, apart from their digits.
+# Scripts without spaces between words: also Thai, Lao, Burmese and Khmer, without their digits.
 _SCRIPTS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _SCRIPTS += "\u0e01-\u0e4f\u0e81-\u0ecf\u1000-\u103f\u1780-\u17df"
 
 _BESIDE = re.compile(rf"(?<=[{_SCRIPTS}])(?=[\dA-Za-z$€£¥.\\(*-])|(?<=[\dA-Za-z%])(?=[{_SCRIPTS}])")
 
-_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")  # to order many accents takes quadratic time
+_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")  # NFKC takes quadratic time for many accents
 
 _CUES = ("not", "n't", "never", "neither", "nor", "nicht", "kein", "pas", "no es", "unlike", "except", "than")
 
-_CUES += ("instead", "不是", "并非", "не")  # in all that _DENIAL finds: looked for first, as that is fast
+_CUES += ("instead", "不是", "并非", "не")  # every match of _DENIAL contains one: a fast first test
 
 _DENIAL = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|nicht|kein\w{0,2}|pas|no\ses|unlike|except)|n't|\b(?:rather|other)\sthan"
@@ -50,9 +50,9 @@ _DENIED_AFTER = re.compile(
 
 
 def final_answer(text: str) -> str:
-    """The part of a reply that is its answer: behind its thoughts, in a tag <answer>, or in the field of a JSON object.
+    """Return the answer in a reply: the content of a tag <answer> or of a field of a JSON object, after its thoughts.
 
-    Where nothing marks it, the reply without its thoughts; of what is longer than `LONGEST` beginning and end.
+    Without a mark, the answer is the reply without its thoughts. A reply longer than `LONGEST` keeps beginning and end.
 
     >>> final_answer('{"answer": 42, "confidence": 0.9}'), final_answer("<think>Rome?</think>Paris")
     ('42', 'Paris')
@@ -70,7 +70,7 @@ def final_answer(text: str) -> str:
 
 
 def without_thoughts(text: str) -> str:
-    """A reply without what stands between <think> and </think>; of thoughts that never end nothing is left.
+    """Return a reply without the text between <think> and </think>; thoughts without an end reach to the reply's end.
 
     >>> without_thoughts("<think>So 3? No.</think> 4"), without_thoughts("<think>Hm, 3")
     ('4', '')
@@ -84,7 +84,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _field(text: str) -> str | None:
-    """The answer of a JSON object that the text is, ends with, or has in its last fence, or None."""
+    """Return the answer of a JSON object that is the text, stands in it or in its last fence; None without one."""
     begin, end = text.find("{"), text.rfind("}")
     for part in [*_FENCE.split(text)[-2:], text[begin : end + 1] if -1 < begin < end else ""]:
         if not part.lstrip().startswith("{"):
@@ -101,13 +101,13 @@ def _field(text: str) -> str | None:
 
 
 def _written(value: object) -> str:
-    if isinstance(value, str):  # "\boxed" and "\frac" with one stroke are a backspace and a form feed to JSON
+    if isinstance(value, str):  # JSON reads the single backslash of "\boxed" and "\frac" as a control character
         return value.replace("\b", "\\b").replace("\f", "\\f")
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def normalise_answer(text: str) -> str:
-    """A text without regard to case and to the amount of white space, for comparing answers.
+    """Fold the case and the white space of a text, to compare answers.
 
     >>> normalise_answer("  The Eiffel\\n Tower ")
     'the eiffel tower'
@@ -116,9 +116,9 @@ def normalise_answer(text: str) -> str:
 
 
 def tidied(text: str) -> str:
-    """A text in the usual forms of its signs: one blank, at most two line ends, four of a sign in a row, "-" and "'".
+    """Normalise the characters of a text: one blank, at most two line ends, at most four equal signs in a row, "'".
 
-    Between letters of scripts without spaces, such as Chinese, and digits or Latin letters comes a blank.
+    A blank separates letters of scripts without spaces, such as Chinese, from digits and Latin letters.
 
     >>> tidied("答案是42。"), tidied("a   b____________")
     ('答案是 42。', 'a b____')
@@ -130,7 +130,7 @@ def tidied(text: str) -> str:
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
-    """Whether what stands in a tidied text from start to end is called what the answer is not: "not 42", "42 is wrong".
+    """Return whether a tidied text denies its part from start to end: "not 42", "42 is wrong".
 
     >>> is_denied("It's not 42", 9, 11), is_denied("Not sure, 42", 10, 12)
     (True, False)
@@ -142,7 +142,7 @@ def is_denied(text: str, start: int, end: int) -> bool:
 
 
 def last_box(text: str) -> str | None:
-    r"""What is in the last \boxed{…} of a text; None if there is none, or it has no end.
+    r"""Return the content of the last \boxed{…} of a text; None if there is none, or it has no end.
 
     >>> last_box(r"\boxed{1}, so \boxed{\frac{\sqrt{3}}{2}}.")
     '\\frac{\\sqrt{3}}{2}'
@@ -158,7 +158,7 @@ def last_box(text: str) -> str | None:
     return None
 
 
-_SIGNS = "\\s(\\[{<*_`\"'“‘:=$~#>-"  # what stands before a choice that is picked
+_SIGNS = "\\s(\\[{<*_`\"'“‘:=$~#>-"  # characters that may precede the picked choice
 _VERB = r"(?:\s(?:is|was|would\sbe|should\sbe|must\sbe|seems\sto\sbe)\b|\s?[:=\-–—])"
 _NOUN = (
     r"(?:\b(?:answer|choice|option|solution|response|letter|selection|it\s(?:is|must\sbe|should\sbe|has\sto\sbe)|it's)"
@@ -167,46 +167,46 @@ _NOUN = (
 
 
 def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | None = None) -> str | None:
-    """The name of the choice that a reply picks, None if it picks none, or more than one.
+    """Return the name of the choice that a reply picks; None if it picks none, or more than one.
 
     Args:
         text: the reply.
-        names: of the choices, such as A, B, C and D.
-        words: what the choices say, by name, where that is known.
+        names: names of the choices, such as A, B, C and D.
+        words: texts of the choices by name, where known.
 
-    A reply is read as a person would: of what `final_answer` takes to be the answer, what is in a box, what it says
-    "the answer" is (the last time), a name that it begins with, and else the only name or the only choice's words in
-    it. A name is not looked for inside words, an "A" or "I" that begins a sentence is none, and what is denied ("not
-    B", "rather than B", "B is wrong") is not picked.
+    The choice is looked for in the `final_answer` of the reply, in this order: the whole answer; a box; "the answer is
+    …" (its last occurrence); "… is correct"; "so …" at the end; a name at the beginning; the only name; the only text
+    of a choice. Names inside words do not count, nor an "A" or "I" that may be a word, nor a denied choice ("not B",
+    "rather than B", "B is wrong").
 
     >>> chosen_choice("A planet is large, so the answer is (B).", "ABCD"), chosen_choice("I cannot say.", "ABCD")
     ('B', None)
     >>> chosen_choice("It is Jupiter.", "AB", {"A": "Mars", "B": "Jupiter"})
     'B'
     """
-    by_words = {normalise_answer(said).strip(" ."): name for name, said in (words or {}).items()}
+    by_words = {normalise_answer(wording).strip(" ."): name for name, wording in (words or {}).items()}
     text = _without_denied(_plain(final_answer(text)), [*names, *(words or {}).values()])
-    whole = normalise_answer(text).strip(" .*_`\"'()[]")
-    alone = [name for name in names if name.casefold() == whole]
-    if alone or whole in by_words:
-        return alone[0] if alone else by_words[whole]
+    answer = normalise_answer(text).strip(" .*_`\"'()[]")
+    alone = [name for name in names if name.casefold() == answer]
+    if alone or answer in by_words:
+        return alone[0] if alone else by_words[answer]
     name = _name(names)
     for pattern in (_boxed(name), _declared(name), _right(name), _concluded(name), _leading(name)):
         matches = [match[1] for match in re.finditer(pattern, text, re.M)]
         if matches:
             return _name_of(matches[-1], names)
     declared = _declared_words(text, by_words)
-    return declared or _only(_mentioned(text, names)) or _only(_in_words(whole, by_words))
+    return declared or _only(_mentioned(text, names)) or _only(_in_words(answer, by_words))
 
 
 def _plain(text: str) -> str:
-    r"""Without what only sets type: \text{B} is B, \(…\) goes, and full-width letters are letters."""
+    r"""Strip typesetting: \text{B} becomes B, \(…\) loses its marks, and full-width letters become letters."""
     text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]*)\}", r"\1", tidied(text))
     return re.sub(r"\\[()\[\]]", "", text)
 
 
 def _without_denied(text: str, choices: Sequence[str]) -> str:
-    """A text without the names and the words of choices that it denies: "not A or B, but C" is "not …, but C"."""
+    """Replace the choices that a text denies, by name or words: "not A or B, but C" becomes "not …, but C"."""
     forms = "|".join(map(re.escape, sorted(filter(str.strip, choices), key=len, reverse=True)))
     if not forms:
         return text
@@ -215,7 +215,7 @@ def _without_denied(text: str, choices: Sequence[str]) -> str:
 
 
 def _name(names: Sequence[str]) -> str:
-    """A group that is one of the names; a word, unlike a letter, may be in any case."""
+    """Return a pattern whose group is one of the names; a word, unlike a letter, may be in any case."""
     forms = [re.escape(name) if len(name) == 1 else f"(?i:{re.escape(name)})" for name in names]
     return rf"({'|'.join(sorted(forms, key=len, reverse=True))})(?!\w|['’]\w)"
 
@@ -236,12 +236,12 @@ def _right(name: str) -> str:
 
 
 def _concluded(name: str) -> str:
-    """At the very end: "…, so B." """
+    """Return a pattern for a conclusion at the very end: "…, so B." """
     return rf"(?i:\b(?:so|thus|hence|therefore)),?\s[{_SIGNS}]{{0,12}}{name}[)\].*_`\s]{{0,8}}\Z"
 
 
 def _leading(name: str) -> str:
-    """At the very beginning: alone on its line, or with a sign behind it."""
+    """Return a pattern for a name at the very beginning: alone on its line, or with a sign or "because" after it."""
     return rf"\A[{_SIGNS}]{{0,12}}{name}(?:[)\].:,*_;\-–—]|\s?[-–—]|\s?$|\s?\n|\sbecause\b)"
 
 
@@ -250,14 +250,14 @@ def _name_of(match: str, names: Sequence[str]) -> str:
 
 
 def _declared_words(text: str, by_words: Mapping[str, str]) -> str | None:
-    """The choice whose words follow "the answer is", the last time that it is said."""
+    """Return the choice whose words follow the last "the answer is"."""
     statements = re.split(rf"{_NOUN}{_VERB}", text, flags=re.I)[1:]
     after = normalise_answer(statements[-1]).lstrip(" *_`\"'([") if statements else ""
-    return _only({name for said, name in by_words.items() if said and re.match(re.escape(said) + r"(?!\w)", after)})
+    return _only({name for words, name in by_words.items() if words and re.match(re.escape(words) + r"(?!\w)", after)})
 
 
 def _mentioned(text: str, names: Sequence[str]) -> set[str]:
-    """The names that stand in the text by themselves; "A" and "I" are words of English too, unless wrapped."""
+    """Return the names that stand alone in the text; "A" and "I" count only with a mark, or in a list with a name."""
     pattern = rf"(?<![\w'’]){_name(names)}"
     marked = rf"[(\[*`\"“]{_name(names)}[)\]*`\"”.:]"
     words = {_name_of(match[1], names) for match in re.finditer(pattern, text) if match[1] not in ("A", "I", "a", "i")}
@@ -267,9 +267,9 @@ def _mentioned(text: str, names: Sequence[str]) -> set[str]:
 
 
 def _in_words(text: str, by_words: Mapping[str, str]) -> set[str]:
-    """The choices whose words are in the text, apart from those inside of longer ones that are."""
-    said = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
-    return {by_words[words] for words in said if not any(words in other for other in said if other != words)}
+    """Return the choices whose words are in the text, except words that are part of another choice's in the text."""
+    found = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
+    return {by_words[words] for words in found if not any(words in other for other in found if other != words)}
 
 
 def _only(names: set[str]) -> str | None:

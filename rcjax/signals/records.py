@@ -1,18 +1,18 @@
-"""Signals by name and as JSON, as a log and a policy keep how confidences were read; and those that check a reply.
+"""Name signals and record them as JSON, for logs and policies; and check replies.
 
 A check gives a verdict in place of a probability: tests that pass, a schema, a validator's score.
 
 | name | gives | runs |
 |---|---|---|
-| `json` | 1 for valid JSON, by the schema of the request where it has one, else 0 | beside this process |
-| `call` | 1 where every call is of a tool of the request, by its schema, else 0 | beside this process |
-| `regex:PATTERN` | 1 where the pattern is found in the reply, else 0 | beside this process |
-| `length`, `length:20-2000` | 1 for a reply that came to its end, of so many characters, else 0 | here |
-| `python:module:function` | what the function returns | beside this process |
-| `command:./check` | what the program prints | beside this process |
+| `json` | 1 for valid JSON, by the schema of the request if it has one, else 0 | in another process |
+| `call` | 1 if every call is of a tool of the request, by its schema, else 0 | in another process |
+| `regex:PATTERN` | 1 if the pattern is found in the reply, else 0 | in another process |
+| `length`, `length:20-2000` | 1 for a complete reply with a length in this range of characters, else 0 | here |
+| `python:module:function` | the value that the function returns | in another process |
+| `command:./check` | the value that the program prints | in another process |
 
-The answers of `json` and `call` are in canonical form (`rcjax.signals.canonical`), in which those of two models are
-compared; a reply without a call is an answer too. Here is what a check is asked and what its verdict means;
+The answers of `json` and `call` are in canonical form (`rcjax.signals.canonical`), in which the answers of two models
+are compared; a reply without a call is an answer too. This module defines the input and the verdict of a check;
 `rcjax.serving.running_checks` runs it. Standard library only.
 """
 
@@ -42,28 +42,28 @@ from rcjax.signals.signal import (
     last_question,
 )
 
-#: Checks as people write them.
+#: The names of checks, by example.
 FORMS = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
 
-#: Money that a check may say one verdict cost; whatever says more does not count money.
+#: Largest cost of one verdict that a check may report, in dollars; a larger number is not money.
 MOST_COST = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check says of a reply."""
+    """The result of a check of a reply."""
 
     value: float
-    """Its confidence, from 0 to 1."""
+    """Confidence, from 0 to 1."""
     cost: float = 0.0
-    """Money that the check says it cost."""
+    """Cost of the check, in dollars."""
     key: str | None = None
-    """The answer as it is to be compared with others; None for the check's usual one."""
+    """Answer for comparisons; None for the check's usual answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check(OneReply):
-    """A check of the user's own, or one that is built in, as a signal; `rcjax.Cascade` and the commands run it.
+    """A signal that checks the reply, built in or the user's own; `rcjax.Cascade` and the commands run it.
 
     Args:
         name: `json`, `call`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
@@ -83,34 +83,34 @@ class Check(OneReply):
 
     @property
     def kind(self) -> str:
-        """The first word of its name."""
+        """The name up to the first colon."""
         return self.name.partition(":")[0]
 
     @property
     def rest(self) -> str:
-        """What its name says behind the first word."""
+        """The name after the first colon."""
         return self.name.partition(":")[2]
 
     @property
     def runs_code(self) -> bool:
-        """Whether it runs code of the user's: such a check is named by who starts it, never by a file of a policy."""
+        """Whether it runs the user's code. A policy file must not name such a check; the user does, at the start."""
         return self.kind in ("python", "command")
 
     @property
     def judges(self) -> frozenset[str]:
-        """Fields of a request that other signals judge no answer to: those of tools are for checks that see calls."""
+        """Fields of a request whose answers the check can judge, and other signals cannot."""
         calls = self.runs_code or self.kind == "call"
         return frozenset({"response_format"} | ({"tools", "tool_choice"} if calls else set()))
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Nothing special."""
+        """Options of the request: none."""
         return {}
 
     def document(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What the check is told, as JSON values: the question, the reply, and what was asked of the reply's form."""
+        """Return the input of the check as JSON values: the question, the reply, and the form that was asked for."""
         return {
             "question": last_question(messages),
             "messages": list(messages),
@@ -121,37 +121,37 @@ class Check(OneReply):
         }
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The verdict where no process is needed for it, as of `length`; SignalError for other checks."""
+        """Return the reading of a check that needs no process, `length`; SignalError for other checks."""
         if self.kind != "length":
             raise SignalError("the check runs in a process of its own: rcjax.Cascade, collect and serve run it")
         least, most = _bounds(self.name, self.rest)
-        whole = reply.finish_reason not in CUT and least <= len(reply.text) <= most
-        return self.reading(reply, Verdict(float(whole)))
+        valid = reply.finish_reason not in CUT and least <= len(reply.text) <= most
+        return self.reading(reply, Verdict(float(valid)))
 
     def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
-        """The answer, by the verdict's key where it has one, and the log of a verdict from 0 to 1.
+        """Return the answer, or the verdict's key if it has one, with the log of the verdict's confidence.
 
         Args:
-            reply: that was checked.
-            verdict: on it.
-            options: of its request: where that offers no tools, the answer of `call` is a text.
+            reply: checked reply.
+            verdict: result of the check.
+            options: options of the request: if it offers no tools, the answer of `call` is a text.
         """
         calls = bool(reply.tool_calls or (self.kind == "call" and options.get("tools")))
         answer = self._answer(reply, verdict.value > 0, calls) if verdict.key is None else verdict.key
         return Reading(answer, math.log(verdict.value) if verdict.value > 0 else -math.inf)
 
     def _answer(self, reply: Reply, valid: bool, calls: bool) -> str:
-        """The calls of a reply, or its text; of `json` and `call` in canonical form, and marked where it is invalid."""
+        """Return the calls of a reply, or its text; `json` and `call` use the canonical form, and mark invalid ones."""
         if calls and self.kind != "json":
-            form, said = canonical_calls(reply.tool_calls), written_calls(reply.tool_calls)
-            return form if form is not None and (valid or self.kind != "call") else INVALID + said
+            form, text = canonical_calls(reply.tool_calls), written_calls(reply.tool_calls)
+            return form if form is not None and (valid or self.kind != "call") else INVALID + text
         if self.kind != "json":
             return reply.text
         return (canonical_json(reply.text) or reply.text) if valid else INVALID + reply.text
 
 
 def is_check(name: str) -> bool:
-    """Whether a signal's name begins as that of a check does.
+    """Return whether a signal's name begins like that of a check.
 
     >>> is_check("json"), is_check("command:./check"), is_check("choice")
     (True, True, False)
@@ -160,10 +160,10 @@ def is_check(name: str) -> bool:
 
 
 def read_verdict(said: Any) -> Verdict | None:
-    """What a check returned, as a verdict: a number from 0 to 1, true or false, or an object; None for nothing.
+    """Read the verdict from the value of a check: a number from 0 to 1, true or false, or an object; None for null.
 
-    The object has `confidence`, such a number, and may have `cost`, money, and `key`, a text by which the answer is
-    compared with others. Raises ValueError for anything else, whose message does not quote it.
+    The object has a number `confidence`, and may have `cost` in dollars and `key`, a text that stands for the answer in
+    comparisons. Raises ValueError for any other value; the message does not quote it.
 
     >>> read_verdict(True), read_verdict({"confidence": 0.5, "cost": 0.001}), read_verdict(None)
     (Verdict(value=1.0, cost=0.0, key=None), Verdict(value=0.5, cost=0.001, key=None), None)
@@ -186,11 +186,11 @@ def read_verdict(said: Any) -> Verdict | None:
     return Verdict(float(said), float(cost), key)
 
 
-_ROUNDING = 1e-9  # of a sum or a mean
+_ROUNDING = 1e-9  # error of a sum or a mean in double precision, generously
 
 
 def without_rounding(share: float) -> float:
-    """A number that is to be from 0 to 1, where rounding may have put it a little beyond.
+    """Clip a share that rounding has put slightly outside [0, 1]; return other numbers as they are.
 
     >>> without_rounding(1.0000000000001), without_rounding(-1e-17), without_rounding(1.5)
     (1.0, 0.0, 1.5)
@@ -233,7 +233,7 @@ def _command(name: str, rest: str) -> None:
 
 
 def _bounds(name: str, rest: str) -> tuple[float, float]:
-    """The least and the most characters of a reply; an empty one is never long enough."""
+    """Return the least and the most characters of a reply; the least is at least 1."""
     match = re.fullmatch(r"(\d{0,9})-(\d{0,9})", rest or "-", re.ASCII)
     if match is None or (name.endswith(":") and not rest):
         raise ValueError(f"{name!r}: give length, length:20-2000, length:20- or length:-2000, in characters")
@@ -261,23 +261,23 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "mean": MeanLogprob,
 }
 
-#: Signals as they are named on the command line and in files.
+#: The names of signals on the command line and in files.
 NAMES = tuple(_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class LetterOf:
-    """How votes on choices are compared: the choice that a reply picks, nothing where it picks none."""
+    """The normalisation of votes on choices: the choice that a reply picks; "" if it picks none."""
 
     choices: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        """The name of the choice."""
+        """Return the name of the choice that a reply picks."""
         return chosen_choice(text, self.choices) or ""
 
 
 def require_signal_name(name: str) -> None:
-    """Refuse what names no signal and no check, with a ValueError.
+    """Raise ValueError for a name that is neither a signal's nor a check's.
 
     >>> require_signal_name("regex:^(yes|no)$")
     """
@@ -288,7 +288,7 @@ def require_signal_name(name: str) -> None:
 
 
 def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
-    """The signal of a name, for questions with these choices. Raises ValueError for another name.
+    """Build the signal of a name, for questions with the given choices. Raises ValueError for an unknown name.
 
     >>> signal_by_name("choice", "AB")
     Choice(choices=('A', 'B'), top=20)
@@ -305,7 +305,7 @@ def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
 
 
 def record_signal(signal: Any) -> dict[str, Any]:
-    """A signal as a JSON object; of one that rcjax does not know, the name of its class.
+    """Record a signal as a JSON object; for the user's own signal, the name of its class.
 
     >>> record_signal(Votes(samples=3))
     {'signal': 'votes', 'samples': 3, 'temperature': 0.7}
@@ -332,7 +332,7 @@ def _record_comparison(normalise: Any) -> dict[str, Any]:
 
 
 def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
-    """Where a signal is another one than a record tells of, in words; None if they agree as far as that tells.
+    """Return the first difference between a signal and a record, in words; None if they agree in recorded entries.
 
     >>> contradiction({"signal": "choice", "top": 5}, Choice())
     'top is 20, not 5'
@@ -344,9 +344,9 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
 
 
 def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
-    """The signal that `record_signal` told of; None for one of the user's own, which no record can make.
+    """Build the signal that `record_signal` recorded; None for the user's own signal, which a record cannot build.
 
-    Such is a check that runs code, too: a file must not make a service run what it likes.
+    A check that runs code is None too: a file must not choose the code that a service runs.
 
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
@@ -357,7 +357,7 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     if isinstance(name, str) and is_check(name):
         try:
             check = Check(name)
-        except ValueError:  # edited by hand
+        except ValueError:  # the file was edited by hand
             return None
         return None if check.runs_code else check
     if name not in NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
@@ -366,5 +366,5 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         values["normalise"] = LetterOf(values.pop("choices"))
     try:
         return partial(_KINDS[str(name)], **values)()
-    except TypeError:  # edited by hand
+    except TypeError:  # the file was edited by hand
         return None

@@ -1,6 +1,6 @@
-"""What an endpoint replied: texts, and the tokens of the first by what the server tells of them; what a signal reads.
+"""Replies of endpoints: texts, the tokens of the first text with log-probabilities, and the readings of signals.
 
-Servers that hide a model's reasoning tell its tokens all the same, and the one that ends a reply; two tokens may have
+Servers may list tokens that are not in the text, of hidden reasoning or of the end of a reply; and two tokens may have
 the same text. Standard library only.
 """
 
@@ -16,19 +16,19 @@ from typing import Any
 
 from rcjax._base.checks import what_it_is
 
-#: How far above 0 log-probabilities may come out, and above 1 probabilities: as much as float32 rounds.
+#: Largest excess of a log-probability over 0, or of a probability over 1, that float32 rounding explains.
 ROUNDING = 1e-6
 
 
 class SignalError(ValueError):
-    """A reply that holds no confidence; the message says why and what to do."""
+    """The error for a reply without a confidence; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of a reply, its natural log-probability, and those of the likeliest tokens in its place by their texts.
+    """One token of a reply with its natural log-probability; `top` has the likeliest tokens in its place, by text.
 
-    Several tokens of one text are one entry of `top`, the log of the sum of their probabilities.
+    Tokens of the same text are one entry of `top`, the log of the sum of their probabilities.
     """
 
     text: str
@@ -38,18 +38,18 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model replied: one text per sample, and the tokens of the first, where the endpoint tells them.
+    """The reply of a model: one text per sample, and the tokens of the first, if the endpoint gives them.
 
-    `without_tokens` says why those that it tells cannot be used, such as tokens of hidden reasoning.
+    `without_tokens` is the reason why the tokens of the endpoint cannot be used, such as hidden reasoning.
     """
 
     texts: tuple[str, ...]
     tokens: tuple[Token, ...] | None = None
     without_tokens: str | None = None
     finish_reason: str | None = None
-    """Why the first sample ends there, as the endpoint has it."""
+    """Finish reason of the first sample, as the endpoint gives it."""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
-    """Of the first sample, as the endpoint has them."""
+    """Tool calls of the first sample, as the endpoint gives them."""
 
     @property
     def text(self) -> str:
@@ -59,11 +59,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a signal reads from a reply: the answer, to be compared with others, and its raw log-probability.
+    """The reading of a signal from a reply: the answer for comparisons, and its raw log-probability.
 
-    `text` is the reply to keep, where that is not the first sample; `likeliest` the answer that the model held likelier
-    than the one it gave, as happens at temperatures above 0. A log-probability that rounding has put above 0 becomes 0.
-    Raises SignalError for what no policy can use: NaN, what is above 0, an answer that is no text.
+    `text` is the text to keep, if it is not the first sample. `likeliest` is the likeliest answer, if the model gave
+    another, as happens at temperatures above 0. A log-probability above 0 by rounding becomes 0. Raises SignalError for
+    values that no policy can use: NaN, a log-probability above 0, an answer that is not a text.
 
     >>> Reading("B", 1e-9)
     Reading(answer='B', logprob=0.0, text=None, likeliest=None)
@@ -77,9 +77,9 @@ class Reading:
     def __post_init__(self) -> None:
         others = self.text, self.likeliest
         if not isinstance(self.answer, str) or not all(isinstance(other, str | None) for other in others):
-            raise SignalError("what the signal reads must have texts as its answer, its text and the likeliest answer")
+            raise SignalError("the signal must read texts as the answer, its text and the likeliest answer")
         if isinstance(self.logprob, bool) or not isinstance(self.logprob, Real):
-            raise SignalError(f"what the signal reads has as its logprob {what_it_is(self.logprob)}: give a number")
+            raise SignalError(f"the signal reads {what_it_is(self.logprob)} as the log-probability: give a number")
         logprob = float(self.logprob)
         if not logprob <= ROUNDING:  # NaN is not
             raise SignalError(f"the signal reads the log-probability {logprob:g}: it must be at most 0")
@@ -87,18 +87,18 @@ class Reading:
 
 
 def logprob_of(value: Any) -> float | None:
-    """A value as a natural log-probability; None if it is none: NaN, above 0 by more than rounding, no number.
+    """Return a value as a natural log-probability; None for NaN, a value above 0 by more than rounding, no number.
 
     >>> logprob_of(-0.5), logprob_of(1e-7), logprob_of(0.5), logprob_of(float("nan")), logprob_of(None)
     (-0.5, 0.0, None, None, None)
     """
-    if type(value) is float and value < 0:  # nearly always
+    if type(value) is float and value < 0:  # the usual case, for speed
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not value <= ROUNDING:
         return None
     try:
         return min(0.0, float(value))
-    except OverflowError:  # a whole number, which JSON has at any length
+    except OverflowError:  # an integer of JSON may have any number of digits
         return None
 
 
@@ -108,22 +108,22 @@ NO_LOGPROBS = (
 )
 
 
-#: Why a number, or what stands in its place, is no log-probability.
+#: The message for a token without a usable log-probability.
 NO_LOGPROB = "a log-probability is missing, NaN or above 0"
 
-_SAME = 1e-3  # by so much two log-probabilities of one token may differ, as a server rounds them
+_SAME = 1e-3  # largest difference of two log-probabilities of one token, by a server's rounding
 
-_LONGEST_STOP = 16  # tokens of a string that ends a reply, and is no part of it
+_LONGEST_STOP = 16  # most tokens of a stop string, which ends a reply and is not part of it
 
 _MARKER = re.compile(r"(<[^<>\s]*>|\[/?[A-Z_]+\])?")  # such as <|im_end|>, </s> or [EOS]
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a token of SentencePiece that is one byte
 
-_TOKEN_ID = re.compile(r"token_id:\d+")  # vLLM, where it is told to
+_TOKEN_ID = re.compile(r"token_id:\d+")  # vLLM with return_tokens_as_token_ids
 
 
 class TokensError(SignalError):
-    """Tokens that tell no confidence; `why` says it alone."""
+    """The error for tokens that cannot be used; `why` is the reason without the remedy."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{NO_LOGPROBS} (those that there are cannot be used: {why})")
@@ -131,17 +131,18 @@ class TokensError(SignalError):
 
 
 def token_content(logprobs: Any) -> list[Any] | None:
-    """The tokens of an API's log-probabilities as chat completions have them; None if it tells none.
+    """Return the tokens of an API's log-probabilities in the form of chat completions; None if there are none.
 
-    Completions, and Together's chats, have lists in place of objects: `tokens`, `token_logprobs`, `top_logprobs`.
+    Completions, and Together's chats, give parallel lists in place of objects: `tokens`, `token_logprobs`,
+    `top_logprobs`.
 
     >>> token_content({"tokens": ["A"], "token_logprobs": [-0.1]})
     [{'token': 'A', 'logprob': -0.1, 'top_logprobs': None}]
     """
-    told = logprobs if isinstance(logprobs, Mapping) else {}
-    if isinstance(told.get("content"), list):
-        return told["content"]
-    texts, numbers, top = (told.get(name) for name in ("tokens", "token_logprobs", "top_logprobs"))
+    fields = logprobs if isinstance(logprobs, Mapping) else {}
+    if isinstance(fields.get("content"), list):
+        return fields["content"]
+    texts, numbers, top = (fields.get(name) for name in ("tokens", "token_logprobs", "top_logprobs"))
     if not isinstance(texts, list) or not isinstance(numbers, list) or len(texts) != len(numbers):
         return None
     others = top if isinstance(top, list) and len(top) == len(texts) else [None] * len(texts)
@@ -152,17 +153,17 @@ def token_content(logprobs: Any) -> list[Any] | None:
 
 
 def read_tokens(content: Any, text: str) -> tuple[Token, ...]:
-    """The tokens of a text, by the `content` of an API's log-probabilities; those before and after it are left out.
+    """Return the tokens of a text from the `content` of an API's log-probabilities, without tokens outside the text.
 
     Args:
-        content: a list of objects with `token`, `logprob`, `top_logprobs` (such objects, or numbers by their texts) and
-            `bytes`. An alternative whose log-probability is none is left out; several of one text are one, whose
-            probabilities are summed.
-        text: what was replied. It is looked for at the end of the tokens, by bytes and by texts, white space apart, and
-            then at their beginning, as what a server stops at follows it.
+        content: list of objects with `token`, `logprob`, `top_logprobs` (such objects, or a mapping from text to
+            number) and `bytes`. Alternatives without a valid log-probability are left out; those of the same text are
+            one, with the sum of their probabilities.
+        text: text of the reply. It is looked for at the end of the tokens, by bytes and by texts, up to white space;
+            then at the beginning, since a stop string may follow it.
 
-    Raises SignalError where there is no content, and TokensError where the tokens are not those of the text, or one of
-    them has no log-probability.
+    Raises SignalError for missing content, TokensError for tokens that do not form the text, or a token without a
+    log-probability.
 
     >>> content = [{"token": word, "logprob": -0.4} for word in ("B", " is a trap", "</think>", "A", "<|im_end|>")]
     >>> read_tokens(content, "A")
@@ -175,7 +176,7 @@ def read_tokens(content: Any, text: str) -> tuple[Token, ...]:
     span = _span_of(text, entries, texts)
     if span is None:
         raise TokensError("the tokens are not those of its text")
-    tokens = [_token(entry, said) for entry, said in zip(entries[span], texts[span], strict=True)]
+    tokens = [_token(entry, piece) for entry, piece in zip(entries[span], texts[span], strict=True)]
     sound = tuple(token for token in tokens if token is not None)
     if len(sound) < len(tokens):
         raise TokensError(NO_LOGPROB)
@@ -183,7 +184,7 @@ def read_tokens(content: Any, text: str) -> tuple[Token, ...]:
 
 
 def log_sum(logprobs: Iterable[float]) -> float:
-    """The log of a sum of probabilities given by their logs; at most 0, whatever an endpoint has rounded."""
+    """Return the log of a sum of probabilities, from their logs; clipped to 0, against an endpoint's rounding."""
     *rest, largest = sorted(logprobs) or [-math.inf]
     if largest == -math.inf:
         return -math.inf
@@ -191,7 +192,7 @@ def log_sum(logprobs: Iterable[float]) -> float:
 
 
 def _text(entry: Mapping[str, Any]) -> str:
-    """The text of a token, also where the server gives its number in place of it; "" where there is none."""
+    """Return the text of a token, from its bytes if the server gives a token id in its place; "" if there is none."""
     text = entry.get("token")
     if not isinstance(text, str):
         return ""
@@ -200,7 +201,7 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 
 def _bytes(entry: Mapping[str, Any]) -> bytes | None:
-    """The bytes of a token, where the server tells them."""
+    """Return the bytes of a token, if the server gives them."""
     values = entry.get("bytes")
     if not isinstance(values, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in values):
         return None
@@ -208,7 +209,7 @@ def _bytes(entry: Mapping[str, Any]) -> bytes | None:
 
 
 def _token(entry: Mapping[str, Any], text: str) -> Token | None:
-    """A token with its alternatives; None if it has no log-probability of its own."""
+    """Build a token with its alternatives; None if the token itself has no log-probability."""
     logprob = logprob_of(entry.get("logprob"))
     if logprob is None or not isinstance(entry.get("token"), str):
         return None
@@ -222,7 +223,7 @@ def _token(entry: Mapping[str, Any], text: str) -> Token | None:
 
 
 def _alternatives(top: Any) -> Iterator[tuple[str, float]]:
-    """(text, log-probability) of each alternative that has both."""
+    """Yield (text, log-probability) of each alternative that has both."""
     if isinstance(top, Mapping):
         pairs = [(text, logprob_of(value)) for text, value in top.items()]
     else:
@@ -234,7 +235,7 @@ def _alternatives(top: Any) -> Iterator[tuple[str, float]]:
 
 
 def _is_another(logprob: float, shares: Mapping[str, Sequence[float]], text: str) -> bool:
-    """Whether a token is none of the alternatives of its text, but one more, for which they leave a probability."""
+    """Return whether a token is missing from the alternatives of its text: they leave enough probability for it."""
     if any(math.isclose(logprob, share, rel_tol=_SAME, abs_tol=_SAME) for share in shares[text]):
         return False
     total = math.fsum(math.exp(share) for several in shares.values() for share in several)
@@ -242,22 +243,22 @@ def _is_another(logprob: float, shares: Mapping[str, Sequence[float]], text: str
 
 
 def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> slice | None:
-    """Which of the tokens are those of a text; None if that cannot be told."""
+    """Return the slice of the tokens that form a text; None if it cannot be found."""
     if text and texts[-1] and "".join(texts) == text:
         return slice(0, len(texts))
-    written = [_written(said) for said in texts]
-    in_bytes = [_bytes(entry) or said for entry, said in zip(entries, written, strict=True)]
-    whole = text.encode("utf-8", "surrogatepass")
-    ends = [_MARKER.fullmatch(said.strip()) is not None for said in texts]
+    written = [_written(piece) for piece in texts]
+    in_bytes = [_bytes(entry) or piece for entry, piece in zip(entries, written, strict=True)]
+    target = text.encode("utf-8", "surrogatepass")
+    is_marker = [_MARKER.fullmatch(piece.strip()) is not None for piece in texts]
     for pieces in (in_bytes, written):
-        span = _at_end(pieces, whole, ends)
+        span = _at_end(pieces, target, is_marker)
         if span is not None:
             return span
     for pieces, plain in ((in_bytes, _without_blanks), (written, _without_blanks), (written, _in_ascii)):
         compared = [plain(piece) for piece in pieces]
-        span = _at_end(compared, plain(whole), ends) or _at_start(compared, plain(whole), ends)
+        span = _at_end(compared, plain(target), is_marker) or _at_start(compared, plain(target), is_marker)
         if span is not None:
-            return _with_halves(span, written, _without_blanks(whole)) if plain is _in_ascii else span
+            return _with_halves(span, written, _without_blanks(target)) if plain is _in_ascii else span
     return None
 
 
@@ -267,23 +268,23 @@ def _written(text: str) -> bytes:
 
 
 def _without_blanks(content: bytes) -> bytes:
-    """Without white space, which servers trim, and without what tokenizers write for it."""
+    """Remove white space, which servers trim, and the characters that tokenizers write for it."""
     for blank in ("\u2581", "\u0120", "\u010a"):
         content = content.replace(blank.encode(), b"")
     return b"".join(content.split())
 
 
 def _in_ascii(content: bytes) -> bytes:
-    """Nothing but the ASCII in it: of halves of other characters servers tell neither texts nor bytes."""
+    """Keep ASCII only: servers give neither text nor bytes for a token that is part of another character."""
     return bytes(byte for byte in _without_blanks(content) if byte < 128)
 
 
-def _with_halves(span: slice, pieces: Sequence[bytes], whole: bytes) -> slice:
-    """A span found by its ASCII, with what stands beside it for other characters of the whole."""
+def _with_halves(span: slice, pieces: Sequence[bytes], target: bytes) -> slice:
+    """Extend a span found by its ASCII by the neighbouring pieces of other characters of the target."""
     first, end = span.start, span.stop
-    while first and whole[0] > 127 and _is_beyond_ascii(pieces[first - 1]):
+    while first and target[0] > 127 and _is_beyond_ascii(pieces[first - 1]):
         first -= 1
-    while end < len(pieces) and whole[-1] > 127 and _is_beyond_ascii(pieces[end]):
+    while end < len(pieces) and target[-1] > 127 and _is_beyond_ascii(pieces[end]):
         end += 1
     return slice(first, end)
 
@@ -292,27 +293,27 @@ def _is_beyond_ascii(content: bytes) -> bool:
     return bool(content) and not _in_ascii(content) and not content.isspace()
 
 
-def _at_end(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slice | None:
-    """The pieces that make up the whole, before the last of those that only end a reply, few apart from blanks."""
+def _at_end(pieces: Sequence[bytes], target: bytes, is_marker: Sequence[bool]) -> slice | None:
+    """Return the last pieces that make up the target; a few markers of the end of a reply may follow them."""
     filled = (index + 1 for index in range(len(pieces) - 1, -1, -1) if pieces[index])
-    for end in islice(filled if whole else (), _LONGEST_STOP):
-        first, left = end, len(whole)
-        while first and left and whole.endswith(pieces[first - 1], 0, left):
+    for end in islice(filled if target else (), _LONGEST_STOP):
+        first, left = end, len(target)
+        while first and left and target.endswith(pieces[first - 1], 0, left):
             first -= 1
             left -= len(pieces[first])
         if not left:
             return slice(first, end)
-        if not ends[end - 1]:
+        if not is_marker[end - 1]:
             return None
     return None
 
 
-def _at_start(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slice | None:
-    """The pieces that make up the whole, after those that only begin a reply, and before what a server stops at."""
-    first = next((index for index, marks in enumerate(ends) if not marks), len(ends))
+def _at_start(pieces: Sequence[bytes], target: bytes, is_marker: Sequence[bool]) -> slice | None:
+    """Return the first pieces that make up the target, after markers; a stop string of a few pieces may follow."""
+    first = next((index for index, marker in enumerate(is_marker) if not marker), len(is_marker))
     read = 0
     for index in range(first, len(pieces)):
-        left = whole[read:]
+        left = target[read:]
         if left and pieces[index].startswith(left):
             return slice(first, index + 1) if len(pieces) - index - 1 <= _LONGEST_STOP else None
         if not left.startswith(pieces[index]):

@@ -1,7 +1,7 @@
-"""What a request asks of the form of its answer, as a digest: tools, a schema, and whether a tool has just replied.
+"""Digest the form of answer that a request asks for: tools, a schema, and whether a tool has just replied.
 
-A policy that compares calls or JSON judges the requests whose form its log had. A form tells tools by their names and
-parameters, since agents put dates and paths into descriptions, and send tools in any order. Standard library only.
+A policy that compares calls or JSON judges only requests of a form that its log had. A form identifies tools by name
+and parameters, since agents put dates and paths into descriptions, and send tools in any order. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from rcjax.signals.canonical import functions_of
 #: The form of a request for text alone.
 PLAIN = "plain"
 
-#: Options of a request that its form tells of.
+#: The options of a request that determine its form.
 FORMING = ("tools", "tool_choice", "response_format")
 
 _PROSE = frozenset({"description", "title", "examples", "$comment"})
 
 _NAMED = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-)  # by names of theirs
+)  # keywords of JSON Schema whose keys are names of the user's
 
 _DIGITS = 12
 
 
 def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
-    """The form of a request: `PLAIN`, or twelve hexadecimal digits.
+    """Return the form of a request: `PLAIN`, or twelve hexadecimal digits.
 
     Args:
         messages: the conversation.
-        options: of the request.
+        options: options of the request.
 
     >>> tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    >>> told = {"type": "function", "function": {**tool["function"], "description": "At 12:30."}}
-    >>> form_of([{"role": "user"}], {"tools": [tool]}) == form_of([{"role": "user"}], {"tools": [told]})
+    >>> described = {"type": "function", "function": {**tool["function"], "description": "At 12:30."}}
+    >>> form_of([{"role": "user"}], {"tools": [tool]}) == form_of([{"role": "user"}], {"tools": [described]})
     True
     >>> form_of([{"role": "user"}], {}), form_of([{"role": "tool"}], {"tools": [tool]})
     ('plain', '5a4cbd80f2bc')
@@ -59,7 +59,7 @@ def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -
 
 
 def _bare(schema: Any, *, names: bool = False) -> Any:
-    """A schema without its prose; `names` says that the keys of an object are names of the user's."""
+    """Strip the prose of a schema; with `names`, the keys of the object are names of the user's, and stay."""
     if isinstance(schema, Mapping):
         kept = {key: value for key, value in schema.items() if names or key not in _PROSE}
         return {key: _bare(value, names=key in _NAMED and not names) for key, value in kept.items()}

@@ -1,4 +1,4 @@
-"""What to ask of an endpoint, and how to read the confidence in its reply: from tokens, from samples, from words."""
+"""Signals: options of a request, and the confidence in its reply, read from tokens, from samples or from words."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from typing import Any, Protocol
 from rcjax.signals.final_answer import chosen_choice, normalise_answer
 from rcjax.signals.replies import NO_LOGPROBS, Reading, Reply, SignalError, Token, log_sum
 
-_WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # what tokenizers and formats put around a letter
+_WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # characters that tokenizers and formats put around a letter
 
 
 def choice_logprob(
     tokens: Sequence[Token] | None, choices: Iterable[str], given: str | None = None
 ) -> tuple[str, float]:
-    """(the choice made, its log-probability) of an answer that begins with the name of one of several choices.
+    """Return (choice, log-probability) of an answer that begins with the name of one of several choices.
 
-    The choice made is the one `given`, as the text tells it; by default that of the token that is there, and the
-    likeliest only where this is none. At temperatures above 0 another one may be likelier. Its
-    probability is the sum over the spellings of it among the likeliest tokens: "A", " A", "(A", "A.", "a", … . Tokens
-    before it without a letter, such as "(" or "**", are passed through: what comes after them counts with their
-    probability. It is not divided by the probability of all choices together: what a model puts on other tokens is
-    doubt too, and next to 1 no digit is lost. Choices must be single tokens.
-    Raises SignalError where there are no log-probabilities, none of a choice, or none of the one given.
+    The choice is the one `given`, as read from the text; by default the choice that the generated token names, or else
+    the likeliest choice. At temperatures above 0 another choice may be likelier.
+
+    The probability of the choice is summed over its spellings among the likeliest tokens: "A", " A", "(A", "A.", "a", …
+    . Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
+    probability is not divided by that of all choices together: mass on other tokens is doubt too, and close to 1 no
+    digit is lost. Choices must be single tokens.
+
+    Raises SignalError if log-probabilities are missing, for all tokens, for all choices, or for the given choice.
 
     >>> first = Token("(", math.log(0.6), {"A": math.log(0.2), "B": math.log(0.2)})
     >>> second = Token("B", -0.1, {"B": math.log(0.75), " b": math.log(0.15), "A": math.log(0.1)})
@@ -40,7 +42,7 @@ def choice_logprob(
 def read_choice(
     tokens: Sequence[Token] | None, choices: Sequence[str], made: str | None = None
 ) -> tuple[str, float, str | None]:
-    """What `choice_logprob` gives, and the likeliest choice where that is another."""
+    """Return (choice, log-probability) as `choice_logprob` does, and the likeliest choice if it is another."""
     spelled = _spelled_choices(tokens, choices)
     likeliest = max(spelled, key=spelled.__getitem__)
     choice = made or _spoken(tokens or (), choices) or likeliest
@@ -53,11 +55,11 @@ def read_choice(
 def verification_logprob(
     tokens: Sequence[Token] | None, yes: Sequence[str] = ("Y", "Yes"), no: Sequence[str] = ("N", "No")
 ) -> float:
-    """The log-probability that a model says yes, asked whether an answer is right.
+    """Return the log-probability that a model says yes to the question whether an answer is right.
 
-    All spellings of `yes` are summed as those of a choice are, and likewise not divided by yes and no together; −inf
-    where only a no is among the likeliest tokens. Raises SignalError where there are no log-probabilities, or
-    neither a yes nor a no among them.
+    The probability is summed over all spellings of `yes`, and not divided by that of yes and no together; −inf if only
+    a no is among the likeliest tokens. Raises SignalError if log-probabilities are missing, or the likeliest tokens
+    contain neither a yes nor a no.
 
     >>> verification_logprob([Token("Yes", -0.3, {"Yes": math.log(0.7), "y": math.log(0.1), "No": math.log(0.2)})])
     -0.223...
@@ -71,7 +73,7 @@ def verification_logprob(
 
 
 def mean_logprob(tokens: Sequence[Token] | None) -> float:
-    """The mean log-probability of the tokens of a reply: the log of their geometric mean probability.
+    """Return the mean log-probability of the tokens of a reply: the log of their geometric mean probability.
 
     >>> mean_logprob([Token("Par", -0.2), Token("is", -0.1)])
     -0.15...
@@ -85,11 +87,11 @@ def mean_logprob(tokens: Sequence[Token] | None) -> float:
 
 
 def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] | None = None) -> tuple[str, float]:
-    """(the answer that most samples give, the share of samples that give it), compared as `normalise` leaves them.
+    """Return (most frequent answer, its share of the samples); answers are compared in the form of `normalise`.
 
-    The default is `normalise_answer`. Of answers with equally many votes the first given wins, and it is returned as
-    it was first written. Samples without an answer (None, or nothing left) vote for nothing, but count.
-    Raises SignalError where no sample has an answer.
+    The default is `normalise_answer`. Ties go to the earliest answer; the answer is returned in its first spelling.
+    Samples without an answer (None, or empty in that form) count in the denominator only.
+    Raises SignalError if no sample has an answer.
 
     >>> vote_share(["Paris", " paris", "Lyon", None])
     ('Paris', 0.5)
@@ -110,7 +112,7 @@ def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] | 
     return written[winner], votes[winner] / total
 
 
-_NUMBER = (  # not part of a range, a date or a longer number: its value, a sign of percentage, or of how many
+_NUMBER = (  # not part of a range, a date or a longer number: its value, a percent sign, or a denominator
     r"(?<![\w.,/–-])(\d+(?:\.\d+)?|\.\d+)"
     r"(?:\s*(%|percent\b|per cent\b)|\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?(?!\w|/|\s*[–-]\s*\d|[.,]\d)"
 )
@@ -124,11 +126,11 @@ _ANY = re.compile(_NUMBER, re.I)
 
 
 def stated_confidence(text: str) -> float:
-    """The probability in [0, 1] that a text states: "85%", "0.85", "Confidence: 85/100", "about 85 percent".
+    """Read the probability in [0, 1] that a text states: "85%", "0.85", "Confidence: 85/100", "about 85 percent".
 
-    A number that follows the word "confidence" overrides others; without that word it must be the only one that is
-    a percentage or a ratio, or be the whole text. A bare number is a probability and needs a decimal point: "1" or
-    "85" could be on any scale. Raises SignalError where nothing is stated, or it is ambiguous or out of range.
+    A number after the word "confidence" overrides others. Without that word, the number must be the only percentage or
+    ratio, or the whole text. A bare number is a probability and needs a decimal point: "1" or "85" could be on any
+    scale. Raises SignalError for a text with no statement, an ambiguous one, or one out of range.
 
     >>> stated_confidence("The answer is 42. Confidence: 85/100"), stated_confidence("0.9")
     (0.85, 0.9)
@@ -136,9 +138,9 @@ def stated_confidence(text: str) -> float:
     text = unicodedata.normalize("NFKC", text).strip(" \t\r\n*~≈")
     statements = [_stated(*match.groups()) for match in _LABELLED.finditer(text)]
     if not statements:
-        whole = _ANY.fullmatch(text.rstrip("."))
+        alone = _ANY.fullmatch(text.rstrip("."))
         marked = [match for match in _ANY.finditer(text) if match[2] or match[3]]
-        statements = [_stated(*match.groups()) for match in ([whole] if whole else marked)]
+        statements = [_stated(*match.groups()) for match in ([alone] if alone else marked)]
     values = sorted({*statements})
     if len(values) == 1:
         return values[0]
@@ -148,17 +150,17 @@ def stated_confidence(text: str) -> float:
     raise SignalError(f"the text states more than one confidence ({', '.join(f'{v:g}' for v in values)}): {advice}")
 
 
-def _stated(number: str, percent: str | None, whole: str | None) -> float:
-    scale = 100.0 if percent else float(whole) if whole else 1.0
-    if not percent and not whole and "." not in number and number != "0":
+def _stated(number: str, percent: str | None, total: str | None) -> float:
+    scale = 100.0 if percent else float(total) if total else 1.0
+    if not percent and not total and "." not in number and number != "0":
         raise SignalError(f'the confidence {number} could be on any scale: ask for "{number}%" or "0.…"')
     if not 0 < scale < math.inf or float(number) > scale:
-        raise SignalError(f"the confidence {number}{percent or ''}{f'/{whole}' if whole else ''} is above 1")
+        raise SignalError(f"the confidence {number}{percent or ''}{f'/{total}' if total else ''} is above 1")
     return float(number) / scale
 
 
 def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
-    """The log-probability of each of the words that is found, over its spellings, at the beginning of the tokens."""
+    """Return the log-probability of each word found at the beginning of the tokens, summed over its spellings."""
     names = {_bare(word): word for word in words}
     logprobs: dict[str, list[float]] = {}
     path = 0.0  # log-probability of the tokens passed through
@@ -173,7 +175,7 @@ def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
 
 
 def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> dict[str, float]:
-    """The log-probability of each choice that there is. Raises SignalError where there is none."""
+    """Return the log-probability of each choice that is found. Raises SignalError if none is."""
     if not tokens:
         raise SignalError(NO_LOGPROBS)
     spelled = _spelled(tokens, choices)
@@ -184,7 +186,7 @@ def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> 
 
 
 def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
-    """The choice that the first token with a letter is; None if that is another word."""
+    """Return the choice that the first token with a letter names; None if the token is another word."""
     first = next((bare for token in tokens if (bare := _bare(token.text))), None)
     return next((choice for choice in choices if _bare(choice) == first), None)
 
@@ -206,7 +208,7 @@ STATED = (
 
 
 class Signal(Protocol):
-    """What to ask of the endpoint, and how to read the replies; any object with these is a signal."""
+    """The protocol of signals: options of the request, an optional second question, and the reading of replies."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -216,16 +218,16 @@ class Signal(Protocol):
     def follow_up(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply
     ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
-        """(messages, options) of a second question to the same model, or None if the first reply is enough."""
+        """Return (messages, options) of a second question to the same model; None if the first reply is enough."""
         ...
 
     def read(self, reply: Reply, second: Reply | None) -> Reading:
-        """The answer and its confidence; `SignalError` where the replies do not hold them."""
+        """Return the answer and its confidence; SignalError if the replies do not contain them."""
         ...
 
 
 def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The last question of the user, as text."""
+    """Return the last message of the user, as text; "" if there is none."""
     for message in reversed(messages):
         if message.get("role") == "user":
             content = message.get("content")
@@ -237,29 +239,29 @@ def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
-    """The tokens of a reply. Raises SignalError where those that the endpoint told cannot be used."""
+    """Return the tokens of a reply. Raises SignalError for tokens that cannot be used."""
     if reply is not None and reply.without_tokens is not None:
         raise SignalError(reply.without_tokens)
     return None if reply is None else reply.tokens
 
 
 class OneReply:
-    """A signal that the first reply is enough for."""
+    """A signal that asks no second question."""
 
     __slots__ = ()
 
     def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
-        """Nothing more to ask."""
+        """Ask no second question."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(OneReply):
-    """Multiple choice: the probability of the choice made, as `choice_logprob` has it; for `task="choice"`.
+    """The signal for multiple choice, `task="choice"`: the probability of the picked choice, by `choice_logprob`.
 
-    `choices` are their names, each a single token; `top` is how many of the likeliest tokens to ask for (OpenAI and
-    vLLM give up to 20, some endpoints fewer). A reply that names no choice gives no answer, which is never right and
-    equal to nothing; its confidence is that of the likeliest choice.
+    `choices` are the names of the choices, each a single token. `top` is the number of likeliest tokens to ask for
+    (OpenAI and vLLM give up to 20, some endpoints fewer). A reply that names no choice has the answer "", which is
+    never right and equals no other; its confidence is that of the likeliest choice.
     """
 
     choices: tuple[str, ...] = ("A", "B", "C", "D")
@@ -271,7 +273,7 @@ class Choice(OneReply):
         return {"logprobs": True, "top_logprobs": self.top}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The choice made, its log-probability, and the likeliest one where that is another."""
+        """Return the picked choice, its log-probability, and the likeliest choice if it is another."""
         made = chosen_choice(reply.text, self.choices)
         _, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, made)
         return Reading(made or "", logprob, likeliest=likeliest)
@@ -279,10 +281,10 @@ class Choice(OneReply):
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Free text: the model is shown its answer and asked whether it is right; its probability of yes.
+    """The signal for free text: the probability of yes when the model is asked whether its answer is right.
 
-    `template` is the second question; `{question}` (the user's last message) and `{answer}` are filled in.
-    `options` are those of the second question.
+    `template` is the second question; `{question}` (the user's last message) and `{answer}` are filled in. `yes` and
+    `no` are the words that count, and `second_options` the options of the second question.
     """
 
     template: str = VERIFICATION
@@ -293,31 +295,31 @@ class Verification:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Nothing special of the answer itself."""
+        """Options of the first request: none."""
         return {}
 
     def follow_up(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply
     ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
-        """The second question, by itself: without the conversation, and so cheap."""
-        # One pass, so that braces in a question or an answer stay what they are.
+        """Return the second question, without the conversation, so that it is cheap."""
+        # One pass: braces in a question or an answer are not placeholders.
         fillings = {"{question}": last_question(messages), "{answer}": reply.text}
         question = re.sub(r"\{question\}|\{answer\}", lambda match: fillings[match[0]], self.template)
         options = {**self.second_options, "logprobs": True, "top_logprobs": self.top}
         return [{"role": "user", "content": question}], options
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The answer, and the log-probability of yes."""
+        """Return the answer, and the log-probability of yes."""
         return Reading(reply.text, verification_logprob(_tokens_of(second), self.yes, self.no))
 
 
 @dataclass(frozen=True, slots=True)
 class Votes(OneReply):
-    """Any endpoint with `n`: the share of several samples that give the most frequent answer.
+    """The signal for endpoints with `n`: the share of the samples that give the most frequent answer.
 
-    `normalise` brings an answer to the form in which answers are compared, such as by taking the number out of it. A
-    `temperature` of None leaves that to the options. With `apart`, a cascade takes each sample by a request of its own,
-    at any endpoint.
+    `normalise` brings an answer to the form in which answers are compared; it may extract the number from a text. A
+    `temperature` of None leaves the temperature to the options. With `apart`, a cascade sends a separate request for
+    each sample, which works at any endpoint.
     """
 
     samples: int = 5
@@ -327,14 +329,14 @@ class Votes(OneReply):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """So many samples at this temperature."""
+        """Number of samples, unless each has its own request, and the temperature."""
         number = {} if self.apart else {"n": self.samples}
         return number if self.temperature is None else {**number, "temperature": self.temperature}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The answer that most samples give, the log of their share, and the first of them as it is.
+        """Return the most frequent answer, the log of its share, and the first sample that gives it as the text.
 
-        The answer is as it is compared, or as `normalise.answer` has it, where `normalise` is an object with that.
+        The answer is in the form of `normalise`, or of `normalise.answer` if `normalise` is an object with that method.
         """
         if len(reply.texts) < self.samples:
             counted = f"{len(reply.texts)} of {self.samples} samples"
@@ -347,34 +349,34 @@ class Votes(OneReply):
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """Any endpoint: the probability that the model states, in its reply or, with a `question`, in a second one."""
+    """The signal for any endpoint: the probability that the model states, in its reply or in one to `question`."""
 
     question: str | None = STATED
     second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Nothing special."""
+        """Options of the first request: none."""
         return {}
 
     def follow_up(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply
     ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
-        """The conversation with the answer, and the question for a percentage."""
+        """Return the conversation with the answer, and the question for a percentage."""
         if self.question is None:
             return None
         after = [{"role": "assistant", "content": reply.text}, {"role": "user", "content": self.question}]
         return [*messages, *after], self.second_options
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The answer, and the log of the probability stated."""
+        """Return the answer, and the log of the stated probability."""
         stated = stated_confidence((second or reply).text)
         return Reading(reply.text, math.log(stated) if stated > 0 else -math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLogprob(OneReply):
-    """Short free text: the mean log-probability of the tokens of the answer."""
+    """The signal for short free text: the mean log-probability of the tokens of the answer."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -382,5 +384,5 @@ class MeanLogprob(OneReply):
         return {"logprobs": True}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """The answer, and the mean log-probability of its tokens."""
+        """Return the answer, and the mean log-probability of its tokens."""
         return Reading(reply.text, mean_logprob(_tokens_of(reply)))

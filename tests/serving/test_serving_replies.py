@@ -141,8 +141,8 @@ def fail(error):
         (fail(signals.SignalError("no letter")), "no letter"),
         (None, "the signal's read gave None: it must give a rcjax.signals.Reading"),
         (lambda: signals.Reading("A", math.nan), "the signal reads the log-probability nan: it must be at most 0"),
-        (lambda: signals.Reading("A", "-0.1"), "what the signal reads has as its logprob a text"),
-        (lambda: signals.Reading(7, -0.1), "what the signal reads must have texts"),
+        (lambda: signals.Reading("A", "-0.1"), "the signal reads a text as the log-probability"),
+        (lambda: signals.Reading(7, -0.1), "the signal must read texts"),
     ],
 )
 def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
