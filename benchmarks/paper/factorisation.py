@@ -24,6 +24,7 @@ from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, PointStatus, check_lam
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.model import Marginal
+from rcjax.policy.spec import Spec
 from rcjax.solving.at_lambda import Optima, Solutions, asked_at_all, settle
 from rcjax.solving.bellman import Cut, gain_tolerance
 from rcjax.solving.frontiers import Problem, lay_out_problem, select, solve_on_grid
@@ -126,8 +127,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
         return points(problem, found)
 
     solved = solve_on_grid(problem, solve, points) if lam is None else select(solve(problem, check_lam(lam)), None)
-    search = cascades if isinstance(cascades, str) else tuple(map(tuple, cascades))
-    return make_frontier(model, solved, search=search)
+    return make_frontier(model, solved, Spec(cascade=cascades))
 
 
 @jax.jit

@@ -25,7 +25,7 @@ from rcjax.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
 from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, Policies, cascade_at, policies_of
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.decisions import Agreement, Table, check_agreements, check_rules
-from rcjax.policy.spec import read_search
+from rcjax.policy.spec import Spec, read_search
 
 _INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
 
@@ -123,9 +123,8 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), Outcomes(*map(np.nan_to_num, expected)), policies),
-        search=file.search,
-        abstain_price=file.abstain_price,
-        compare=next((one.compare for point in points for one in point.agreements.values()), None),
+        Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
+        next((one.compare for point in points for one in point.agreements.values()), None),
     )
     seconds, bands = Seconds(*_columns(points, "seconds", "seconds_p95")), None
     if file.bands is not None:

@@ -38,9 +38,9 @@ FORMAT = "rcjax-frontier"
     jax.tree_util.register_dataclass,
     data_fields=(
         *("lam", "error", "cost", "status", "policies"),
-        *("model", "bands", "abstain_price", "abstention", "seconds"),
+        *("model", "bands", "abstention", "seconds"),
     ),
-    meta_fields=("search", "compare"),
+    meta_fields=("spec", "compare"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -65,12 +65,10 @@ class Frontier:
     """(L,) the policies as arrays."""
     model: Fitted
     """The fitted model, on the scale of whose confidences the thresholds are."""
+    spec: Spec
+    """The options of the search that found it: `Spec.cascade` and `Spec.abstain_price`."""
     bands: Bands | None = None
     """How sure we are of each point, where `bootstrap` has told."""
-    search: Search | Literal["selected", "minimised"] = "all"
-    """What was searched: see `solve_frontier`; or how: `select_frontier`, `minimise`."""
-    abstain_price: float | None = None
-    """What a refusal costs, in errors; None: models may not refuse."""
     abstention: jax.Array | None = None
     """(L,) share of the queries that get no answer; None: models may not refuse."""
     compare: Comparison | None = None
@@ -79,10 +77,14 @@ class Frontier:
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
 
     @property
-    def spec(self) -> Spec:
-        """The options of the search that found it."""
-        cascade = None if self.search == "selected" else self.search
-        return Spec(cascade=cascade, abstain_price=self.abstain_price)
+    def search(self) -> Search | Literal["selected", "minimised"]:
+        """The cascades of `solve_frontier`, or "selected" for `select_frontier`, "minimised" for `minimise`."""
+        return self.spec.search
+
+    @property
+    def abstain_price(self) -> float | None:
+        """The price of a refusal, in errors; None: models may not refuse."""
+        return self.spec.abstain_price
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -292,29 +294,23 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
     return provenance if kept is None else provenance | {"reference": kept}
 
 
-def make_frontier(
-    model: Fitted,
-    points: Points,
-    *,
-    search: Any = "all",
-    abstain_price: float | None = None,
-    compare: Any = None,
-) -> Frontier:
-    """A frontier of points in numpy's arrays.
+def make_frontier(model: Fitted, points: Points, spec: Spec, compare: Comparison | None = None) -> Frontier:
+    """Return a frontier of points in numpy's arrays.
 
     Args:
-        model: the model that it is of.
+        model: the fitted model.
         points: L points.
-        search: what was searched, as `Frontier.search` has it.
-        abstain_price: of a refusal.
-        compare: how answers were compared, for policies that compare them.
+        spec: the options of tuning, of which the frontier keeps those of the search.
+        compare: the comparison of answers, for policies that compare them.
     """
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
         simple = dataclasses.replace(simple, agreements=None)
     # Not jnp.asarray, which compiles a programme for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, simple))
-    how: dict[str, Any] = {"search": search, "abstain_price": abstain_price}
-    how |= {} if simple.agreements is None else {"compare": compare}
-    abstention = None if abstain_price is None else expected.refused
-    return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)
+    return Frontier(
+        *(lam, expected.wrong, expected.cost, status, policies, model),
+        spec=Spec(cascade=spec.cascade, abstain_price=spec.abstain_price),
+        abstention=None if spec.abstain_price is None else expected.refused,
+        compare=None if simple.agreements is None else compare,
+    )

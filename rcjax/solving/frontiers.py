@@ -15,6 +15,7 @@ from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
 from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.spec import Spec
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
@@ -67,7 +68,7 @@ def solve_frontier(
     refusal = refusal_at(abstain_price, model.cost.dtype)
     problem, search = lay_out_problem(model, plan, refusal), _named(cascades, max_length, plan, model.models)
     points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
-    return make_frontier(model, points, search=search, abstain_price=abstain_price)
+    return make_frontier(model, points, Spec(cascade=search, abstain_price=abstain_price))
 
 
 def _named(

@@ -19,6 +19,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import PointStatus, check_lam, lam_range
 from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.policy.spec import Spec
 from rcjax.solving.at_lambda import Optima
 from rcjax.solving.bellman import Cut
 from rcjax.solving.frontiers import evaluate_optima, lay_out_problem
@@ -119,7 +120,7 @@ def minimise(
     chosen, status = _search(objective, problem, proposed, prices.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
     points = evaluate_optima(layout, Optima(prices, chosen.path, jax.device_get(cut), status))
-    return make_frontier(model, points, search="minimised")
+    return make_frontier(model, points, Spec(cascade="minimised"))
 
 
 def _check_objective(objective: Objective, outcomes: Outcome) -> None:

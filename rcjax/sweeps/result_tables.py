@@ -22,6 +22,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.model.calibrated import Details, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.model_file import calibrators_from_json, marginals_from_json, marginals_to_json
+from rcjax.policy.spec import Spec
 from rcjax.solving.frontiers import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search, SweepSettings
@@ -149,5 +150,4 @@ def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Fr
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
     policies = Policies(first, bounds, actions, members)
     solved = select(Points(lam, status, Outcomes(error, cost, np.zeros_like(error)), policies), None)
-    named = {"labels": "selected"}.get(search, search) if isinstance(search, str) else search
-    return make_frontier(model, solved, search=named)
+    return make_frontier(model, solved, Spec(cascade=None if search == "labels" else search))

@@ -162,7 +162,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     policies = Policies.of_cascades(np.zeros((1, len(frontier.models)), dtype), members)
     outcomes = Outcomes(*(np.full(1, figure, dtype) for figure in (error, cost, 0.0)))
     points = Points(lam, np.full(1, PointStatus.CONVERGED), outcomes, policies)
-    alone = make_frontier(frontier.model, points, search=frontier.search, abstain_price=frontier.abstain_price)
+    alone = make_frontier(frontier.model, points, frontier.spec)
     if frontier.bands is not None:
         alone = alone.with_bands(bootstrap(alone, log, refit=False))
     return alone.point(0, None if target is None else target.to_json())

@@ -361,8 +361,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     nothing = np.zeros(1, model.cost.dtype)
     policies = policies_of([model.models], [widest])
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
-    how: dict[str, Any] = {"search": spec.search, "abstain_price": spec.abstain_price}
-    frontier = make_frontier(model, point, **how)
+    frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)
     again, n = search.again(frontier, log, np.array([0])), min(map(len, others))
     return side_by_side(lambda rows: again(log, rows[:n]), others, n=log.n_queries)

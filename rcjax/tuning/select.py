@@ -24,6 +24,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
+from rcjax.policy.spec import Spec
 from rcjax.replaying.comparing import errors_alone
 from rcjax.tuning.candidates import Candidates, together
 from rcjax.tuning.contest import Contest, leave_out
@@ -137,4 +138,4 @@ def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | 
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), Outcomes(*expected), table.policies())
-    return make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)
+    return make_frontier(model, solved, Spec(abstain_price=price), compare)

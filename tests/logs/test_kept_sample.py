@@ -16,6 +16,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
 from rcjax.logs.cells import HandLabels
 from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.policy.spec import Spec
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -99,7 +100,7 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     tenth, nothing = np.array([0.1]), np.zeros(1)
     expected, policies = Outcomes(tenth, tenth, nothing), Policies.of_cascades(thresholds, members)
     points = Points(tenth, nothing.astype(int), expected, policies)
-    frontier = make_frontier(rcjax.fit(log), points, search="full")
+    frontier = make_frontier(rcjax.fit(log), points, Spec(cascade="full"))
     policy = frontier.policy(lam=0.1)
     policy.save(tmp_path / "policy.json")
     assert (tmp_path / "policy.json").stat().st_size < 22_000

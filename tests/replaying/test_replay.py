@@ -17,6 +17,7 @@ from rcjax.logs import Log, LogError, read_log
 from rcjax.model.calibrated import Calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
+from rcjax.policy.spec import Spec
 from rcjax.replaying.figures import area_under_curve
 from rcjax.replaying.replay import Replay, replay
 
@@ -119,7 +120,7 @@ def as_frontier(policies: list[Policy]) -> Frontier:
     points = Points(
         nothing, nothing, Outcomes(nothing, nothing, nothing), policies_of([MODELS] * len(policies), policies)
     )
-    return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, search="adaptive")
+    return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, Spec(cascade="adaptive"))
 
 
 @pytest.mark.thorough
