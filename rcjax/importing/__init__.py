@@ -1,7 +1,7 @@
-"""Logs of evaluations that other programs wrote, one module per format.
+"""Import evaluations and call logs of other programs, one module per format.
 
-Takes their files; gives a line of a call log for each answer (`lines.Line`), and of these the table that `read_log`
-takes."""
+Takes their files; gives a line of a call log for each answer (`lines.Line`), and joins the lines into a table for
+`read_log`."""
 
 from rcjax._base.extras import exports
 

@@ -1,13 +1,12 @@
-"""Calls of models as APIs have them, what was asked and replied, and logs of such calls: LiteLLM's, OpenAI's batches.
+"""Requests and replies in the formats of APIs, and logs of calls: those of LiteLLM, and OpenAI's batches.
 
-The logs are JSON Lines or arrays, and tell no right from wrong. The query is named by the messages, and in a batch by
-its `custom_id`, which the batches of all models must share.
+The logs are JSON Lines or arrays, without labels. A hash of the messages names the query; in a batch the `custom_id`
+does, which the batches of all models must share.
 
-- LiteLLM: standard logging payloads, as its callbacks and its proxy hand them on, and the proxy's spend logs
-  (`/spend/logs`), where these store prompts. A payload is one call. The model is named by what was asked for: the
-  proxy's own name of it, where there is one.
-- OpenAI's batches: their output, a line for each request, with the body of the response, or an error. The model is
-  named by the body; prompts are in the file of requests alone.
+- LiteLLM: standard logging payloads, from its callbacks and its proxy, and the proxy's spend logs (`/spend/logs`) if
+  they store prompts. A payload is one call. The model has the name that was requested, if possible the proxy's own.
+- OpenAI's batches: their output, one line per request, with the body of the response or an error. The model has the
+  name in the body; prompts are only in the file of requests.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from rcjax.signals.signal import read_choice
 
 
 def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
-    """What the tokens of a reply tell, as an API has them: of a choice its probability, of a text the mean.
+    """Compute the confidence of a reply from its tokens: the probability of a choice, or the mean of a text.
 
     Args:
-        content: as `read_tokens` takes it.
-        text: the reply.
-        choices: their names; none of a free text.
+        content: tokens in the format of an API, as `read_tokens` takes them.
+        text: text of the reply.
+        choices: names of the choices; empty for free text.
 
     >>> of_content([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
     {'logprob': -0.5, 'signal': 'mean'}
@@ -66,7 +65,7 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
 
 
 def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | None) -> Line:
-    """What tokens tell of a choice: the probability of the one `chosen`, and the likeliest where that is another."""
+    """Return the log-probability of the choice `chosen`, and the likeliest choice if that is another; {} if unknown."""
     try:
         _, logprob, likeliest = read_choice(tokens, choices, chosen)
     except SignalError:
@@ -75,7 +74,7 @@ def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | Non
 
 
 def of_numbers(logprobs: Sequence[Any]) -> Line:
-    """The mean of log-probabilities whose tokens are not told.
+    """Return the mean of log-probabilities without tokens; {} if there is none.
 
     >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])["unread"]
     ({'logprob': -0.5, 'signal': 'mean'}, {}, True)
@@ -92,9 +91,9 @@ def _mean(tokens: Sequence[Token]) -> Line:
 
 
 def messages_of(asked: Any) -> list[tuple[str, str]]:
-    """(role, text) of each message, whether a text, a list of messages, or a message.
+    """Return (role, text) of each message, from a text, a message or a list of messages.
 
-    What is no text in one (an image, a call of a tool) stands there as JSON, so that queries differ.
+    Other parts of a message, such as an image or a tool call, become JSON in the text: they distinguish queries.
 
     >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
@@ -108,7 +107,7 @@ def messages_of(asked: Any) -> list[tuple[str, str]]:
 
 
 def calls_in(message: Any) -> str | None:
-    """The calls of tools that a message makes, as a log has them for an answer; None if it makes none.
+    """Return the tool calls of a message as the text of an answer; None without any.
 
     >>> calls_in({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
     '[{"arguments":{"x":1},"name":"f"}]'
@@ -118,7 +117,7 @@ def calls_in(message: Any) -> str | None:
 
 
 def _as_answer(calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """Calls in canonical form; where they cannot be read, marked as equal to nothing; None of none."""
+    """Return tool calls in canonical form, or marked as equal to no other answer if malformed; None without any."""
     return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
 
 
@@ -134,7 +133,7 @@ def _text_of(content: Any) -> str:
 
 
 def decoded(value: Any) -> Any:
-    """A value that may stand as JSON in a text, as where a log has no other way.
+    """Decode a value that may be JSON in a text; other values are returned unchanged.
 
     >>> decoded('[{"role": "user"}]'), decoded("[sic]")
     ([{'role': 'user'}], '[sic]')
@@ -148,12 +147,12 @@ def decoded(value: Any) -> Any:
 
 
 def query_of(messages: Sequence[tuple[str, str]]) -> str:
-    """A name of a query by the messages, without their text: the same for every model that was sent them."""
+    """Return a name of a query, a hash of its messages: the same for every model that received them."""
     return hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:16]
 
 
 def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
-    """What was asked, for a person: of several messages each with its role.
+    """Return the prompt for a human reader: the message, or several messages with their roles.
 
     >>> prompt_of([("system", "Be brief."), ("user", "Who?")]), prompt_of([("user", "Who?")])
     ('system: Be brief.\\nuser: Who?', 'Who?')
@@ -164,12 +163,12 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
 
 
 def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
-    """The lines of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
+    """Return the lines of a reply of OpenAI's API (chat completions, completions, responses), one per choice.
 
     Args:
         body: the reply as JSON.
-        line: what they have in common; they share its cost, as they do the tokens.
-        tools: whether the request offers tools: then a reply without a call is the answer that none is to be called.
+        line: values that all choices have in common; its cost, and the tokens, are divided among them.
+        tools: whether the request offers tools: a reply without a call is then the answer "no call".
     """
     choices = body.get("choices", [])
     if told_in_place(body) is not None:
@@ -188,12 +187,12 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
 
 
 def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
-    """The tokens that the usage of one request tells; where it tells none, as `tokens_of` has them.
+    """Return the tokens in the usage of a request; without them, the estimate of `tokens_of`.
 
     Args:
-        usage: by the names of an API.
-        prompt: what was asked, if that is told.
-        texts: what was replied.
+        usage: usage under the names of an API.
+        prompt: the prompt, if known.
+        texts: texts of the replies.
 
     >>> used({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
     {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}
@@ -206,7 +205,7 @@ def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | Non
 
 
 def taken(answer: str | None, reply: str | None) -> Line:
-    """The answer that a scorer took for one, as the answer where it is the reply, or a choice that this names.
+    """Return a scorer's extracted answer as `answer` if the reply says the same, else as `answer_key`.
 
     >>> taken("B", "ANSWER: B"), taken("42", "It is 42, I think.")
     ({'answer': 'B'}, {'answer_key': '42'})
@@ -215,12 +214,12 @@ def taken(answer: str | None, reply: str | None) -> Line:
     return {"answer": answer} if same else {"answer_key": answer}
 
 
-#: Of a reply that is empty: there is nothing to judge or to compare.
+#: Values of an empty reply: there is nothing to judge or compare.
 _UNANSWERED = {"answer": None, "error": "without a text"}
 
 
 def _shared(lines: list[Line]) -> list[Line]:
-    """The answers to one request, each with its share of the tokens, in whole ones, and of the cost.
+    """Divide the tokens (in whole numbers) and the cost of a request among its answers.
 
     >>> [line["input_tokens"] for line in _shared([{"input_tokens": 7}, {"input_tokens": 7}])]
     [4, 3]
@@ -236,7 +235,7 @@ def _shared(lines: list[Line]) -> list[Line]:
 
 
 def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
-    """(text, tokens, finish reason) of a choice of a chat completion or a completion."""
+    """Return (text, tokens, finish reason) of a choice of a chat completion or a completion."""
     content = token_content(choice.get("logprobs"))
     finish = finish_of(choice) if told_in_choice(choice) is None else finish_of(choice) or "error"
     text = choice_text(choice) if "message" in choice else choice.get("text") or ""
@@ -244,7 +243,7 @@ def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
 
 
 def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
-    """The same without the prompt, where a completion repeats it: its first token has no log-probability."""
+    """Remove the prompt from a completion that repeats it: its first token has no log-probability."""
     _, content, finish = part
     written = told_tokens(body.get("usage"))
     echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
@@ -255,7 +254,7 @@ def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) ->
 
 
 def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
-    """The same of a response: of its messages, without reasoning and calls of tools."""
+    """Return (text, tokens, finish reason) of the messages of a response, without reasoning and tool calls."""
     messages = [item for item in body["output"] if item.get("type") == "message"]
     parts = [part for item in messages for part in item.get("content") or () if part.get("type") == "output_text"]
     content = [token for part in parts for token in part.get("logprobs") or ()]
@@ -266,18 +265,18 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
 
 
 def _calls_responded(body: Mapping[str, Any]) -> str | None:
-    """The calls of functions that a response makes, as an answer."""
+    """Return the function calls of a response as the text of an answer; None without any."""
     return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
 
 
 def _read(
     program: str, lines: Callable[[Mapping[str, Any], str | None, str], Iterable[Line]]
 ) -> Callable[[Path, How], Iterator[Line | DamageError]]:
-    """What reads the files of a program, by the lines of an object, what names its query, and its place."""
+    """Return the reader of a program's files; `lines(object, path of the query's name, place)` reads one object."""
 
     def read(path: Path, how: How) -> Iterator[Line | DamageError]:
-        by = how.columns.get("query")
-        return lines_of(path, program, lambda record, where: lines(record, by, where))
+        query = how.columns.get("query")
+        return lines_of(path, program, lambda record, where: lines(record, query, where))
 
     return read
 
@@ -289,25 +288,25 @@ _TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
 _REDACTED = "redacted-by-litellm"
 
 
-def _of_payload(record: Mapping[str, Any], by: str | None, where: str) -> list[Line]:
+def _of_payload(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
     sent = decoded(payload.get("proxy_server_request")) or {}
     messages = messages_of(decoded(payload.get("messages")) or sent.get("messages"))
-    named = query_of(messages) if by is None else _looked_up(payload, by)
-    require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
+    named = query_of(messages) if query is None else _looked_up(payload, query)
+    require_sound(named is not None, where, f"nothing at {query}, which is to name the query")
     line = {"query": str(named), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
     if failure is not None:
         return [line | {"error": failure}]
     line["prompt"] = prompt_of(messages)
-    if str(payload.get("cache_hit")).lower() != "true":  # a cache tells nothing of the model's time and money
+    if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
     offered = (decoded(payload.get("model_parameters")) or {}).get("tools") or sent.get("tools")
     return replies_of(decoded(payload["response"]), line, tools=bool(offered))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
-    """Why a call holds no answer; None if it may."""
+    """Return why a call holds no answer; None if it may hold one."""
     kind = str(payload["call_type"])
     if payload.get("status") not in ("success", None):
         return "with an error"
@@ -319,7 +318,7 @@ def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str
 
 
 def _cost(payload: Mapping[str, Any]) -> float | None:
-    """Money; None if LiteLLM says that it could not tell."""
+    """Return the cost of a call; None if LiteLLM could not compute it."""
     cost = payload.get("response_cost", payload.get("spend"))
     if cost is None or (not cost and payload.get("response_cost_failure_debug_info")):
         return None
@@ -327,7 +326,7 @@ def _cost(payload: Mapping[str, Any]) -> float | None:
 
 
 def _duration(payload: Mapping[str, Any]) -> float | None:
-    """From the start of a call to its end: of a streamed reply, `response_time` is that of the first token."""
+    """Return the seconds from the start of a call to its end. (`response_time` of a stream ends at its first token.)"""
     begin, end = payload.get("startTime"), payload.get("endTime")
     if isinstance(begin, str) and isinstance(end, str):
         return amount_of((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
@@ -337,7 +336,7 @@ def _duration(payload: Mapping[str, Any]) -> float | None:
 
 
 def _looked_up(record: Mapping[str, Any], path: str) -> Any:
-    """What stands at a path of names with dots between them; None if there is nothing.
+    """Return the value at a path of names joined by dots; None if there is none.
 
     >>> _looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _looked_up({}, "metadata")
     (7, None)
@@ -356,7 +355,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
 # -- OpenAI's batches
 
 
-def _of_request(record: Mapping[str, Any], by: str | None, where: str) -> list[Line]:
+def _of_request(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}

@@ -1,10 +1,10 @@
-"""Evaluations that are one document of JSON: runs of HELM, results of promptfoo.
+"""Import evaluations that are a single JSON document: runs of HELM, and results of promptfoo.
 
-- HELM: `scenario_state.json`, and beside it `per_instance_stats.json`, which holds the scores. They are joined by the
-  instance, its perturbation and the trial. A perturbed question is a question of its own.
-- promptfoo: what `promptfoo eval -o results.json` writes. A result is one answer of a provider to a prompt with its
-  variables: these two name the query. A result that failed with an error is no wrong answer. Log-probabilities are
-  numbers without their tokens.
+- HELM: `scenario_state.json`, and beside it `per_instance_stats.json` with the scores. They are joined by instance,
+  perturbation and trial. A perturbed question is a separate query.
+- promptfoo: the output of `promptfoo eval -o results.json`. A result is one answer of a provider to a prompt with
+  variables; prompt and variables name the query. A result with an error is left out, not wrong. Log-probabilities are
+  numbers without tokens.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from rcjax.importing.lines import (
 
 _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 
-#: What tells right from wrong, the first of these that there is.
+#: Metrics that serve as labels; the first one present is used.
 _METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
 
 
 def _read_run(path: Path, how: How) -> Iterator[Line | DamageError]:
-    """The lines of a run, one per instance, perturbation and trial."""
+    """Yield the lines of a run, one per instance, perturbation and trial."""
     state, beside = document_of(path, "HELM"), path.with_name(_STATS)
     require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
     stats = document_of(beside, "HELM")
@@ -65,13 +65,13 @@ def _read_run(path: Path, how: How) -> Iterator[Line | DamageError]:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
-    """(instance, perturbation, trial)."""
+    """Return the (instance, perturbation, trial) of a row."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
 
 
 def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean of each figure of an instance."""
+    """Return the means of an instance's statistics, by name."""
     return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
 
 
@@ -102,20 +102,20 @@ def _of_request(
 
 
 def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> Line:
-    if not any(token.get("logprob") for token in content):  # HELM writes 0 for what a model did not tell
+    if not any(token.get("logprob") for token in content):  # HELM writes 0 for an unknown log-probability
         return {}
     return of_content([{**token, "token": token["text"]} for token in content], text, offered)
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
-    """Why an answer does not count: its instance is not of the test split, which HELM scores, or it failed."""
+    """Return why an answer is left out: an error, or a split other than test, which HELM scores; None if it counts."""
     if split not in (None, "test"):
         return f"of the split {split}, not test"
     return None if result.get("success", True) else "with an error"
 
 
 def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
-    """The score of an answer, and by which figure it is: parts of its line."""
+    """Return the score of an answer and the name of its metric, as parts of its line."""
     if scorer is not None:
         require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
         return {"correct": figures[scorer], "scorer": scorer}
@@ -126,14 +126,14 @@ def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dic
 
 # -- promptfoo
 
-#: How promptfoo calls what a reply used.
+#: promptfoo's names of token counts, by OpenAI's.
 _USAGE = {"prompt_tokens": "prompt", "completion_tokens": "completion", "total_tokens": "total"}
 
-_ERROR = 2  # `failureReason` of a call that failed; 1 is an assertion that does not hold
+_ERROR = 2  # `failureReason` of a failed call; 1 is a failed assertion
 
 
 def _read_results(path: Path, how: How) -> Iterator[Line | DamageError]:
-    """The lines of a file; a provider that answered the same prompt again did so in another attempt."""
+    """Yield the lines of a file; further answers of a provider to the same prompt are further samples."""
     content = document_of(path, "promptfoo")
     results = content.get("results") if isinstance(content, dict) else None
     rows: Any = results.get("results") if isinstance(results, dict) else None
@@ -160,13 +160,13 @@ def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
     usage = response.get("tokenUsage") or {}
     line |= {"correct": _score(row, how.scorer, where), "scorer": how.scorer, "answer": text, "prompt": prompt}
     line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
-    if not response.get("cached"):  # a cache tells nothing of the model's time and money
+    if not response.get("cached"):  # a cached reply has not the model's latency and cost
         line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
     return line | used({ours: usage.get(name) for ours, name in _USAGE.items()}, prompt, [text])
 
 
 def _identity(prompt: str, variables: Any) -> str:
-    """A name of a prompt with its variables, without their text."""
+    """Return a name of a prompt with its variables: a hash."""
     content = json.dumps([prompt, variables], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 

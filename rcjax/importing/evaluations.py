@@ -1,4 +1,4 @@
-"""From evaluations that other programs ran to one table with a row per query and model, as `read_log` takes it."""
+"""Turn evaluations of other programs into one table for `read_log`, with a row per query and model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rcjax.policy.decisions import comparable
 from rcjax.serving.call_log import has_failed
 from rcjax.signals.canonical import canonical_json
 
-#: Where the confidence of an answer may come from, in words.
+#: Sources of an answer's confidence, in words.
 SIGNALS = {
     "own": "what the table says",
     "lm-eval": "the likelihood of the choice among all choices, or the share of the repeats that agree",
@@ -36,38 +36,38 @@ SIGNALS = {
 
 _UNTOLD = "1 for each answer, as the files have none: only whether answers agree counts"
 
-_QUOTED = 3  # of what cannot be read, a warning tells the first
+_QUOTED = 3  # number of unreadable parts that a warning quotes
 
-#: How APIs call the end of a reply that a limit of tokens has cut off.
+#: APIs' finish reasons of a reply that a limit of tokens has truncated.
 _CUT = ("length", "max_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What was read."""
+    """A table of imported answers, with notes about it."""
 
     frame: pl.DataFrame
-    """`query`, `model`, `correct`, `logprob`, and `cost` (0 where a model's is not told), or `input_tokens` and
+    """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if unknown), or `input_tokens` and
     `output_tokens`, or all three.
 
-    `correct` is empty if files do not tell right from wrong; `score`, from 0 to 1, stands in its place where some
-    answers are neither. `answer`, where files tell answers;
-    `seconds` where they tell how long answers took; `sample` where a model answered queries several times."""
+    `correct` is empty if the files have no labels; `score`, from 0 to 1, replaces it if some scores lie strictly
+    between. The columns `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several
+    answers of a model to a query."""
     assumed: tuple[str, ...]
-    """What the confidences are, and what else was assumed, in sentences."""
+    """Sentences about the meaning of the confidences, and other assumptions."""
     left_out: str | None = None
-    """How many answers were left out, and why; None if all are in."""
+    """Numbers of the answers left out, with reasons; None if all are kept."""
     unreadable: tuple[str, ...] = ()
-    """Of each file, or part of one, that cannot be read, what is wrong where."""
+    """Messages about unreadable files and parts of files."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed, and what was left out."""
+        """Sentences about the assumptions and the answers left out."""
         return self.assumed if self.left_out is None else (*self.assumed, self.left_out)
 
     @property
     def damage(self) -> str | None:
-        """How many files and parts of files cannot be read, and the first of them; None if all can."""
+        """Number of unreadable files and parts of files, and the first of them; None if all were read."""
         lost = self.unreadable
         if not lost:
             return None
@@ -76,21 +76,21 @@ class Evaluations:
 
 
 def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **choices: Any) -> pl.DataFrame:
-    """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
+    """Read evaluations of other programs into one table for `read_log`, with a row per query and model.
 
-    Formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and tables
-    with columns of any name; see the page [From evaluations](importing.md). What was answered is in a column `answer`.
-    Where a model gave several to a query (epochs, repeats), each has a row, with a column `sample`. Where files do not
-    tell right from wrong, `correct` is empty; where some answers are neither, a column `score`, from 0 to 1, stands in
-    its place. Answers that are left out (failed, or without a score), and files and samples that cannot be read, are
-    counted in a `LeftOutWarning`.
+    The formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and
+    tables with columns of any name; see the page [From evaluations](importing.md). The column `answer` holds the
+    answers. Several answers of a model to a query (epochs, repeats) have a row each, told apart by a column `sample`.
+    `correct` is empty if the files have no labels; a column `score`, from 0 to 1, replaces it if some scores lie
+    strictly between. A `LeftOutWarning` counts the answers left out (failed, or without a score), a second one the
+    unreadable files and samples.
 
     Args:
-        files: paths of files, or of folders of them.
-        choices: what files leave open, by the names of `How`: `format`, `scorer`, `score_max`, `rename`, `columns`,
+        files: paths of files, or of folders of files.
+        choices: fields of `How`, which files leave open: `format`, `scorer`, `score_max`, `rename`, `columns`,
             `prompts`.
 
-    Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
+    Raises LogError if a file cannot be used, or a model's answers have no confidence, with advice how to get one.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
@@ -106,13 +106,13 @@ def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[
 
 
 def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Evaluations:
-    """Read files of evaluations, as `rcjax.importing.read_evaluations` does.
+    """Read files of evaluations, as `rcjax.importing.read_evaluations` does, with notes in place of warnings.
 
     Args:
-        paths: the files, and folders of them.
-        how: what their files leave a choice of.
+        paths: paths of files, and of folders of files.
+        how: options of the import.
 
-    Raises ValueError for a full score that is none.
+    Raises ValueError for a full score that is not a positive number.
     """
     scoring = Scoring(how.score_max).check()
     answers, unreadable = gather(paths, how)
@@ -137,9 +137,9 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         more.append(f"{what}, whose confidence is how many agree")
     signals = [
-        f"the confidence of {listed(those)} is {_UNTOLD if signal is None else SIGNALS[signal]}"
-        for signal, those in by_signal.items()
-        if those
+        f"the confidence of {listed(models)} is {_UNTOLD if signal is None else SIGNALS[signal]}"
+        for signal, models in by_signal.items()
+        if models
     ]
     return Evaluations(
         frame,
@@ -150,7 +150,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
 
 
 def _alike(models: Iterable[str]) -> list[str]:
-    """Which models may be one that files call in two ways."""
+    """Return a sentence for each two names that may belong to one model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
     ways = "they are two models; where they are one, --rename"
@@ -158,7 +158,7 @@ def _alike(models: Iterable[str]) -> list[str]:
 
 
 def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
-    """The lines that did not fail: all where most queries have several, else the first."""
+    """Return the lines without failures: all samples if most queries have several, else each query's first."""
     left_out.update(str(line["error"]) for several in queries.values() for line in several if has_failed(line))
     sound = [[line for line in several if not has_failed(line)] for several in queries.values()]
     sound = [several for several in sound if several]
@@ -171,10 +171,13 @@ def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Lin
 
 
 def _signal(model: str, lines: Sequence[Line]) -> str | None:
-    """The signal that most answers of a model tell; None if they tell none, and can be compared."""
-    told = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
-    if told or not lines or any(line.get(name) for line in lines for name in ANSWERS):
-        return max(told, key=told.__getitem__, default=None)
+    """Return the most common signal of a model's answers; None if they have only answers to compare.
+
+    Raises LogError if the lines have neither a confidence nor an answer.
+    """
+    signals = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
+    if signals or not lines or any(line.get(name) for line in lines for name in ANSWERS):
+        return max(signals, key=signals.__getitem__, default=None)
     unusable = Counter(line["error"] for line in lines if line.get("error"))
     why = f" ({_reasons(unusable)})" if unusable else ""
     which = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{why}"
@@ -183,7 +186,7 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
 
 
 def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[str]) -> list[Line]:
-    """The rows of one model; `left_out` counts the answers that make none, by the reason."""
+    """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
     rows = []
     for line in used:
         where = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
@@ -194,20 +197,20 @@ def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
             line |= unread(f"it is {SIGNALS[line['signal']]}")
-        said = {name: _one_line(line.get(name) or "") for name in ANSWERS}
-        given = {name: text if comparable(text, "text") else None for name, text in said.items()}
-        lacks = next((text for name, text in said.items() if text and not given[name]), None)
+        texts = {name: _one_line(line.get(name) or "") for name in ANSWERS}
+        given = {name: text if comparable(text, "text") else None for name, text in texts.items()}
+        lacks = next((text for name, text in texts.items() if text and not given[name]), None)
         rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
     return rows
 
 
 def _one_line(text: str) -> str:
-    """An answer on one line: JSON and calls in canonical form, of other texts the words."""
+    """Return an answer on one line: JSON and calls in canonical form, other texts with single spaces."""
     return canonical_json(text) or " ".join(text.split())
 
 
 def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[str]:
-    """What there is to say of missing confidences and labels, choices, cut answers and scores."""
+    """Return sentences about missing confidences and labels, unlikely choices, truncated answers and scores."""
     answers, others, cut = (
         Counter(row["model"] for row in rows if kept(row))
         for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
@@ -226,8 +229,8 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         by = f", by {listed(names)}," if names else ""
-        whole = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
-        remarks.append(f"scores from 0 to 1{by} are in the column score{whole}")
+        full = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
+        remarks.append(f"scores from 0 to 1{by} are in the column score{full}")
     return remarks
 
 
@@ -235,18 +238,18 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
 
 
-_ROUNDING = 1e-9  # a mean of scores that are all full may end that much below
+_ROUNDING = 1e-9  # rounding error of a mean of full scores
 
 
 def label_of(score: Any, most: float, where: str) -> float | None:
-    """What a score is as a label: 1 for right, 0 for wrong, between them a score; None if nothing was scored.
+    """Convert a score to a label from 0 (wrong) to 1 (right); None without a score.
 
     Args:
-        score: a word, a truth value or a number; nothing is None, or not a number.
-        most: the full score.
-        where: the place of the score, for messages.
+        score: a word, a bool or a number; None or NaN without a score.
+        most: full score.
+        where: place of the score, for messages.
 
-    Raises LogError for a score below 0 or above the full one, and for what is no score.
+    Raises LogError for a score below 0 or above the full score, and for a value that is no score.
 
     >>> label_of("yes", 1, "a"), label_of(7, 10, "a")
     (1.0, 0.7)
@@ -268,14 +271,14 @@ def label_of(score: Any, most: float, where: str) -> float | None:
 
 
 def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
-    """The rows as a frame, with tokens, money or both; and what there is to say of these.
+    """Turn rows into a frame with tokens, costs or both; return it with sentences about them.
 
     Args:
         rows: lines whose `correct` is a label.
-        how: whether prompts are kept.
-        sampled: whether rows are samples.
+        how: options of the import; `prompts` keeps prompts.
+        sampled: whether a model has several answers to a query.
 
-    Raises LogError where a model has neither money nor anything to tell its tokens by.
+    Raises LogError if some model has no cost, and some row no tokens, not even estimated ones.
     """
     notes = list[str]()
     priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
@@ -284,7 +287,7 @@ def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame
         notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
     if priced:
-        for row in rows:  # 0 beside others of the model is the mean of these, to whoever reads the log
+        for row in rows:  # `read_log` replaces a cost of 0 by the mean of the model's other costs
             row["cost"] = row.get("cost") or 0.0
     elif counted:
         notes.append("no money in the table: tune it with --prices")
@@ -310,7 +313,7 @@ def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame
 
 
 def _answers(rows: list[Line]) -> list[str]:
-    """The columns of answers; where some are keys, those that are not are keys, too, as a log compares one column."""
+    """Return the columns of answers. A log compares one column: if some rows have keys, answers complete the others."""
     if not any(row.get("answer_key") for row in rows):
         return ["answer"] if any(row.get("answer") for row in rows) else []
     both = any(row.get("answer_key") and row.get("answer") for row in rows)
@@ -319,12 +322,12 @@ def _answers(rows: list[Line]) -> list[str]:
     return [*["answer"] * both, "answer_key"]
 
 
-#: Kinds of files that a log can be written to.
+#: Suffixes of files that a log can be written to.
 KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame to a file whole, of the kind that its name tells; without one it is CSV."""
+    """Write a frame to a file atomically, in the format of its suffix; without a known one, as CSV."""
     kind, content = path.suffix.lower(), io.BytesIO()
     if kind == ".parquet":
         frame.write_parquet(content)

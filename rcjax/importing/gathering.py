@@ -1,4 +1,4 @@
-"""The answers of all files together, by model and query; what of the files cannot be read is left out and told."""
+"""Gather the answers of all files by model and query; unreadable parts are left out and reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rcjax.importing.lm_eval import LM_EVAL
 from rcjax.importing.table import TABLE, WIDE
 from rcjax.logs.errors import LogError, brief, listed, near
 
-#: In the order in which they are asked; any table is of the last one.
+#: All formats, in the order in which they are tried; the last one recognises any table.
 FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCHES, WIDE, TABLE)
 
 _HEAD = 1 << 16
@@ -26,11 +26,11 @@ _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 def gather(
     paths: Sequence[str | os.PathLike[str]], how: How
 ) -> tuple[dict[str, dict[str, list[Line]]], tuple[str, ...]]:
-    """(the answers of some files and folders, by model and query; of each part that cannot be read, why).
+    """Read files and folders; return (lines by model and query, messages about unreadable parts).
 
-    Models have the names that they end up with; the samples of a query are in order.
+    Models have their final names; the lines of a query are in the order of their samples.
 
-    Raises LogError where a person must choose something, and where nothing can be read.
+    Raises LogError if an option is missing or wrong, or no line can be read.
     """
     require(bool(paths), "no files", "give at least one")
     lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
@@ -42,11 +42,11 @@ def gather(
                 lost.append(str(line))
             else:
                 lines.append(line | {"place": path.name})
-        # Of a file of which nothing can be read, the first thing that is wrong is enough.
+        # One message is enough for a file without a readable line.
         unreadable += lost if len(lines) > before else lost[:1]
-    for own, column in how.columns.items() if how.seen else ():
+    for name, column in how.columns.items() if how.seen else ():
         what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
-        require(column in how.seen, f"--column {own}={brief(column)}", what)
+        require(column in how.seen, f"--column {name}={brief(column)}", what)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
     names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)
@@ -57,7 +57,7 @@ def gather(
 
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
-    """The lines of a file; damage to the whole of it, or to its rest, comes last."""
+    """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
     by_name = {one.name: one for one in FORMATS}
     known = how.format is None or how.format in by_name
     require(known, f"format {how.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
@@ -68,7 +68,7 @@ def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file, by its content. Raises DamageError where it is of none, or is empty."""
+    """Return the format of a file, by its content. Raises DamageError for an unknown format or an empty file."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
@@ -83,7 +83,7 @@ def format_of(path: Path) -> Format:
 
 
 def _usable(paths: Sequence[Path]) -> list[Path]:
-    """The files among the paths, and those in the folders among them that some format may know, in order."""
+    """Return the paths, with each folder replaced by the evaluations in it, sorted."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -97,7 +97,7 @@ def _usable(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_evaluation(file: Path) -> bool:
-    """Whether a file of a folder is an evaluation: a table would have to be named; a damaged archive is told."""
+    """Return whether a file in a folder is an evaluation. Tables are not: they must be named. A damaged `.eval` is."""
     try:
         return file.suffix == ".eval" or format_of(file) is not TABLE
     except LogError:
@@ -105,7 +105,7 @@ def _is_evaluation(file: Path) -> bool:
 
 
 def _put(several: list[Line], line: Line) -> None:
-    """Put a line among those of its model on its query, in the order of their samples."""
+    """Insert a line among those of its model and query, in the order of samples; LogError for a second one."""
     line["sample"] = line.get("sample") or len(several) + 1
     first = next((other for other in several if other["sample"] == line["sample"]), None)
     if first is not None:
@@ -116,18 +116,18 @@ def _put(several: list[Line], line: Line) -> None:
 
 
 def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """The names that models end up with: without the provider where that stays unique, or as renamed.
+    """Return the final names of models: as renamed, else without the provider if that stays unique.
 
-    Two that are called alike then are one model, which files call in two ways.
+    Two models renamed alike become one.
 
     >>> _names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
     {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
     """
     short = {model: model.rpartition("/")[2] or model for model in models}
     meant = {old: [model for model in models if old in (model, short[model])] for old in rename}
-    for old, those in meant.items():
-        which = f"several models, {listed(those)}" if those else f"no model{near(old, models)}; there are "
-        require(len(those) == 1, f"rename {brief(old)}", f"names {which}{'' if those else listed(models)}")
-    renamed = {those[0]: rename[old] for old, those in meant.items()}
+    for old, found in meant.items():
+        which = f"several models, {listed(found)}" if found else f"no model{near(old, models)}; there are "
+        require(len(found) == 1, f"rename {brief(old)}", f"names {which}{'' if found else listed(models)}")
+    renamed = {found[0]: rename[old] for old, found in meant.items()}
     others = Counter(short[model] for model in models if model not in renamed)
     return {m: renamed.get(m, short[m] if others[short[m]] == 1 else m) for m in models}

@@ -1,7 +1,7 @@
-"""Logs of Inspect AI: `.eval`, a ZIP of JSON files, and `.json`.
+"""Import logs of Inspect AI: `.eval`, a ZIP of JSON files, and `.json`.
 
-A sample is one answer. Several scorers, and several values of one, must be chosen among; an epoch is another answer to
-the same query. What graders used is not counted: only the tokens of the model that was evaluated.
+A sample is one answer, and an epoch another answer to the same query. With several scorers, or several values of a
+scorer, the user chooses one. Only the tokens of the evaluated model are counted, not those of graders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rcjax.signals import SignalError
 from rcjax.signals.final_answer import chosen_choice
 from rcjax.signals.replies import TokensError, read_tokens
 
-try:  # with Zstandard, which newer versions of Inspect compress by, and Python itself reads from 3.14 on
+try:  # reads Zstandard, with which newer versions of Inspect compress; Python reads it from 3.14 on
     from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
 except ImportError:
     import zipfile
@@ -41,12 +41,12 @@ _EMPTY = "holds no samples: was the run broken off, or were they not logged (log
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-#: Right, half right, wrong, and no answer, as shares of the full score.
+#: Inspect's letters for correct, partially correct, incorrect and no answer, as shares of the full score.
 _LABELS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
 def _recognises(path: Path, head: bytes) -> bool:
-    """A ZIP that holds samples, or JSON that begins as Inspect's does."""
+    """Return whether a file is a ZIP with Inspect's header, or JSON that begins like Inspect's."""
     if head.startswith(b"PK"):
         try:
             with zipfile.ZipFile(path) as archive:
@@ -57,7 +57,7 @@ def _recognises(path: Path, head: bytes) -> bool:
 
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
-    """The lines of a log, one per sample and epoch."""
+    """Yield the lines of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
     evaluation = None
     for sample in samples:
@@ -89,10 +89,10 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
         except NotImplementedError:
             advice = how_to_install("import")
             raise LogError(f"{path.name}: is compressed by Zstandard: {advice}") from None
-        except Exception as problem:  # of the archive, of one of its kinds of compression, or of JSON
+        except Exception as problem:  # from the archive, its compression or JSON
             raise DamageError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None
 
-    def head() -> Any:  # of a run that was broken off there is but its beginning
+    def head() -> Any:  # an interrupted run has only the journal's start
         return parsed("header.json" if "header.json" in names else "_journal/start.json")
 
     samples = [member for member in names if member.startswith("samples/") and member.endswith(".json")]
@@ -141,7 +141,7 @@ def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, wh
 
 
 def _with_functions(message: Any) -> dict[str, Any]:
-    """A message whose calls of tools have their names and arguments as endpoints have them."""
+    """Return the tool calls of an Inspect message in the format of endpoints."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     named = [call for call in calls or () if isinstance(call, Mapping) and isinstance(call.get("function"), str)]
     made = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
@@ -149,12 +149,12 @@ def _with_functions(message: Any) -> dict[str, Any]:
 
 
 def _score(value: Any, most: float) -> Any:
-    """A score as a number, where it is one of Inspect's letters."""
+    """Convert one of Inspect's letters to a number; other scores are returned unchanged."""
     return most * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
-    """(value, answer) by scorer; by scorer and name, with a dot, where one gives several values."""
+    """Return (value, answer) by scorer, or by `scorer.name` if a scorer gives several values."""
     values: dict[str, tuple[Any, str | None]] = {}
     for scorer, score in scores.items():
         value, answer = score.get("value"), score.get("answer")
@@ -164,7 +164,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
 
 
 def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> str:
-    """The name of the score that counts."""
+    """Return the name of the score to use. Raises LogError if the choice is missing or wrong."""
     names = ", ".join(scores)
     if scorer is None:
         require(len(scores) == 1, where, f"has several scores, {names}: choose one, with --scorer (scorer=)")
@@ -173,12 +173,15 @@ def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, wh
     return scorer
 
 
-def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> Line:
-    """By the tokens of a reply; of a choice by the last one that names it, as "ANSWER: " may stand before it."""
+def _confidence(content: Any, reply: str, offered: tuple[str, ...], answer: str | None) -> Line:
+    """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
+
+    Text such as "ANSWER: " may precede the choice.
+    """
     if not offered:
-        return of_content(content, said)
+        return of_content(content, reply)
     try:
-        tokens = read_tokens(content, said)
+        tokens = read_tokens(content, reply)
     except TokensError as problem:
         return unread(problem.why)
     except SignalError:
@@ -190,10 +193,10 @@ def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str |
 
 
 def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
-    """Tokens and money of the model that was evaluated, without what it used in another role, such as the grader's."""
+    """Return the tokens and the cost of the evaluated model, without its usage in other roles, such as grader."""
     model = evaluation["model"]
-    whole = (sample.get("model_usage") or {}).get(model)
-    if not whole:
+    total = (sample.get("model_usage") or {}).get(model)
+    if not total:
         return {}
     roles = evaluation.get("model_roles") or {}
     others = [
@@ -203,12 +206,12 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     ]
 
     def used(field: str) -> float:
-        return (whole.get(field) or 0) - sum(other.get(field) or 0 for other in others)
+        return (total.get(field) or 0) - sum(other.get(field) or 0 for other in others)
 
     cached, stored = used("input_tokens_cache_read"), used("input_tokens_cache_write")
     sent = used("input_tokens") + cached + stored
-    written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may stand in the total alone
-    money = {} if whole.get("total_cost") is None else {"cost": used("total_cost")}
+    written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may be in the total only
+    money = {} if total.get("total_cost") is None else {"cost": used("total_cost")}
     counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
     return (counts if sent else {}) | money  # no prompt has 0 tokens
 

@@ -1,16 +1,15 @@
-"""What an importer gives: for each answer a line of a call log, as JSON values by name, beside what a scorer said.
+"""The output of an importer: for each answer a line of a call log with a score, as JSON values by name.
 
-- `query`, `model`: texts; the same query has the same name for all models.
-- `sample`: which of several answers to the query it is, from 1; none: the next, in the order of the files.
-- `answer`, `prompt`, `likeliest`: texts, as the call log has them. `answer_key`, in place of the first: what a scorer
-  took for the answer in a longer reply, and a service would have to take out of it, too.
-- `logprob`, `signal`: the raw confidence, and where it comes from (`evaluations.SIGNALS`); none: it is unknown.
-- `correct`, `scorer`: what the scorer gave, as the file has it, and what it is called. Without `correct`, labels are to
-  come.
-- `error`: why there is no answer; with `unread`, why there is no confidence in the one that there is.
-- `input_tokens`, `output_tokens`: of all calls; `estimated`: nobody counted tokens.
-- `cached_tokens`, `cache_write_tokens`: of the input, what came from a cache, and what was put into one.
-- `cost`, `seconds`, `finish`: money, time, and why the reply ended, as APIs say it.
+- `query`, `model`: texts; a query has the same name for all models.
+- `sample`: number of the answer among several of a model to the query, from 1; without it, the next in file order.
+- `answer`, `prompt`, `likeliest`: texts, as in a call log. `answer_key` replaces `answer`: the answer that a scorer
+  extracted from a longer reply, which a service would have to extract too.
+- `logprob`, `signal`: raw confidence and its source (`evaluations.SIGNALS`); absent if unknown.
+- `correct`, `scorer`: score, as the file has it, and name of the scorer. Without `correct`, labels come later.
+- `error`: reason for a missing answer or, with `unread`, for a missing confidence.
+- `input_tokens`, `output_tokens`: tokens of all calls; `estimated`: the tokens are estimated from the texts.
+- `cached_tokens`, `cache_write_tokens`: input tokens read from a cache, and written to one.
+- `cost`, `seconds`, `finish`: money, latency, and finish reason in the words of the API.
 """
 
 from __future__ import annotations
@@ -28,60 +27,60 @@ from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError
 from rcjax.serving.failures import ends_badly
 
-#: One answer.
+#: An answer, by the names in the module's docstring.
 Line = dict[str, Any]
 
 _TEXTS = ("query", "model", "scorer", "error", "answer", "answer_key", "prompt", "finish", "likeliest")
 _AMOUNTS = (*TOKENS, *CACHED, "cost", "seconds")
 
-#: Characters of a token, where a file counts none: of English text.
+#: Characters per token of English text, for files without token counts.
 CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """A file, or a part of one, that cannot be read as its program writes it: it is left out where others can."""
+    """A file, or a part of one, is not as its program writes it; it is left out if others can be read."""
 
 
 class WrongValueError(ValueError):
-    """A value of a line that is of no kind that it may have; the message says which."""
+    """A value of a line has a wrong type; the message names it."""
 
 
 @dataclass(frozen=True)
 class How:
-    """How evaluations are read, where their files leave a choice."""
+    """Options of an import, which the files leave open."""
 
     format: str | None = None
-    """The name of one of `gathering.FORMATS`; None: by the content of each file."""
+    """Name of one of `gathering.FORMATS`; None to recognise each file by its content."""
     scorer: str | None = None
-    """Whose scores count, where there are several: a scorer, a filter or a metric."""
+    """Name of the scorer, filter or metric whose scores count, if there are several."""
     rename: Mapping[str, str] = field(default_factory=dict)
     """New names of models, by the old ones."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Names of a table's columns, by ours."""
+    """Names of a table's columns, by the canonical names."""
     prompts: bool = False
-    """Whether the log is to say what was asked, for a person to label."""
+    """Keep the prompts in the log, for a person to label."""
     score_max: float = 1.0
-    """The full score."""
+    """Full score."""
     seen: set[str] = field(default_factory=set, repr=False, compare=False)
-    """The columns of all tables that were read so far."""
+    """Columns of all tables read so far."""
 
 
 class Format(NamedTuple):
-    """One kind of file; a new one needs a place in `gathering.FORMATS`."""
+    """A format of files; a new one needs a place in `gathering.FORMATS`."""
 
     name: str
-    """What `--format` calls it."""
+    """Value of `--format`."""
     files: str
-    """What its files are, in words."""
+    """Description of its files, for messages."""
     recognises: Callable[[Path, bytes], bool]
-    """Tells a file by its path and first bytes."""
+    """Predicate of a file's path and first bytes."""
     read: Callable[[Path, How], Iterator[Line | DamageError]]
-    """The lines in the order of the file, and what of it cannot be read; raises DamageError where the whole cannot, and
-    LogError where a person must choose something."""
+    """Reader: yields lines in file order, and damage to parts; raises DamageError if the whole file is unreadable, and
+    LogError if an option is missing or wrong."""
 
 
 def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
-    """What recognises an object or an array of JSON with all these keys in its beginning."""
+    """Return a predicate of files: a JSON object or array with all these keys in its beginning."""
 
     def recognises(path: Path, head: bytes) -> bool:
         starts = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
@@ -91,15 +90,15 @@ def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
 
 
 def unread(why: str) -> Line:
-    """The part of the line of an answer whose confidence cannot be read."""
+    """Return the values of a line whose confidence cannot be read."""
     return {"error": why, "unread": True}
 
 
 def checked(line: Line) -> Line:
-    """A line whose values are of their kinds; half of a pair of surrogates becomes a `?`.
+    """Check and normalise the values of a line. Raises WrongValueError for a value of a wrong type.
 
-    Names are composed letters without blanks around them, so that two files call a query alike. A reply whose reason
-    to end is a failure is an error. Raises WrongValueError.
+    Names are stripped and in Unicode's normal form NFC, so that they agree between files; a lone surrogate becomes `?`.
+    A reply whose finish reason is a failure gets an error.
 
     >>> checked({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
     True
@@ -121,26 +120,26 @@ def checked(line: Line) -> Line:
 
 
 def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
-    """The tokens of an answer, as counted; where they are not, estimated by the texts, if there is a prompt.
+    """Return the token counts of an answer, or estimate them from the texts if they are missing and a prompt is known.
 
     Args:
-        sent, received: as the file counts them; None if it does not.
-        prompt: what was asked, in each call.
-        replies: to each call.
+        sent, received: counts in the file, or None.
+        prompt: prompt of each call, or None.
+        replies: reply of each call.
 
     >>> tokens_of(7, 1, None, []), tokens_of(None, None, "What is it?", ["B"])["estimated"]
     ({'input_tokens': 7, 'output_tokens': 1}, True)
     """
-    said = list(replies)
+    texts = list(replies)
     if prompt is None or (sent and received is not None):  # no prompt has 0 tokens
         return {"input_tokens": sent, "output_tokens": received}
-    characters = len(said) * len(prompt), sum(len(text or "") for text in said)
+    characters = len(texts) * len(prompt), sum(len(text or "") for text in texts)
     sent, received = (max(1, round(number / CHARACTERS)) for number in characters)
     return {"input_tokens": sent, "output_tokens": received, "estimated": True}
 
 
 def amount_of(value: Any, per: float = 1.0) -> float | None:
-    """A number of 0 or more that a file tells, in units of which so many make ours; None for anything else.
+    """Return a finite number of 0 or more, divided by `per`; None for any other value.
 
     >>> amount_of(250, 1000), amount_of(None), amount_of("soon")
     (0.25, None, None)
@@ -151,24 +150,24 @@ def amount_of(value: Any, per: float = 1.0) -> float | None:
 
 
 def require(condition: bool, where: str, what: str) -> None:
-    """Refuse a file: LogError with the place and what is wrong there."""
+    """Raise LogError with the place and the problem unless a condition holds."""
     if not condition:
         raise LogError(f"{where}: {what}")
 
 
 def require_sound(condition: bool, where: str, what: str) -> None:
-    """Raise DamageError with the place and what cannot be read there."""
+    """Raise DamageError with the place and the problem unless a condition holds."""
     if not condition:
         raise DamageError(f"{where}: {what}")
 
 
 def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
-    """The lines of one piece of a file, or the damage where it is not as its program writes it.
+    """Yield the checked lines of one piece of a file, or the damage if the piece is not as its program writes it.
 
     Args:
-        where: the place, for the message.
-        program: whose file it is.
-        read: gives the lines; its KeyError and the like mean that the piece is damaged.
+        where: place of the piece, for messages.
+        program: name of the program that wrote the file.
+        read: returns the lines; a KeyError or the like from it means damage.
     """
     try:
         lines: list[Line | DamageError] = [checked(line) for line in read()]
@@ -182,7 +181,7 @@ def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iter
 
 
 def _in_words(problem: Exception) -> str:
-    """What is wrong with a piece of a file, without the words of Python.
+    """Describe the damage to a piece of a file without quoting Python's messages.
 
     >>> _in_words(KeyError("response")), _in_words(AttributeError("'list' object has no attribute 'get'"))
     ("'response' is missing", 'a value is of another kind')
@@ -197,22 +196,22 @@ def _in_words(problem: Exception) -> str:
 def lines_of(
     path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[Line]]
 ) -> Iterator[Line | DamageError]:
-    """The lines of all objects of JSON in a file, and the damage of those that cannot be read.
+    """Yield the lines of all JSON objects in a file, and the damage to unreadable ones.
 
-    A file is JSON Lines, with an object or an array of them in each line, or else one array or object over many lines.
-    Raises DamageError where the file is no text, or holds nothing.
+    A file is JSON Lines, with an object or an array of objects in each line, or one array or object over many lines.
+    Raises DamageError if the file is not text, or has no object.
 
     Args:
-        path: the file.
-        program: whose it is.
-        read: gives the lines of an object and its place; what it raises of damage is that of this object.
+        path: path of the file.
+        program: name of the program that wrote the file.
+        read: returns the lines of an object, given the object and its place; an error means damage to this object.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
-        whole = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
+        document = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
         any_record = False
-        for position, content in _values(path) if whole is None else [("", whole)]:
+        for position, content in _values(path) if document is None else [("", document)]:
             for where, record in _objects(content, f"{path.name}{position}"):
                 any_record = True
                 if isinstance(record, dict):
@@ -226,7 +225,7 @@ def lines_of(
 
 
 def document_of(path: Path, program: str) -> Any:
-    """What a file of JSON holds. Raises DamageError where it cannot be read; NaN is read, and so are long numbers."""
+    """Return the content of a JSON file; NaN and long numbers are allowed. Raises DamageError if it is unreadable."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, RecursionError, ValueError) as problem:
@@ -234,7 +233,7 @@ def document_of(path: Path, program: str) -> Any:
 
 
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, value) of each line that is not blank; None for one that is no JSON."""
+    """Yield (place, value) of each line that is not blank; the value of invalid JSON is None."""
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if line.strip():

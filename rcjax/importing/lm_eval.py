@@ -1,8 +1,8 @@
-"""Samples of lm-evaluation-harness: `samples_TASK_DATE.jsonl`, beside `results_DATE.json`, which names the model.
+"""Import samples of lm-evaluation-harness: `samples_TASK_DATE.jsonl`; `results_DATE.json` beside it names the model.
 
-A line is one document under one filter. Multiple choice holds the log-likelihood of every choice, and of every choice
-without the question where mutual information was asked for; text holds the replies before and after the filter.
-A choice is made from the log-likelihoods as the metrics of lm-eval have it.
+A line is one document under one filter. A multiple-choice line has the log-likelihood of every choice and, for mutual
+information, of every choice without the question; a line of text has the replies before and after the filter. The
+choice follows from the log-likelihoods by the rule of lm-eval's metric.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from rcjax.signals.replies import NO_LOGPROB, logprob_of
 
 _NAME = "lm-eval"
 
-#: What tells right from wrong, before others.
+#: Preferred metrics for labels.
 _METRICS = ("acc", "exact_match")
 
-#: Metrics that are no scores: the lower, the better.
+#: Metrics that are losses: lower is better.
 _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "brier_score", "ter", "wer", "cer")
 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
-    """The lines of a file, one per document."""
+    """Yield the lines of a file, one per document."""
     task, model = _named(path)
     filters: dict[str, None] = {}
 
@@ -60,7 +60,7 @@ def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
 
 
 def _named(path: Path) -> tuple[str, str]:
-    """(task, model) of a file, by its name and by the results beside it; else by the folder, ORG__MODEL."""
+    """Return (task, model) of a file, from its name and the results beside it, or the folder's name, ORG__MODEL."""
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
     results = [path.with_name(f"results_{date}.json")] if date else []
@@ -75,7 +75,7 @@ def _named(path: Path) -> tuple[str, str]:
 
 
 def _metrics(row: Mapping[str, Any]) -> list[str]:
-    """Names of what was measured."""
+    """Return the names of a row's metrics."""
     return [metric for metric in row["metrics"] if metric in row]
 
 
@@ -89,50 +89,50 @@ def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
     asked, replies = _asked(row.get("arguments")), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": asked}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
-    if len(first) == 2 and str(first[1]) in ("True", "False"):  # a choice's log-likelihood, and whether it is likeliest
+    if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
         choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
         return line | choice | tokens_of(None, None, asked, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
     line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
-    if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
+    if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
         texts = texts[:1]
     return line | tokens_of(None, None, asked, texts) | _share(texts, answer)
 
 
 def _share(texts: Sequence[str | None], answer: str | None) -> Line:
-    """How many of several replies give the answer, as its confidence; nothing of one reply, or of no answer.
+    """Return the share of several replies that give the answer, as its confidence; {} for one reply or no answer.
 
     >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a"), _share(["[invalid]"] * 2, "[invalid]")
     ({'logprob': -0.69..., 'signal': 'lm-eval'}, {}, {})
     """
-    said = comparable(answer, "text")
-    if len(texts) < 2 or said is None:
+    compared = comparable(answer, "text")
+    if len(texts) < 2 or compared is None:
         return {}
-    same = sum(comparable(text, "text") == said for text in texts)
+    same = sum(comparable(text, "text") == compared for text in texts)
     return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 
 def _parts(arguments: Any) -> list[list[Any]]:
-    """The arguments of each request of a document, in their order."""
+    """Return the arguments of each request of a document, in order."""
     requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
     return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
 
 
 def _asked(arguments: Any) -> str | None:
-    """The prompt, of the first request."""
+    """Return the prompt of the first request; None if it is unknown."""
     first = next(iter(_parts(arguments)), None)
     return first[0] if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
 
 
 def _continuations(arguments: Any) -> list[str] | None:
-    """What follows the prompt in each request; None if that is not told."""
+    """Return the continuation in each request; None if one is unknown."""
     parts = _parts(arguments)
     complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
     return [one[1] for one in parts] if complete else None
 
 
-#: How long a choice is, by the metric that divides likelihoods by it.
+#: Length of a choice, by the metric that divides log-likelihoods by it.
 _LENGTHS: Mapping[str, Callable[[str], int]] = {
     "acc_norm": len,
     "acc_bytes": lambda text: len(text.encode("utf-8", "surrogatepass")),
@@ -142,16 +142,18 @@ _LENGTHS: Mapping[str, Callable[[str], int]] = {
 def choice_made(
     replies: Sequence[Sequence[Any]], continuations: Sequence[str] | None, metric: str, mutual: bool
 ) -> Line:
-    """What the likelihoods tell of an answer: its letter, and its log-probability among all choices.
+    """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
-        replies: the log-likelihood of each choice, first of a pair; then of each without the question, where `mutual`.
-        continuations: the texts of the choices, each after what separates it from the question; None: not told.
-        metric: that grades, by which the choice made is the one of the largest likelihood, of the largest per
-            character (`acc_norm`) or byte, or of the largest above that without the question (`acc_mutual_info`).
-        mutual: whether the second half is without the question.
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
+            choices without the question.
+        continuations: texts of the choices, each after its separator from the question; None if unknown.
+        metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
+            (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
+        mutual: whether the second half of the replies is without the question.
 
-    Gives parts of a line: `answer`, `logprob` and `signal`, and `error` where they are no confidence.
+    Returns:
+        The values `answer`, `logprob` and `signal` of a line, or `error` and `unread`.
 
     >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
     >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["answer"]
@@ -169,12 +171,12 @@ def choice_made(
         return unread(f"{metric} goes by the lengths of the choices, which the file does not tell")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
-    answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number where there are more than letters
+    answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out
     return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": _NAME}
 
 
 def _logprob(value: Any) -> float | None:
-    """A log-likelihood, which lm-eval writes as a text; None if it is none."""
+    """Return a log-likelihood, which lm-eval writes as a text; None if it is invalid."""
     try:
         return logprob_of(float(value))
     except (TypeError, ValueError):
@@ -184,7 +186,7 @@ def _logprob(value: Any) -> float | None:
 def _values(
     likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
 ) -> list[float] | None:
-    """By what a metric chooses among so many choices; None if the file does not tell it."""
+    """Return the quantity that a metric maximises over the choices; None if it is unknown."""
     alone = likelihoods[number:]
     if metric == "acc_mutual_info" and len(alone) == number:
         pairs = zip(likelihoods, alone, strict=False)
@@ -200,13 +202,13 @@ def _values(
 
 
 def _without_delimiter(continuations: Sequence[str]) -> list[str]:
-    """The choices alone: what lm-eval puts between a question and each of them is white space, if anything."""
+    """Remove lm-eval's separator, common white space, from the beginning of the choices."""
     blanks = min((text[: len(text) - len(text.lstrip())] for text in continuations), key=len)
     return [text.removeprefix(blanks) for text in continuations]
 
 
 def _among_all(likelihoods: Sequence[float], index: int) -> float:
-    """The log-probability of one of the choices, if it must be one of them."""
+    """Return the log-probability of a choice, normalised over all choices."""
     most = max(range(len(likelihoods)), key=likelihoods.__getitem__)
     others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
     total = math.log1p(math.fsum(math.exp(logprob - likelihoods[most]) for logprob in others))

@@ -1,7 +1,7 @@
-"""A table of one's own: any file that `read_log` reads, and as `read_log` reads it, whatever its columns are called.
+"""Import a table of the user: any file that `read_log` reads, with columns of any name.
 
-A wide one has columns of its own for each model, as benchmarks of routers do: `m`, `m|cost`, `m|answer`. A row is a
-query. `m` holds the score; what stands behind the last bar says what a column tells of the model before it.
+A wide table, common in benchmarks of routers, has a row per query and several columns per model: `m` with the score,
+`m|cost`, `m|answer`. The text after the last bar says which quantity of the model a column holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.sources import SEPARATED, TextFile, load, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
 
-#: What a table may say of an answer beside that.
+#: Optional columns of a table.
 OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *TOKENS, *CACHED, "cost", *SECONDS)
 
 _TEXTS = ("query", "model", "answer", "answer_key", "prompt")
@@ -34,7 +34,7 @@ _KINDS = (".csv", ".tsv", ".parquet", *_JSON[1:])
 
 
 def _recognises(path: Path, head: bytes) -> bool:
-    """Any kind of table: others are asked before."""
+    """Return whether a file may be a table; other formats are tried first."""
     return path.suffix.lower() in _KINDS or (path.suffix.lower() in _JSON and _is_array(head))
 
 
@@ -43,7 +43,7 @@ def _is_array(head: bytes) -> bool:
 
 
 def source_of(path: Path) -> Path | TextFile:
-    """A table to be loaded: of an array of JSON, its objects as JSON Lines."""
+    """Return a table for `load`; a JSON array becomes JSON Lines."""
     if path.suffix.lower() not in _JSON:
         return path
     with open(path, "rb") as file:
@@ -57,28 +57,28 @@ def source_of(path: Path) -> Path | TextFile:
 
 
 def _read(path: Path, how: How) -> Iterator[Line]:
-    """The lines of a table, a row each."""
+    """Yield the lines of a table, one per row."""
     require_ours(how.columns, ("query", "model", "correct", *OPTIONAL))
     return lines_of(source_of(path), path.name, how, how.columns)
 
 
 def require_ours(named: Mapping[str, str], ours: tuple[str, ...]) -> None:
-    """Refuse names of columns by another name than ours."""
-    unknown = [own for own in named if own not in ours]
+    """Refuse names of columns that are given for an unknown canonical name."""
+    unknown = [name for name in named if name not in ours]
     require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(ours)}")
 
 
 def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model: str | None = None) -> Iterator[Line]:
-    """The lines of a table, as `read_log` reads it.
+    """Yield the lines of a table, read as `read_log` reads it.
 
     Args:
         source: the table, as `load` takes it.
-        where: its name, for messages.
-        how: how it is read.
-        named: names of its columns, by ours.
-        model: whose answers these are, where no column says so.
+        where: name of the table, for messages.
+        how: options of the import.
+        named: names of its columns, by the canonical names.
+        model: name of the model of all rows, if no column holds it.
 
-    Raises LogError where a column is missing, and for a cell that holds something else.
+    Raises LogError for a missing column or an invalid cell.
     """
     scoring = Scoring(how.score_max)
 
@@ -94,14 +94,16 @@ def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model:
             "give it to rcjax tune, with --labels",
         )
         needed = ("query",) if model else ("query", "model", labels)
-        for own in needed:
-            if own not in there:
-                _refuse_missing(own, named.get(own, own), where, there)
+        for name in needed:
+            if name not in there:
+                _refuse_missing(name, named.get(name, name), where, there)
         if model is None and not {*in_place_of("confidence")} & {*there} and meant_for(["logprob"], there):
             _refuse_missing("confidence", "logprob or confidence", where, there)
         require_once(where, there)
         return [
-            own for own in ("query", "model", labels, *OPTIONAL) if own in there and (own != "prompt" or how.prompts)
+            name
+            for name in ("query", "model", labels, *OPTIONAL)
+            if name in there and (name != "prompt" or how.prompts)
         ]
 
     table = load(source, choose, named, where)
@@ -112,10 +114,10 @@ def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model:
         yield from _lines(rows, how.columns.get("correct"))
 
 
-def _refuse_missing(own: str, column: str, where: str, there: list[str]) -> NoReturn:
-    meant = meant_for(["logprob" if own == "confidence" else own], there) or near(column, there)
-    ways = [f"name it, with --column {own}=…"]
-    ways += ["add it without labels, where there are none yet"] if own == "correct" else []
+def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoReturn:
+    meant = meant_for(["logprob" if name == "confidence" else name], there) or near(column, there)
+    ways = [f"name it, with --column {name}=…"]
+    ways += ["add it without labels, where there are none yet"] if name == "correct" else []
     ways += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
     raise LogError(f"{where}: no column {column}{meant}: {', or '.join(ways)}; there are {listed(there)}")
 
@@ -124,16 +126,16 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
         rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
     there = rows.frame.columns
-    cells = {own: rows.frame[own].cast(pl.String) for own in _TEXTS if own in there}
+    cells = {name: rows.frame[name].cast(pl.String) for name in _TEXTS if name in there}
     if "correct" in there:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
-    told = {own: numbers(rows, own, optional=True) for own in (*TOKENS, *CACHED, "cost") if own in there}
-    told |= measured_cells(rows) | _logprobs(rows)
-    cells |= {own: pl.Series(values) for own, values in told.items()}
+    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in there}
+    measured |= measured_cells(rows) | _logprobs(rows)
+    cells |= {name: pl.Series(values) for name, values in measured.items()}
     if SAMPLE in there:
         cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
     for row in zip(*(column.to_list() for column in cells.values()), strict=True):
-        line = {own: value for own, value in zip(cells, row, strict=True) if value is not None and value == value}
+        line = {name: value for name, value in zip(cells, row, strict=True) if value is not None and value == value}
         line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
         yield line if SAMPLE in there else line | {SAMPLE: 1}
 
@@ -141,22 +143,22 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
 def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
     if not {*in_place_of("logprob")} & {*rows.frame.columns}:
         return {}
-    told = logprobs(rows)
-    return {"logprob": np.where(told == NO_CONFIDENCE, np.nan, told)}
+    values = logprobs(rows)
+    return {"logprob": np.where(values == NO_CONFIDENCE, np.nan, values)}
 
 
-# -- columns of their own for each model
+# -- wide tables
 
 BAR = "|"
 
-#: What columns behind a bar may be called, the first that there is.
+#: Endings of a model's columns, after the bar, by canonical name; the first one present is used.
 _TELLS = {
     "correct": ("correct", "score"),
     "answer": ("answer", "model_response", "response"),
     "cost": ("cost", "total_cost"),
-} | {own: (own,) for own in OPTIONAL if own not in ("answer", "cost", "prompt", SAMPLE)}
+} | {name: (name,) for name in OPTIONAL if name not in ("answer", "cost", "prompt", SAMPLE)}
 
-#: What columns of the whole row may be called.
+#: Names of the columns of a whole row, by canonical name.
 _OF_ROW = {
     "query": ("query", "sample_id", "query_id", "question_id", "id"),
     "prompt": ("prompt", "question"),
@@ -164,7 +166,7 @@ _OF_ROW = {
 
 
 def _read_wide(path: Path, how: How) -> Iterator[Line]:
-    """The lines of a table, model by model."""
+    """Yield the lines of a wide table, model by model."""
     require_ours(how.columns, (*_OF_ROW, *_TELLS))
     source = _separated(path)
     columns: list[str] = []
@@ -175,23 +177,23 @@ def _read_wide(path: Path, how: How) -> Iterator[Line]:
 
     load(source, choose, name=path.name)
     how.seen.update(column.rpartition(BAR)[2] for column in columns)
-    names = {own: (how.columns[own],) if own in how.columns else usual for own, usual in (_OF_ROW | _TELLS).items()}
-    of_row = {own: next((one for one in names[own] if one in columns), None) for own in _OF_ROW}
+    names = {name: (how.columns[name],) if name in how.columns else usual for name, usual in (_OF_ROW | _TELLS).items()}
+    of_row = {name: next((one for one in names[name] if one in columns), None) for name in _OF_ROW}
     what = f"no column names the query: --column query=…; there are {listed(columns)}"
     require(of_row["query"] is not None, path.name, what)
-    models = _models(columns, {own: names[own] for own in _TELLS})
+    models = _models(columns, {name: names[name] for name in _TELLS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
     for model, of_model in models.items():
-        named = {own: column for own, column in of_row.items() if column is not None} | of_model
+        named = {name: column for name, column in of_row.items() if column is not None} | of_model
         for line in lines_of(source, path.name, how, named, model):
             line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
-            told = any(line.get(own) is not None for own in ("correct", "answer", "answer_key"))
-            yield line if told else line | {"error": "without a score or an answer"}
+            usable = any(line.get(name) is not None for name in ("correct", "answer", "answer_key"))
+            yield line if usable else line | {"error": "without a score or an answer"}
 
 
 def _separated(path: Path) -> Path | TextFile:
-    """The table to be read: of a text with separators, one that is not the bar, which is within names."""
+    """Return the table for `load`, with a separator other than the bar, which occurs in names of columns."""
     if path.suffix.lower() not in SEPARATED:
         return source_of(path)
     text = open_text(path, ())
@@ -201,33 +203,33 @@ def _separated(path: Path) -> Path | TextFile:
 
 
 def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, str]]:
-    """By model, in the order of the columns, these by what they tell; columns that tell nothing known are of none."""
+    """Return each model's columns by canonical name, models in the order of columns; unknown endings are ignored."""
     models: dict[str, dict[str, str]] = {}
-    for own, endings in names.items():
+    for name, endings in names.items():
         for ending in endings:
             for column in columns:
                 model, bar, tells = column.rpartition(BAR)
                 if bar and model and tells == ending:
-                    models.setdefault(model, {}).setdefault(own, column)
+                    models.setdefault(model, {}).setdefault(name, column)
     for model in {*models} & {*columns}:
         models[model]["correct"] = model
     return dict(sorted(models.items(), key=lambda one: min(columns.index(column) for column in one[1].values())))
 
 
 def _unwrapped(text: str) -> str:
-    """A text out of a list of one, as RouterBench has it: written as Python does, `['B']`."""
+    """Return the text in a Python list of one text, such as `['B']` (RouterBench); other texts are unchanged."""
     if text[:2] in ("['", '["') and text.endswith("]"):
         try:
-            whole = ast.literal_eval(text)
+            values = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return text
-        return whole[0] if len(whole) == 1 and isinstance(whole[0], str) else text
+        return values[0] if len(values) == 1 and isinstance(values[0], str) else text
     return text
 
 
 TABLE = Format("table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)", _recognises, _read)
 
-#: Which a person must say, as a table may have columns with a bar for other reasons.
+#: The format must be named: a table may have columns with a bar for other reasons.
 WIDE = Format(
     "wide",
     "a table with columns for each model, such as m, m|cost, m|answer (--format wide)",

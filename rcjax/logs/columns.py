@@ -120,13 +120,13 @@ def known_columns(columns: Iterable[str]) -> set[str]:
     return names | {f"{name}{AGAIN}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
-def in_place_of(own: str) -> tuple[str, ...]:
+def in_place_of(name: str) -> tuple[str, ...]:
     """Return the columns that can stand for a column of ours, itself included.
 
     >>> in_place_of("logprob"), in_place_of("query")
     (('logprob', 'confidence'), ('query',))
     """
-    return next((both for both in ONE_OF_TWO if own in both), (own,))
+    return next((both for both in ONE_OF_TWO if name in both), (name,))
 
 
 def plain_name(column: str) -> str:
@@ -149,16 +149,16 @@ def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[st
     [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
     """
     known = known_columns(columns)
-    here = {own: column for own, column in named.items() if column in columns}
-    taken = {one for own in here for one in in_place_of(own)}
+    here = {name: column for name, column in named.items() if column in columns}
+    taken = {one for name in here for one in in_place_of(name)}
     plain = [plain_name(column) for column in columns]
     pairs = [
-        (own if own in known and own not in columns else column, column)
-        for own, column in zip(plain, columns, strict=True)
+        (name if name in known and name not in columns else column, column)
+        for name, column in zip(plain, columns, strict=True)
     ]
     return [
         *here.items(),
-        *((own, column) for own, column in pairs if own not in taken and column not in here.values()),
+        *((name, column) for name, column in pairs if name not in taken and column not in here.values()),
     ]
 
 
