@@ -1,5 +1,5 @@
-"""A cascade inside programs that pass requests on: LiteLLM's proxy.
+"""Run a cascade inside programs that forward requests to models: LiteLLM's proxy.
 
-Takes what such a program has been asked, and the models that it has; gives it an answer of a policy. A program is
-imported by the module that is named after it alone.
+Takes a request to such a program, and its models; gives the answer of a policy. Only the module named after a program
+imports that program.
 """

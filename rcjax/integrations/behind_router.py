@@ -1,8 +1,8 @@
-"""A policy whose models are those of a LiteLLM router: where its file is, and what becomes of a request for it.
+"""Answer requests by a policy whose models are those of a LiteLLM router.
 
-The models are asked as an endpoint of OpenAI's, whose requests the router answers in this process; what a reply cost by
-the router's own prices stands in its `usage`, as `cost`, where the router knows a price. Standard library, Starlette
-and the client of OpenAI; LiteLLM is not imported here.
+The models are asked by a client of OpenAI's API whose requests the router answers in this process. The cost of a reply,
+by the router's prices, stands in its `usage` as `cost`, if the router has a price. Needs Starlette and the client of
+OpenAI; LiteLLM is not imported here.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ from rcjax.serving.models_file import ServedModel
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
 
-_CONFIG = "config.yaml"  # the file that models and policies are told in
+_CONFIG = "config.yaml"  # LiteLLM's file of models and policies, for messages
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_DEADLINE = 600.0  # seconds for a request whose program tells none
+_DEADLINE = 600.0  # seconds for a request without a timeout
 
 
-class _Whole(Responder):
-    """Keeps the answer to a request."""
+class _CompletionKeeper(Responder):
+    """A responder that keeps the answer in place of sending it."""
 
     def __init__(self) -> None:
-        super().__init__(_nobody)
+        super().__init__(_send_nothing)
         self.completion: Mapping[str, Any] = {}
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
-        """Take the answer; what the headers say, and what it cost, is in its field `rcjax`."""
+        """Keep the answer; its field `rcjax` repeats the headers and the cost."""
         self.completion = _priced(document, None)
 
 
-async def _nobody(message: Any) -> None:
+async def _send_nothing(message: Any) -> None:
     raise AssertionError(message)
 
 
-#: What the router is told with each attempt at the request that is answered.
+#: Further arguments of the router for each attempt at the current request.
 _EXTRA: ContextVar[Mapping[str, Any]] = ContextVar("_EXTRA")
 
 
 class Desk:
-    """Answers requests by policies before the models of a router.
+    """Answers requests by policies over the models of a router.
 
     Args:
-        router: gives the `litellm.Router` of the moment.
-        folders: gives the folders that files of policies are named from.
+        router: function that returns the current `litellm.Router`.
+        folders: function that returns the folders to which paths of policy files are relative.
     """
 
     def __init__(self, router: Callable[[], Any], folders: Callable[[], Sequence[Path]]) -> None:
         self._router, self._folders = router, folders
-        http = HTTP.AsyncClient(transport=_Routed(router))
+        http = HTTP.AsyncClient(transport=_RouterTransport(router))
         self._client = RouterClient(
             api_key="none", base_url="http://router.invalid/v1", http_client=http, max_retries=0
         )
@@ -76,15 +76,15 @@ class Desk:
     async def answer(
         self, request: ChatRequest, headers: Mapping[str, str], deadline: float | None = None, **extra: Any
     ) -> Mapping[str, Any]:
-        """The completion that answers a request. Raises ApiError where there is none.
+        """Return the completion that answers a request. Raises ApiError if no model answers.
 
         Args:
-            request: whose `model` is the name of a policy.
-            headers: of the client: x-rcjax-query, x-rcjax-segment.
-            deadline: seconds for all of it; None for ten minutes.
-            extra: what the router is told with each attempt, too.
+            request: request whose `model` is the name of a policy.
+            headers: headers of the client: x-rcjax-query, x-rcjax-segment.
+            deadline: seconds for the whole request; None for ten minutes.
+            extra: further arguments of the router for each attempt.
         """
-        known, answer = Headers(dict(headers)), _Whole()
+        known, answer = Headers(dict(headers)), _CompletionKeeper()
         try:
             query = query_of(known)
             settings, catalog = self._catalog(request.model)
@@ -94,13 +94,16 @@ class Desk:
             await Conversation(replace(settings, limits=limits), catalog, None, request, asker, answer).answer()
         except ApiError:
             raise
-        except Exception as problem:  # whose message may quote what was asked
+        except Exception as problem:  # its message may quote the request
             raise fault_within(problem) from None
         return answer.completion
 
     def _catalog(self, name: str) -> tuple[Settings, Catalog]:
-        """The policy of a name, read again where its file has changed; the one before goes on if it is broken, or not
-        there. By the router's list of models: a request cannot name another file."""
+        """Return the policy of a name, read again after its file has changed.
+
+        The previous policy goes on if the file is broken or missing. The router's list of models names the file; a
+        request cannot name another.
+        """
         listed = [entry["litellm_params"] for entry in self._router().model_list]
         mine = {(one.get("policy"), one.get("signal")) for one in listed if one.get("model") == f"{PROVIDER}/{name}"}
         if len(mine) != 1 or None in {file for file, _ in mine}:
@@ -143,7 +146,7 @@ def _misconfigured(message: str) -> ApiError:
     return ApiError(500, visible(message), "misconfigured", lasting=True)
 
 
-#: A router's own answer to a failure is to ask another model, whose confidences mean something else.
+#: Without this option a router answers a failure by another model, whose confidences are calibrated differently.
 _ALONE = {"disable_fallbacks": True}
 
 
@@ -153,18 +156,18 @@ class RouterClient(DirectClient):
     tells_cost = True
 
 
-class _Routed(HTTP.AsyncBaseTransport):
-    """Has a router answer what a client would send."""
+class _RouterTransport(HTTP.AsyncBaseTransport):
+    """A transport that passes a client's requests to a router."""
 
     def __init__(self, router: Callable[[], Any]) -> None:
         self._router = router
 
     async def handle_async_request(self, request: Any) -> Any:
-        asked = json.loads(await request.aread())
+        arguments = json.loads(await request.aread())
         try:
-            extra = deepcopy(_EXTRA.get())  # to which a router adds what is of one request alone
-            answer = await self._router().acompletion(**{**asked, **extra, **_ALONE})
-        except Exception as problem:  # whatever it is, it is a reply of the router's
+            extra = deepcopy(_EXTRA.get())  # the router adds fields of this attempt to it
+            answer = await self._router().acompletion(**{**arguments, **extra, **_ALONE})
+        except Exception as problem:  # any error of the router becomes an HTTP response
             status = getattr(problem, "status_code", None)
             status = status if isinstance(status, int) and 400 <= status < 600 else 500
             return HTTP.Response(status, content=_encoded({"error": _error(problem)}), headers=_waiting(problem))
@@ -173,7 +176,9 @@ class _Routed(HTTP.AsyncBaseTransport):
 
 
 def _reported_cost(hidden: Mapping[str, Any]) -> float | None:
-    """What a router says beside an answer that it cost: 0 is a model without a price, unless it is from the cache.
+    """Read the cost of an answer from a router's hidden parameters; None for a model without a price.
+
+    A cost of 0 stands for a missing price, unless the answer came from the cache.
 
     >>> [_reported_cost(hidden) for hidden in ({"response_cost": 2e-5}, {"response_cost": 0.0}, {"cache_hit": True})]
     [2e-05, None, 0.0]
@@ -185,7 +190,7 @@ def _reported_cost(hidden: Mapping[str, Any]) -> float | None:
 
 
 def _priced(document: Mapping[str, Any], cost: float | None) -> Mapping[str, Any]:
-    """A completion whose usage tells this cost, or none."""
+    """Return a completion with this cost in its usage, or without a cost."""
     usage = document.get("usage")
     if not isinstance(usage, Mapping):
         return document
@@ -197,8 +202,8 @@ def _encoded(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, default=str).encode()
 
 
-#: Errors of LiteLLM for which OpenAI has a word of its own.
-_WORDS = {
+#: OpenAI's codes for errors of LiteLLM.
+_CODES = {
     "ContentPolicyViolationError": "content_policy_violation",
     "ContextWindowExceededError": "context_length_exceeded",
     "RouterRateLimitError": "no_deployments_available",
@@ -206,14 +211,14 @@ _WORDS = {
 
 
 def _error(problem: Exception) -> dict[str, Any]:
-    """The error of a reply, without its text, which may quote what was asked."""
+    """Return the error of a reply, without the text, which may quote the request."""
     name = type(problem).__name__
-    code = _WORDS.get(name) or getattr(problem, "code", None)
+    code = _CODES.get(name) or getattr(problem, "code", None)
     return {"message": name, "code": code if isinstance(code, str | int) else None}
 
 
 def _waiting(problem: Exception) -> dict[str, str]:
-    """The headers by which a server says when to try again, as far as an error of a router tells it."""
+    """Return the retry-after headers that an error of a router gives."""
     headers = dict(getattr(problem, "litellm_response_headers", None) or {})
     headers |= getattr(getattr(problem, "response", None), "headers", None) or {}
     if isinstance(cooldown := getattr(problem, "cooldown_time", None), int | float):

@@ -1,4 +1,4 @@
-"""A policy as a model of LiteLLM's proxy, which asks other models of the same proxy: a provider for its `config.yaml`.
+"""A provider for LiteLLM's proxy: a policy is a model of the proxy, and asks other models of the same proxy.
 
     model_list:
       - model_name: support
@@ -26,37 +26,37 @@ try:
 except ImportError:
     raise ImportError("this needs LiteLLM: pip install 'litellm[proxy]'") from None
 
-#: Options of a deployment that are no request's.
-_NOT_ASKED = frozenset({"max_retries", "policy", "signal", "stream", "stream_options"})
+#: Options of a deployment that a request does not have.
+_DEPLOYMENT_OPTIONS = frozenset({"max_retries", "policy", "signal", "stream", "stream_options"})
 
 
 class Provider(litellm.CustomLLM):
-    """Answers requests for `rcjax/NAME` by the policy that the entry of this model names."""
+    """Answers requests for `rcjax/NAME` by the policy in the configuration of this model."""
 
     def __init__(self) -> None:
         super().__init__()
         self._desk = Desk(_router, _folders)
 
     async def acompletion(self, **call: Any) -> Any:
-        """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
-        whole = await self._answer(call)
-        response = litellm.ModelResponse(**whole)
-        response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
+        """Answer a request of LiteLLM's. Raises an error of LiteLLM's if no model answers."""
+        completion = await self._answer(call)
+        response = litellm.ModelResponse(**completion)
+        response._hidden_params["response_cost"] = completion["rcjax"]["cost"]
         return response
 
     async def astreaming(self, **call: Any) -> AsyncIterator[Any]:
-        """Answer a request in pieces as LiteLLM takes them: the text, calls of tools, the end with the usage."""
-        whole = await self._answer(call, stream=True)
-        choice: Mapping[str, Any] = next(iter(whole["choices"]), {})
+        """Yield the answer to a request in pieces: the text, the calls of tools, the end with the usage."""
+        completion = await self._answer(call, stream=True)
+        choice: Mapping[str, Any] = next(iter(completion["choices"]), {})
         yield _piece(choice_text(choice))
         message = choice.get("message")
         for index, tool in enumerate((message.get("tool_calls") or ()) if isinstance(message, Mapping) else ()):
             yield _piece("", tool_use={**tool, "index": index})
-        told = {"usage": whole["usage"], "provider_specific_fields": {"rcjax": whole["rcjax"]}}
-        yield _piece("", is_finished=True, finish_reason=choice.get("finish_reason") or "stop", **told)
+        last = {"usage": completion["usage"], "provider_specific_fields": {"rcjax": completion["rcjax"]}}
+        yield _piece("", is_finished=True, finish_reason=choice.get("finish_reason") or "stop", **last)
 
     async def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> Mapping[str, Any]:
-        """The completion that answers a request."""
+        """Return the completion that answers a request, and report its cost to LiteLLM."""
         parameters = call.get("litellm_params") or {}
         headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
         trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
@@ -64,17 +64,17 @@ class Provider(litellm.CustomLLM):
         seconds = getattr(timeout, "read", timeout)
         seconds = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
         try:
-            whole = await self._desk.answer(_request(call, stream=stream), headers, seconds, **trace)
+            completion = await self._desk.answer(_request(call, stream=stream), headers, seconds, **trace)
         except ApiError as problem:
             raise _error(problem) from None
-        # A request costs what all its attempts did: LiteLLM has no price for a policy.
-        for name in ("response_cost_calculator", "_response_cost_calculator"):  # whichever this version of LiteLLM asks
-            setattr(call["logging_obj"], name, lambda *_, **__: whole["rcjax"]["cost"])
-        return whole
+        # The cost of a request is the sum over its attempts: LiteLLM has no price for a policy.
+        for name in ("response_cost_calculator", "_response_cost_calculator"):  # the name depends on LiteLLM's version
+            setattr(call["logging_obj"], name, lambda *_, **__: completion["rcjax"]["cost"])
+        return completion
 
 
 def _router() -> Any:
-    """The router of LiteLLM's proxy. Raises ApiError where there is none."""
+    """Return the router of LiteLLM's proxy. Raises ApiError if there is none."""
     router = import_module("litellm.proxy.proxy_server").llm_router
     if router is None:
         what = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
@@ -83,15 +83,15 @@ def _router() -> Any:
 
 
 def _folders() -> list[Path]:
-    """The folders that files of policies are named from: the working one, and that of the proxy's configuration."""
+    """Return the folders to which paths of policy files are relative: the working one, and the configuration's."""
     proxy_server = import_module("litellm.proxy.proxy_server")
     config = proxy_server.user_config_file_path
     return [Path.cwd(), *([] if config is None else [Path(config).absolute().parent])]
 
 
 def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
-    """The request that a provider is told of. Raises ApiError for what cannot be one."""
-    options = {name: value for name, value in call["optional_params"].items() if name not in _NOT_ASKED}
+    """Build the request from LiteLLM's arguments. Raises ApiError for an invalid request."""
+    options = {name: value for name, value in call["optional_params"].items() if name not in _DEPLOYMENT_OPTIONS}
     body = {"model": call["model"], "messages": call["messages"], **options, **options.pop("extra_body", {})}
     request = chat_request(json.loads(json.dumps(body, default=_plain)))
     if stream and (request.fields.get("n") or 1) != 1:
@@ -101,11 +101,11 @@ def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
 
 
 def _plain(value: Any) -> Any:
-    """An object of LiteLLM's as JSON has it."""
+    """Return an object of LiteLLM's as a JSON value."""
     return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else str(value)
 
 
-#: Errors for which LiteLLM has a class of its own, as it may send a request elsewhere by it.
+#: LiteLLM's error classes by code; LiteLLM routes requests by some of them.
 _BY_CODE: Mapping[str | None, str] = {
     "content_policy_violation": "ContentPolicyViolationError",
     "context_length_exceeded": "ContextWindowExceededError",
@@ -122,7 +122,7 @@ _BY_STATUS = {
 
 
 def _error(problem: ApiError) -> Exception:
-    """The error of LiteLLM's: its router has tried each model again already, and is not to try all of them again."""
+    """Return the error of LiteLLM's, without retries: the router has retried each model already."""
     name = _BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
     fields = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER}
     make = litellm.APIError if name is None else getattr(litellm, name)

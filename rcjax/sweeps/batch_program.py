@@ -1,7 +1,6 @@
-"""One problem of a sweep as pure functions of arrays: drawn, fitted, solved and judged. `engines` has many at a time.
+"""One problem of a sweep as pure functions of arrays: draw, fit, solve and judge. `engines` runs many at a time.
 
-What is large, the tables of a model, exists for the problems that are solved at a time only; what is kept are the
-points of the frontiers.
+The large arrays, the tables of a model, exist only for the problems being solved; the points of the frontiers are kept.
 """
 
 import dataclasses
@@ -35,32 +34,32 @@ Points = dict[str, jax.Array]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The logs of a batch, one for each of S samples, filled up to n queries."""
+    """The logs of a batch, one for each of S samples, padded to n queries."""
 
     logprob: jax.Array  # (S, n, k)
     correct: jax.Array  # (S, n, k) bool
     answered: jax.Array  # (S, n, k) bool
     query_cost: jax.Array  # (S, n, k)
-    held_out: jax.Array  # (S, n) bool: to judge by, where a problem has not drawn the query
-    rows: jax.Array  # (S, m) the queries that a sample is tuned on, filled up with one that nobody answered
-    size: jax.Array  # (S,) how many those are
-    key: jax.Array  # (S, 2) of the random numbers of its replicates
+    held_out: jax.Array  # (S, n) bool: queries to judge by, unless a problem has drawn them
+    rows: jax.Array  # (S, m) the queries that a sample is tuned on, padded with a query without answers
+    size: jax.Array  # (S,) their number, without the padding
+    key: jax.Array  # (S, 2) keys of the random numbers of the replicates
     lam: jax.Array  # (S, L)
-    values: jax.Array | None = None  # (S, k, V) raw log-probabilities that models state, NaN behind; None: none does
+    values: jax.Array | None = None  # (S, k, V) raw log-probabilities that models state, padded by NaN; None: no model
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """What each of U problems is tuned on."""
+    """The samples and replicates that U problems are tuned on."""
 
-    sample: jax.Array  # (U,) its place in `Data`
-    replicate: jax.Array  # (U,) its number; 0 is the sample itself
+    sample: jax.Array  # (U,) index of the sample in `Data`
+    replicate: jax.Array  # (U,) number of the replicate; 0 is the sample itself
 
     def rows(self, data: Data) -> jax.Array:
-        """(m,) the rows of a problem's log: its sample's, or as many drawn from these with replacement.
+        """Return the (m,) rows of a problem's log: those of its sample, or a bootstrap draw from them.
 
-        Drawn where they are used, by random numbers that depend on the problem alone, whatever it is solved with.
+        The draw depends on the problem alone, not on the other problems of the batch, and is made anew at each use.
         """
         rows, size = data.rows[self.sample], data.size[self.sample]
         key = jax.random.wrap_key_data(data.key[self.sample], impl="threefry2x32")
@@ -71,13 +70,13 @@ class Draws:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What every copula and search of a problem shares."""
+    """The fit of a problem, which all its copulas and searches share."""
 
     calibrators: Calibrator  # leading axis k
     marginals: Marginal  # leading axis k
-    copulas: tuple[Copula, ...]  # (P,) of all pairs, by each family
+    copulas: tuple[Copula, ...]  # for each family, the copulas of all pairs (P,)
     cost: jax.Array  # (k,)
-    complete: jax.Array  # () bool: there is something of every model and of every pair
+    complete: jax.Array  # () bool: every model has answers, and every pair has common queries
 
 
 def fit_problem(
@@ -88,14 +87,14 @@ def fit_problem(
     families: tuple[type[Copula], ...],
     near: Marginal | None = None,
 ) -> Fit:
-    """The fit of one problem.
+    """Fit one problem.
 
     Args:
         data: the logs.
-        draws: what it is tuned on, without a leading axis.
-        transform: that of the raw confidence.
-        families: of the copulas.
-        near: marginals that its own are sought around, which is quicker.
+        draws: the problem's sample and replicate, without a leading axis.
+        transform: transform of the raw confidence.
+        families: families of copulas.
+        near: starting point of the marginals, which saves time.
     """
     logs, rows = (data.logprob, data.correct, data.answered, data.query_cost), draws.rows(data)
     logprob, correct, answered, spent = (column[draws.sample, rows] for column in logs)
@@ -104,7 +103,7 @@ def fit_problem(
     marginals = fit_marginals(confidence, answered, near, stated_confidences(calibrators))
     count = answered.astype(spent.dtype)
     taus = pair_taus(confidence, answered)
-    if values is None:  # as no model states any, nothing ties
+    if values is None:  # no model states values, so that there are no ties
         copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
     else:
         copulas = tuple(copulas_of(family, marginals, confidence, answered, taus) for family in families)
@@ -115,13 +114,13 @@ def fit_problem(
 def refit_problem(
     shared: tuple[Data, Fit], draws: Draws, *, transform: Transform, families: tuple[type[Copula], ...]
 ) -> Fit:
-    """The fit of a replicate, near that of its sample; of replicate 0, which is the sample, that one.
+    """Fit a replicate, starting from the fit of its sample; replicate 0, the sample itself, has that fit.
 
     Args:
         shared: the logs, and the fits of all samples.
-        draws: what it is tuned on, without a leading axis.
-        transform: that of the raw confidence.
-        families: of copulas, as in `fit_problem`.
+        draws: the problem's sample and replicate, without a leading axis.
+        transform: transform of the raw confidence.
+        families: families of copulas, as in `fit_problem`.
     """
     data, samples = shared
     sample = part(samples, draws.sample)
@@ -132,15 +131,15 @@ def refit_problem(
 def solve_problem(
     plans: tuple[CascadePlan | None, ...], problem: tuple[Fit, jax.Array], *, panels: int
 ) -> tuple[Points, ...]:
-    """The points of one problem for each search, with leading axes (C, L), of copulas and λ.
+    """Solve one problem for each search; the points have leading axes (C, L), copulas and λ.
 
-    How many queries there are makes no difference here, so that logs of all sizes share this program, the one that
-    takes longest to compile.
+    The program does not depend on the number of queries: logs of all sizes share it, and it takes the longest to
+    compile.
 
     Args:
-        plans: of each search; None: adaptive policies.
+        plans: plan of each search; None: adaptive policies.
         problem: a fit with its λ (L,).
-        panels: of quadrature.
+        panels: number of panels of the quadrature.
     """
     fit, lam = problem
 
@@ -152,9 +151,9 @@ def solve_problem(
 
 
 def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, labels: bool) -> tuple[Points, ...]:
-    """The points of each search of one problem, and how they do on queries held out; NaN where there are none.
+    """Return the points of each search of one problem, with held-out error and cost; NaN without held-out queries.
 
-    With `labels` there is one search more, last: the best single models and pairs by the labels of the draw (C = 1).
+    With `labels` there is one more search at the end: the best single models and pairs by the draw's labels (C = 1).
     """
     fit, draws, searches = problem
     rows = draws.rows(data)
@@ -165,14 +164,14 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
 
 
 def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
-    """The tables of all pairs, under the copula family of this number."""
+    """Return the tables of all pairs under the copula family of this number."""
     left, right = np.triu_indices(fit.cost.shape[0], 1)
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(copulas: Copula) -> jax.Array:
         return jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
 
-    # One number for all problems: of the families, only that one is evaluated.
+    # The number is the same for all problems, so that only this family is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
     return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
 
@@ -186,7 +185,7 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
 
 
 def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
-    """The best single model or pair for each λ, with its error and cost as the labels of the rows have it."""
+    """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     logprob, correct, answered = (column[sample, rows] for column in columns)
     best = judge(fit.calibrators, (logprob, correct, answered), fit.cost, Judging()).best(lam)
@@ -195,7 +194,7 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
 
 
 def _reported(points: FrontierPoints, fit: Fit) -> Points:
-    """The points as results have them, each with a status that says whether it can be trusted."""
+    """Return the points in the form of results, with a status that marks failed points."""
     error, cost, _ = points.expected
     policies = points.policies
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
@@ -205,9 +204,9 @@ def _reported(points: FrontierPoints, fit: Fit) -> Points:
 
 
 def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:
-    """Error and cost of the points on the queries held out, as `replay` has them, and how many those are.
+    """Return held-out error and cost of the points, as `replay` computes them, and the number of held-out queries.
 
-    Held out are the queries of the sample's log that are not among the rows which the problem is tuned on.
+    The held-out queries are those of the sample's log that are not among the problem's rows.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     logprob, correct, answered, spent = part(logs, sample)

@@ -1,15 +1,15 @@
-"""Where the batches of a sweep are solved: here, by all devices, or as tasks of a Ray cluster.
+"""Engines that solve the batches of a sweep: the devices of this process, or tasks of a Ray cluster.
 
-An engine takes the numbers of the batches that are missing and gives the tables of each, in any order. It writes
-nothing, so that results are written in one place, once and whole, whoever solved them. A batch is on its way
-when its logs are arrays, laid over the devices, and its programs are started (`launch`).
+An engine takes the numbers of the missing batches and yields the tables of each, in any order. It does not write files;
+one place writes all results, each file at once. `launch` lays the logs of a batch over the devices as arrays, and
+starts its programs.
 
-Problems have nothing to tell each other, so each device goes through its share on its own (`jax.shard_map`), so many
-at a time: loops that run until they converge wait for nobody elsewhere.
+Problems are independent, so each device works through its share on its own (`jax.shard_map`), a number at a time: a
+loop that runs until it converges does not wait for other devices.
 
-A task of Ray (https://docs.ray.io), on one core or one GPU, is sent its batch and the logs that are in it, and returns
-the tables: nodes need not share a folder. Ray solves a batch again whose node is lost. Batches are solved as by one
-device of a process alone, so results are the same to the byte where nodes have the same kind of core.
+A task of Ray (https://docs.ray.io), on one core or one GPU, receives its batch with the logs in it, and returns the
+tables: nodes need not share a folder. Ray solves a batch again if its node is lost. Each task solves its batch on a
+single device, so results are the same to the byte on nodes with the same kind of core.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from rcjax.sweeps.batch_program import Data, Draws, Fit, fit_problem, judge_prob
 from rcjax.sweeps.problems import Batch, Library, Sample, Shape, SweepSettings, random_state, training
 from rcjax.sweeps.result_tables import fits_table, points_table
 
-_SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
+_SHARE = 0.25  # share of an accelerator's memory for the largest arrays of the problems that are solved at a time
 _AXIS = "problems"
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a sweep is to solve."""
+    """The batches of a sweep, with its logs and settings."""
 
     library: Library
     settings: SweepSettings
     batches: list[Batch]
 
     def tables(self, number: int, solved: Any) -> BatchTables:
-        """The tables of a batch, of what `launch` gave, on the host."""
+        """Build the tables of a batch from the result of `launch`, on the host."""
         batch, (lam, fits, points) = self.batches[number], solved
         models = {name: entry.models for name, entry in self.library.entries.items()}
         return fits_table(batch, fits), points_table(batch, models, self.settings, lam, points)
@@ -65,14 +65,14 @@ class Work:
 
 #: The fits and the points of a batch, as its files hold them.
 BatchTables = tuple[pl.DataFrame, pl.DataFrame]
-#: (number, what makes its tables) of each batch.
+#: (number, function that builds the tables) of each batch.
 Solved = Generator[tuple[int, Callable[[], BatchTables]], None, None]
-#: (the work, the numbers of the batches that are missing) → what was solved, in any order.
+#: (the work, the numbers of the missing batches) → the solved batches, in any order.
 Engine = Callable[[Work, list[int]], Solved]
 
 
 def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
-    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch of U problems, still to come."""
+    """Start a batch of U problems; return (λ (U, L), fits (U, …), points of each search (U, C, L, …)) unawaited."""
     library, settings, batch = work.library, work.settings, work.batches[number]
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
@@ -101,7 +101,7 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
     if most is not None:
         _compile_together(solve, mesh)
     fits, solved = solve(partial(_run, mesh))
-    others = iter(solved)  # of which "labels" comes last: in the order of the searches
+    others = iter(solved)  # in the order of the searches, but "labels" is the last
     return lam, fits, [solved[-1] if path == "labels" else next(others) for path in shape.paths]
 
 
@@ -110,7 +110,7 @@ def _run(mesh: Mesh, program: Callable[..., Any], shared: Any, problems: Any) ->
 
 
 def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
-    """Compile all programs of a batch at a time, in threads; calls then find them compiled."""
+    """Compile all programs of a batch in parallel threads; calls then find them compiled."""
 
     def shapes(tree: Any, *axes: str) -> Any:
         def shape(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -133,12 +133,12 @@ def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
 
 
 def _room_for(items: list, room: int) -> list:
-    """As many items as there is room for: what fills it up repeats the last."""
+    """Pad a list to a length by repeating the last item."""
     return items + [items[-1]] * (room - len(items))
 
 
 def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSettings) -> Data:
-    """The log of a sample, filled up, and what is tuned on of it; without the leading axis."""
+    """Return the padded log of a sample with the rows to tune on, without the leading axis."""
     log, entry = library.log(sample.log), library.entries[sample.log]
     chosen = training(log.n_queries, sample, settings.train, entry)
     held_out = np.ones(log.n_queries, bool)
@@ -155,7 +155,10 @@ def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSetti
 
 
 def _at_a_time(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
-    """How many problems a device may solve at a time: one (None) on a CPU, whose caches that suits; else by memory."""
+    """Return the number of problems that a device solves at a time: by its memory, or None on a CPU for one.
+
+    One problem at a time suits a CPU's caches.
+    """
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return None
@@ -170,7 +173,7 @@ def _at_a_time(batch: Batch, plans: Sequence[CascadePlan | None], settings: Swee
 
 
 class _Spread:
-    """A number of problems spread over devices, evenly, each going through its share in as few turns as it may."""
+    """A number of problems, spread evenly over devices; each device solves its share in as few turns as possible."""
 
     def __init__(self, count: int, most: int | None, mesh: Mesh) -> None:
         self.mesh, share = mesh, -(-count // mesh.size)
@@ -179,7 +182,7 @@ class _Spread:
         self.size = -(-count // multiple) * multiple
 
     def program(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        """Compiled: `function(shared, problem, **options)` of every problem, which lie spread over the devices."""
+        """Return the compiled map of `function(shared, problem, **options)` over the spread problems."""
         return _program(function, self.mesh, self.width, **options)
 
 
@@ -197,25 +200,25 @@ def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **opti
 
 
 def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """The devices in one row: by default all that JAX knows of."""
+    """Return a mesh of the devices in one row; by default, of all devices of JAX."""
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
 
 
 def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
-    """Arrays of all devices: spread along their leading axis, or whole on each."""
+    """Place arrays on all devices: spread along their leading axis, or replicated."""
     return jax.device_put(tree, NamedSharding(mesh, P(_AXIS) if spread else P()))
 
 
 def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
-    """The engine of this process.
+    """Solve batches in this process: an engine.
 
     Args:
-        work: what to solve.
-        numbers: of its batches.
-        devices: by default all that JAX has.
+        work: the work of the sweep.
+        numbers: numbers of the batches to solve.
+        devices: devices to use; by default, all devices of JAX.
     """
     mesh = device_mesh(devices)
-    # The devices are at the next batch while this one is collected; an accelerator waits for no host, with one more.
+    # The devices solve the next batch while this one is collected; a second one keeps an accelerator from waiting.
     ahead, running = 1 if mesh.devices.flat[0].platform == "cpu" else 2, deque()
     for number in [*numbers, *[None] * ahead]:
         if number is not None:
@@ -225,11 +228,11 @@ def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None 
             yield first, partial(work.tables, first, jax.device_get(solved))
 
 
-_RETRIES = 3  # of a batch whose worker or node was lost
-_AHEAD = 2  # batches that are sent for each that can run at a time: none waits for the next, and memory holds them
+_RETRIES = 3  # retries of a batch whose worker or node was lost
+_AHEAD = 2  # batches sent for each that can run at a time: no worker waits for the next, and memory holds them
 _PATIENCE = 10.0  # seconds until the cluster must have answered
-#: What of JAX's configuration changes results, or how long they take: tasks have it as this process does.
-_TAKEN_OVER = (
+#: The options of JAX that change results, or their time; tasks take over the values of this process.
+_JAX_OPTIONS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
     "jax_disable_most_optimizations",
@@ -242,29 +245,29 @@ _TAKEN_OVER = (
 
 @contextmanager
 def connected(address: str) -> Iterator[Engine]:
-    """The engine of a Ray cluster that exists, to which this process is connected within the block.
+    """Connect this process to a running Ray cluster for the block, and give its engine.
 
     Args:
         address: HOST:PORT of its head, or ray://HOST:PORT; "auto": the cluster that this process is connected to
-            already, the one of RAY_ADDRESS, or the one of which this machine is a node.
+            already, the one of RAY_ADDRESS, or the one that has this machine as a node.
 
-    Raises ImportError without Ray, and ConnectionError where there is no cluster.
+    Raises ImportError without Ray, and ConnectionError if there is no cluster.
     """
     ray = required("ray", extra="ray")
-    there = ray.is_initialized()
-    if not there:
+    connected_before = ray.is_initialized()
+    if not connected_before:
         _connect(ray, os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
     try:
         yield partial(_solve, ray)
     finally:
-        if not there:
+        if not connected_before:
             ray.shutdown()
 
 
 def _connect(ray: Any, address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        if port.isdecimal():  # Ray itself would try for minutes, then end this process
+        if port.isdecimal():  # Ray would try for minutes, then end this process
             socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
         ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (OSError, OverflowError, RuntimeError, ValueError) as problem:
@@ -273,16 +276,16 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
-    """The batches as tasks, some ahead of those that can run, as they come."""
+    """Solve batches as tasks of Ray, and yield them in the order in which they end; some tasks are sent ahead."""
     kind = _kind(ray)
     options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})
     task = ray.remote(**options)(_task)
-    setting = {name: _of_jax(name) for name in _TAKEN_OVER} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
+    setting = {name: _of_jax(name) for name in _JAX_OPTIONS} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
     waiting, running = deque(numbers), {}
 
-    @lru_cache(maxsize=1)  # once for batches that follow each other and are of the same logs
+    @lru_cache(maxsize=1)  # successive batches often have the same logs
     def put(names: tuple[str, ...]) -> Any:
-        # As bytes: arrays that Ray itself unpacks would be float32 before the task has switched on float64.
+        # As bytes: arrays that Ray unpacks would become float32 before the task has enabled float64.
         return ray.put(pickle.dumps(work.library.part(names)))
 
     try:
@@ -302,7 +305,7 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
 
 
 def _kind(ray: Any) -> str:
-    """What a task is given one of: "GPU" where the cluster has any, unless JAX_PLATFORMS says cpu; else "CPU"."""
+    """Return the resource of a task: "GPU" if the cluster has any and JAX_PLATFORMS is not cpu, else "CPU"."""
     gpus = ray.cluster_resources().get("GPU", 0) >= 1 and os.environ.get("JAX_PLATFORMS") != "cpu"
     return "GPU" if gpus else "CPU"
 
@@ -316,9 +319,9 @@ def _versions() -> dict[str, str]:
 
 
 def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, batch: Any, settings: Any) -> BatchTables:
-    """What a node does: one batch, on the device that Ray gives it."""
+    """Solve one batch on a node, on the device that Ray assigns."""
     if versions != _versions():
-        theirs, ours = (", ".join(map(" ".join, some.items())) for some in (_versions(), versions))
+        theirs, ours = (", ".join(map(" ".join, by_name.items())) for by_name in (_versions(), versions))
         node = socket.gethostname()
         raise ValueError(f"node {node} has {theirs}, this process has {ours}: install the same on all nodes")
     for name, value in setting.items():
@@ -329,12 +332,12 @@ def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, bat
 
 
 def _of_jax(name: str) -> Any:
-    """A value of JAX's configuration: this thread's, where threads may differ; of the others there is only one."""
+    """Return an option of JAX's configuration: this thread's value if threads may differ, else the global one."""
     return getattr(jax.config, name) if hasattr(jax.config, name) else jax.config.read(name)
 
 
 def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
-    """What a task returned; where it failed, one message, without the traceback that Ray sends along."""
+    """Return the result of a task, or raise one message without Ray's traceback."""
     first, *others = _names(work, number)
     batch = f"batch {number} (log {first}{f' and {len(others):,} more' if others else ''})"
     try:
@@ -343,7 +346,7 @@ def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
         cause = failure.cause
         if isinstance(cause, ValueError):
             raise cause from None
-        # Ray sends a traceback as the message where a node cannot import rcjax; its last line is the reason.
+        # If a node cannot import rcjax, Ray's message is a traceback, and its last line the reason.
         reason = (str(cause).strip().splitlines() or [""])[-1]
         raise RuntimeError(f"{batch} failed on Ray: {type(cause).__name__}: {reason}") from None
     except ray.exceptions.RayError as failure:

@@ -1,8 +1,8 @@
-"""What a sweep is over: its settings and logs, and the product of these, planned into batches of few shapes.
+"""The problems of a sweep: the product of settings and logs, planned into batches of few shapes.
 
-A *sample* is what a seed takes of a log to tune on; a *problem* is a sample, or one bootstrap replicate of it, with
-every copula, search and λ. Logs of one number of models whose numbers of queries round up to the same size share a
-shape, and with it the compiled programs; what fills a log up is queries that nobody answered.
+A *sample* is the part of a log that a seed selects to tune on. A *problem* is a sample, or a bootstrap replicate of it,
+with every copula, search and λ. Logs with the same number of models, and numbers of queries that round up to the same
+size, share a shape and thus the compiled programs. A log is padded with queries without answers.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from rcjax.logs.reading import read_log
 from rcjax.model.calibrated import Details, stated_in
 from rcjax.solving.paths import candidate_paths
 
-#: A search of `solve_frontier`, or the best single model or pair by the log's own labels.
+#: A search of `solve_frontier`, or the best single model or pair by the labels of the log.
 Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
 NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
-#: Problems of a batch on a CPU, some seconds of work, so that little is lost with a sweep that is killed; and on an
-#: accelerator, which does as many at a time as its memory allows.
+#: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
+#: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
-_FEWEST = 64  # queries to which a log is filled up
-_DATA = 2**28  # bytes that the logs and draws of a batch may take
-_BYTES = 24  # of one answer in a log
-_MOST_BYTES = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
+_FEWEST = 64  # smallest padded number of queries
+_DATA = 2**28  # most bytes of the logs and draws of a batch
+_BYTES = 24  # bytes of one answer in a log
+_MOST_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
 def _searches(value: Any, where: str) -> dict[str, Search]:
-    """Named searches, or tuples of cascades, by name; that these name models is seen with the logs."""
+    """Check searches, by name: words, or tuples of cascades. The names of models are checked with the logs."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
     require(bool(searches), where, "must name a search, such as 'all'", value)
@@ -58,7 +58,7 @@ def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
 
 
 def _prices(lam: Any, where: str) -> int | tuple[float, ...]:
-    """How many prices, or the prices, rising."""
+    """Check λ: a number of values, or the values, sorted."""
     return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read(_TwoOrMore, lam, where)
 
 
@@ -72,7 +72,7 @@ _TwoOrMore = Annotated[int, Between(2)]
 
 @dataclasses.dataclass(frozen=True)
 class SweepSettings(Record):
-    """What is swept over; ValueError says which setting is wrong, and what it must be.
+    """The settings of a sweep; ValueError names a wrong setting, and the values it may have.
 
     Example:
         >>> SweepSettings(copulas=["gumbel", "survival-clayton"], lam=20).copulas
@@ -83,21 +83,20 @@ class SweepSettings(Record):
     """Searches of `solve_frontier`: "all", "full", "adaptive", "labels" (the best single model or pair by the labels),
     several of these, or lists of cascades by name."""
     copulas: Annotated[tuple[str, ...], _families] = ("gumbel",)
-    """Families, fitted by Kendall's τ."""
+    """Families of copulas, fitted by Kendall's τ."""
     lam: Annotated[Any, _prices] = 50
-    """How many λ to solve for, on a grid of each log's own that covers all it can do; or the λ."""
+    """Number of λ, on a grid for each log that covers its whole frontier; or the values of λ."""
     replicates: int = 0
-    """Bootstrap replicates of each problem, beside the problem itself."""
+    """Number of bootstrap replicates of each problem, in addition to the problem itself."""
     seeds: Annotated[tuple[int, ...], filled] = (0,)
-    """Each takes other queries to train on, and draws other replicates."""
+    """Seeds, each of which draws other queries to train on, and other replicates."""
     train: Annotated[Any, _share_or_number] = None
-    """A share or a number of queries to train on; the queries left out judge the points. None: all."""
+    """Share or number of queries to train on; the held-out queries judge the points. None: all."""
     batch: Annotated[int, Between(1)] | None = None
-    """The most problems solved at once, and written together: by default 256 on a CPU, and on an accelerator 4,096, as
-    far as its memory goes at a time."""
+    """Most problems per batch, which is written at once; by default 256 on a CPU, 4,096 on an accelerator."""
     panels: _TwoOrMore = 9
-    """Of eight quadrature nodes each, on each model's confidences: 9 tell error to 5e-6 but of the sharpest mixtures,
-    17 are those of `solve_frontier`, and take 1.4 times as long."""
+    """Number of quadrature panels, of eight nodes each, on each model's confidences. With 9, the error is accurate to
+    5e-6 except for the sharpest mixtures; `solve_frontier` uses 17, which takes 1.4 times as long."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,19 +106,19 @@ class SweepSettings(Record):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What problems must share to be solved by one compiled program."""
+    """The properties that problems share if one compiled program solves them."""
 
-    models: int
-    queries: int  # rows of the filled-up log, at least one of them empty
-    drawn: int  # rows of a filled-up draw
-    task: str  # which tells the transform of the confidences
+    models: int  # number of models
+    queries: int  # rows of the padded log, at least one of them empty
+    drawn: int  # rows of a padded draw
+    task: str  # the task of the log, which determines the transform of the confidences
     paths: tuple[tuple[tuple[int, ...], ...] | str, ...]  # the cascades of each search
-    stated: int = 0  # how many values a model states, at most; 0 where no model of the log does
+    stated: int = 0  # largest number of values that a model states; 0 if no model of the log does
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What one seed takes of a log to tune on."""
+    """The part of a log that one seed selects to tune on."""
 
     log: str
     seed: int
@@ -127,13 +126,13 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Problems that are solved together: the replicates `first` to `last` of each sample, 0 the sample itself."""
+    """The problems that are solved together: replicates `first` to `last` of each sample; 0 is the sample itself."""
 
     shape: Shape
     samples: tuple[Sample, ...]
     first: int
     last: int
-    room: tuple[int, ...]  # samples and problems, to which all batches of this shape are filled up
+    room: tuple[int, ...]  # padded numbers of samples and of problems, the same for all batches of this shape
 
     @property
     def problems(self) -> list[tuple[Sample, int]]:
@@ -142,12 +141,12 @@ class Batch:
 
     @property
     def numbers(self) -> list[tuple[int, int]]:
-        """Of each problem the place of its sample, and its replicate."""
+        """(index of the sample, replicate) of each problem."""
         return list(itertools.product(range(len(self.samples)), range(self.first, self.last + 1)))
 
 
 def shape_of(log: Log, settings: SweepSettings) -> Shape:
-    """The shape of a log's problems; LogError where it cannot be swept over."""
+    """Return the shape of a log's problems; LogError if the log cannot be swept over."""
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
@@ -166,7 +165,7 @@ def _paths(models: tuple[str, ...], search: Search) -> Any:
 
 
 def size_of_training(n: int, train: float | int | None, source: str) -> int:
-    """How many of n queries are tuned on; LogError where there are too few."""
+    """Return the number of queries to tune on, of n; LogError if it is too small or too large."""
     size = n if train is None else round(train * n) if isinstance(train, float) else train
     if not 2 <= size <= n:
         raise LogError(f"{source}: {n} queries, of which train={train} takes {size}: a sample needs 2 to {n}")
@@ -174,7 +173,7 @@ def size_of_training(n: int, train: float | int | None, source: str) -> int:
 
 
 def filled_up(n: int, fewest: int = _FEWEST) -> int:
-    """The size to which n rows are filled up, so that few sizes occur: powers of two, and halfway between them.
+    """Round a number of rows up to one of few sizes: powers of two, and halfway between them.
 
     >>> [filled_up(n) for n in (3, 65, 97, 300)]
     [64, 96, 128, 384]
@@ -185,7 +184,8 @@ def filled_up(n: int, fewest: int = _FEWEST) -> int:
 
 
 def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[Batch]:
-    """All problems of the logs of these shapes, by name, in batches of the size that is wished, or as memory allows."""
+    """Plan all problems of logs, given their shapes by name, into batches of the size in the settings, or smaller ones
+    that fit into memory."""
     batches: list[Batch] = []
     replicates = settings.replicates + 1
     for shape in dict.fromkeys(shapes.values()):
@@ -195,11 +195,11 @@ def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[B
         size = max(1, min(settings.batch or PROBLEMS, largest))
         together = max(1, size // replicates)
         parts = [
-            (tuple(some), part[0], part[-1])
-            for some in _chunks(samples, together)
-            for part in _chunks(range(replicates), max(1, size // len(some)))
+            (tuple(chunk), part[0], part[-1])
+            for chunk in _chunks(samples, together)
+            for part in _chunks(range(replicates), max(1, size // len(chunk)))
         ]
-        rooms = [(len(some), len(some) * (last - first + 1)) for some, first, last in parts]
+        rooms = [(len(chunk), len(chunk) * (last - first + 1)) for chunk, first, last in parts]
         room = tuple(filled_up(max(sizes), fewest=1) for sizes in zip(*rooms, strict=True))
         batches += [Batch(shape, *part, room) for part in parts]
     return batches
@@ -211,13 +211,13 @@ def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
 
 
 def training(n: int, sample: Sample, train: float | int | None, entry: Entry) -> np.ndarray:
-    """The rows that a sample tunes on, in the log's order.
+    """Return the rows that a sample tunes on, in the order of the log.
 
     Args:
-        n: how many rows the log has.
-        sample: the log by its name, and the seed.
+        n: number of rows of the log.
+        sample: name of the log, and the seed.
         train: share or number of the rows to take; None: all.
-        entry: what is known of the log: its content counts, and not its name.
+        entry: entry of the log: the draw depends on the log's content, not on its name.
     """
     size = size_of_training(n, train, entry.source)
     if size == n:
@@ -226,13 +226,13 @@ def training(n: int, sample: Sample, train: float | int | None, entry: Entry) ->
 
 
 def random_state(sample: Sample, entry: Entry) -> np.random.SeedSequence:
-    """What the random numbers of a sample come from: they depend on it alone, whatever it is solved together with."""
+    """Return the source of a sample's random numbers, which depend on the seed and the content of the log alone."""
     return np.random.SeedSequence([sample.seed, int(entry.digest[:16], 16)])
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What is known of a log without reading it again: its row in the table of logs."""
+    """The row of a log in the table of logs: its properties, so that it need not be read again."""
 
     log: str
     source: str
@@ -240,14 +240,14 @@ class Entry:
     cost: tuple[float, ...] = ()
     queries: int = 0
     digest: str = ""
-    problem: str | None = None  # why it cannot be used
+    problem: str | None = None  # the reason why it cannot be used
     task: str = ""
-    details: str = ""  # JSON: what a model that was fitted to it keeps of it
-    answers: bool = False  # whether it tells what was answered, which no sweep uses
+    details: str = ""  # JSON of the `Details` of a model that is fitted to it
+    answers: bool = False  # whether it holds the texts of answers, which a sweep ignores
 
 
 def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
-    """The logs by name; those of paths are the files' names without their endings, or the paths where two are alike.
+    """Return the logs by name; the name of a file is its stem, or the paths if two stems are equal.
 
     >>> named(["a/monday.csv", "a/tuesday.csv"])
     {'monday': 'a/monday.csv', 'tuesday': 'a/tuesday.csv'}
@@ -267,7 +267,7 @@ def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[st
 
 
 class Library:
-    """Logs by name, given as such or as what `read_log` takes."""
+    """The logs of a sweep by name, as `Log` or as a source for `read_log`; recently used ones stay in memory."""
 
     def __init__(self, logs: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
         self._sources, self._reading = dict(logs), dict(reading)
@@ -275,7 +275,7 @@ class Library:
         self.entries: dict[str, Entry] = {}
 
     def log(self, name: str) -> Log:
-        """The log of a name, read if need be; LogError or OSError where it cannot be."""
+        """Return the log of a name, and read it if needed; LogError or OSError if it cannot be read."""
         source = self._sources[name]
         if isinstance(source, Log):
             return _fully_labelled(source)
@@ -290,13 +290,13 @@ class Library:
         return self._read[name]
 
     def part(self, names: Iterable[str]) -> Library:
-        """These logs alone, in memory: what another machine needs, which does not see the files."""
+        """Return a library of the named logs, in memory, for another machine without the files."""
         part = Library({name: self.log(name) for name in names}, {})
         part.entries = {name: self.entries[name] for name in part._sources}
         return part
 
     def survey(self, settings: SweepSettings) -> dict[str, Shape]:
-        """Read every log once; the shapes of those that can be swept over, by name, and `entries` of all."""
+        """Read every log once, fill `entries`, and return the shapes of usable logs by name."""
         shapes = {}
         for name, source in self._sources.items():
             origin = source.source if isinstance(source, Log) else str(source)
@@ -305,7 +305,7 @@ class Library:
                 shapes[name] = shape_of(log, settings)
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
-                del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
+                del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
                 known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
                 answers = log.answer is not None
                 entry = Entry(name, *known, task=log.task, details=json.dumps(details), answers=answers)
@@ -320,7 +320,7 @@ def _bytes(log: Log) -> int:
 
 
 def _fully_labelled(log: Log) -> Log:
-    """The log, if every answer has a label; a sweep has no place for estimates of those that have none."""
+    """Return the log, or raise LogError for answers without a label: a sweep does not estimate labels."""
     missing = int((np.asarray(log.answered) & ~log.labelled).sum())
     if missing:
         what = f"{missing:,} answers have no label, and a sweep needs them all"

@@ -1,6 +1,6 @@
 """The results of a sweep as tables: a row per point, a row per log, a row per fit.
 
-Fits are kept so that any of the frontiers can be had again, with its model, to deploy.
+The fits are kept so that each frontier can be rebuilt with its model, to deploy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rcjax.solving.frontiers import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search, SweepSettings
 
-#: Columns of the results, whichever searches there are; what they mean is told by `Sweep.points`.
+#: Columns of the results for all searches; `Sweep.points` explains them.
 POINTS = {
     "log": pl.String,
     "seed": pl.Int64,
@@ -58,14 +58,14 @@ def points_table(
     lam: np.ndarray,
     results: Sequence[Mapping[str, np.ndarray]],
 ) -> pl.DataFrame:
-    """A row per point of a batch.
+    """Build the table of a batch, with a row per point.
 
     Args:
-        batch: the problems; of the U that were solved, only as many are told as it has.
-        models: of each log, by name.
-        settings: what is swept over.
-        lam: (U, L) in errors per unit of money.
-        results: of each search, arrays with leading axes (U, C, L).
+        batch: the problems; solved problems beyond their number are padding.
+        models: names of the models, by log.
+        settings: settings of the sweep.
+        lam: (U, L) errors per dollar.
+        results: arrays of each search, with leading axes (U, C, L).
     """
     samples, replicates = zip(*batch.problems, strict=True)
     count = len(samples)
@@ -84,7 +84,7 @@ def points_table(
             arrays = {**arrays, "thresholds": arrays["bounds"][..., -2]}
         copulas = [None] if search == "labels" else list(settings.copulas)
         place, copula, price = (index.ravel() for index in np.indices((count, len(copulas), lam.shape[1])))
-        own = problems[place].with_columns(
+        rows = problems[place].with_columns(
             cascades=pl.lit(name),
             copula=pl.Series(copulas, dtype=pl.String).gather(copula),
             lam=pl.Series(lam[place, price]),
@@ -95,13 +95,13 @@ def points_table(
                 if key not in ("members", "held_out")
             },
         )
-        tables.append(_figures(own, arrays["members"][:count].reshape(len(place), -1)))
+        tables.append(_figures(rows, arrays["members"][:count].reshape(len(place), -1)))
     return pl.concat(tables)
 
 
 def _figures(points: pl.DataFrame, members: np.ndarray) -> pl.DataFrame:
-    """The table of points, with their cascades by name, of members (n, k); no figures where a point failed."""
-    member = [pl.when(pl.lit(pl.Series(asked))).then(pl.col(f"model {j}")) for j, asked in enumerate(members.T)]
+    """Add the cascades by name to a table of points, from members (n, k), and clear the figures of failed points."""
+    member = [pl.when(pl.lit(pl.Series(belongs))).then(pl.col(f"model {j}")) for j, belongs in enumerate(members.T)]
     points = points.with_columns(cascade=pl.concat_str(member, separator=" > ", ignore_nulls=True))
     known = {name: pl.col(name) if name in points.columns else pl.lit(None) for name in POINTS}
     table = points.select(known[name].cast(kind).alias(name) for name, kind in POINTS.items())
@@ -111,7 +111,7 @@ def _figures(points: pl.DataFrame, members: np.ndarray) -> pl.DataFrame:
 
 
 def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
-    """A row per sample of a batch whose replicate 0 is among its problems, from the fits of these (U, …)."""
+    """Build the table of fits from the fits of a batch's problems (U, …): a row per sample with its replicate 0."""
     rows = []
     for number, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
@@ -127,7 +127,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
 
 
 def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
-    """The model of a sample, from the rows of its log and of its fit, under one of the copulas."""
+    """Rebuild the model of a sample under one of the copulas, from the rows of its log and of its fit."""
     data = json.loads(fit)
     family = as_family(copula)
     details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
@@ -143,7 +143,7 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
 
 
 def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Frontier:
-    """The frontier of the points of one sample, copula and search, of those that were solved."""
+    """Rebuild the frontier from the solved points of one sample, copula and search."""
     points = points.filter(pl.col("status") < PointStatus.NO_DATA).sort("lam")
     lam, error, cost, status, first = (points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first"))
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])

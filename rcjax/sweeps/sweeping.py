@@ -1,15 +1,14 @@
-"""Running a sweep: the logs read, batch after batch solved on all devices and written, until nothing is left.
+"""Run a sweep: read the logs, solve batch after batch on all devices, and write the results.
 
-The folder of a sweep holds what was asked for, what became of each log, and the results, part by part:
+The folder of a sweep holds its settings, a table of the logs, and the results of each batch:
 
-    sweep.json              the settings, the logs by their digests, the batches: what a sweep that goes on must match
-    logs.parquet            a row per log: its models and costs, or why it could not be used
-    fits/000042.parquet     a row per sample of a batch: its calibrators and marginals, from which models are made again
+    sweep.json              settings, digests of the logs, number of batches: a resumed sweep must match them
+    logs.parquet            a row per log: its models and costs, or the reason why it could not be used
+    fits/000042.parquet     a row per sample of a batch: its calibrators and marginals, from which models are rebuilt
     parts/000042.parquet    the results of a batch: a row per sample, replicate, copula, search and λ
 
-What is in `parts` is written last.
-Files are written whole or not at all, so what is there is done. They depend on the problems alone, and hold no date: a
-sweep that was killed and went on leaves the same bytes as one that was not.
+The file in `parts` is written last. Files are written atomically, so that an existing file is complete. They depend on
+the problems alone, and hold no date: a sweep that was killed and resumed leaves the same bytes as one that was not.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ FORMAT = "rcjax-sweep"
 
 
 def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
-    """Make the folder of a sweep, or go on with the one that is there.
+    """Make the folder of a sweep, or resume the sweep in it.
 
-    Raises ValueError where it holds another sweep, and says what differs; or anything else.
+    Raises ValueError if the folder holds another sweep, with the difference, or results without a sweep.
     """
     plan = folder / "sweep.json"
     for name in ("fits", "parts"):
@@ -72,12 +71,12 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     else:
         write_atomically(plan, json.dumps(wanted, indent=1, allow_nan=False) + "\n")
     for path in folder, folder / "fits", folder / "parts":
-        for stale in path.glob(".*.tmp"):  # of a run that was killed while it wrote
+        for stale in path.glob(".*.tmp"):  # left by a run that was killed while it wrote
             stale.unlink(missing_ok=True)
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """What `sweep.json` holds; ValueError where that is not a sweep of this version."""
+    """Read `sweep.json`; ValueError if it is not a sweep of this version."""
     if not path.exists():
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}")
 
@@ -89,12 +88,12 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def part_path(folder: Path, number: int, kind: str = "parts") -> Path:
-    """Where the results of a batch lie, or its "fits"."""
+    """Return the path of the results of a batch, or of its "fits"."""
     return folder / kind / f"{number:06d}.parquet"
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:
-    """Write a table as Parquet, at once."""
+    """Write a table as Parquet, atomically."""
     content = io.BytesIO()
     table.write_parquet(content)
     write_atomically(path, content.getvalue())
@@ -102,7 +101,7 @@ def write_table(path: Path, table: pl.DataFrame) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """What a sweep left in its folder.
+    """The results of a sweep in its folder.
 
     >>> import rcjax, tempfile
     >>> logs = {"monday": rcjax.sample_log(80, seed=0), "tuesday": rcjax.sample_log(90, seed=1)}
@@ -119,29 +118,29 @@ class Sweep:
         """A row per log, seed, replicate, search, copula and λ, as a polars `LazyFrame` over the parts.
 
         `log`, `seed`, `replicate` (0: the sample itself), `cascades` (the search), `copula` (null for "labels"), `lam`;
-        `error` and `cost` per query, as expected; `status`, a `PointStatus`;
-        `cascade`, the names of its models; `thresholds` in calibrated confidence, in the log's order of models (null
-        for adaptive policies); `first`, `bounds` and `actions`, the policy as `Frontier` has it; `held_out_error` and
-        `held_out_cost` on the `held_out` queries that the problem was not tuned on, as far as all models answered
-        them. Figures are null where a point was not solved, or nothing was held out.
+        `error` and `cost`, expected per query; `status`, a `PointStatus`;
+        `cascade`, the names of its models; `thresholds`, calibrated confidences in the log's order of models (null
+        for adaptive policies); `first`, `bounds` and `actions`, the policy in the form of `Frontier`;
+        `held_out_error` and `held_out_cost`, on the `held_out` queries that the problem was not tuned on and all
+        models answered. Figures are null for an unsolved point, or without held-out queries.
         """
         return pl.scan_parquet(self.path / "parts" / "*.parquet")
 
     @property
     def logs(self) -> pl.DataFrame:
-        """A row per log: `models`, their mean `cost`, `queries`, `digest`; or the `problem`, why it was left out."""
+        """A row per log: `models`, their mean `cost`, `queries`, `digest`; or the `problem` of a log left out."""
         return pl.read_parquet(self.path / "logs.parquet")
 
     def frontier(
         self, log: str, *, seed: int | None = None, cascades: str | None = None, copula: str | None = None
     ) -> Frontier:
-        """The frontier of a log, with its model: `frontier(log).policy(budget=…)` is what to deploy.
+        """Return the frontier of a log, with its model; `frontier(log).policy(budget=…)` is a policy to deploy.
 
         Args:
-            log: the name of the log.
-            seed, cascades, copula: which, where the sweep has several; the first ones by default.
+            log: name of the log.
+            seed, cascades, copula: choice among several of the sweep; by default, the first.
 
-        Raises ValueError where the sweep does not have them, or they are not solved.
+        Raises ValueError if the sweep does not have them, or has not solved them.
         """
         settings = self.plan["settings"]
         choices = {"seed": settings["seeds"], "cascades": list(settings["cascades"]), "copula": settings["copulas"]}
@@ -163,7 +162,7 @@ class Sweep:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What was swept over, as `sweep.json` has it."""
+        """The content of `sweep.json`: settings, digests of logs, number of batches."""
         return read_plan(self.path / "sweep.json")
 
 
@@ -180,39 +179,38 @@ def sweep(
 ) -> Sweep:
     """Fit and solve the product of logs, searches, copulas, λ, bootstrap replicates and seeds.
 
-    Problems are solved in batches of equal shape. Results go to a folder part by part; a sweep that was killed goes on
-    where it was when it is called again. A log that cannot be used is told of in `Sweep.logs`, and the others are swept
+    Problems are solved in batches of equal shape. Results go to a folder part by part; another call resumes a sweep
+    that was killed. A log that cannot be used is listed in `Sweep.logs` with the reason, and the other logs are swept
     over.
 
     Args:
         logs: logs or files by name, or paths of files.
-        out: the folder of the results.
-        prices, task: as `read_log` takes them, for files.
-        devices: by default all that JAX has.
-        ray: HOST:PORT of the head of a Ray cluster, whose tasks then are the batches, each on one GPU, or one core
-            where there is none; "auto": the cluster that this process, or machine, is part of. None: the devices of
-            this process.
-        progress: called with how many problems are done, and how many there are.
-        settings: the fields of `SweepSettings`.
+        out: folder of the results.
+        prices, task: options of `read_log`, for files.
+        devices: devices to use; by default, all devices of JAX.
+        ray: HOST:PORT of the head of a Ray cluster, which solves each batch as a task on one GPU, or one core if it has
+            no GPU; "auto": the cluster that this process, or machine, is part of. None: the devices of this process.
+        progress: function that is called with the number of solved problems and the number of all problems.
+        settings: fields of `SweepSettings`.
 
-    Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used;
-    ConnectionError where there is no Ray cluster, or it lost a batch four times.
+    Raises ValueError for impossible settings, a folder that holds another sweep, or if no log can be used;
+    ConnectionError if there is no Ray cluster, or it lost a batch four times.
     """
-    wished = SweepSettings(**settings)
-    if wished.batch is None:
+    chosen = SweepSettings(**settings)
+    if chosen.batch is None:
         accelerated = ray is None and (devices or jax.devices())[0].platform != "cpu"
-        wished = dataclasses.replace(wished, batch=MANY_PROBLEMS if accelerated else PROBLEMS)
+        chosen = dataclasses.replace(chosen, batch=MANY_PROBLEMS if accelerated else PROBLEMS)
     if ray is not None and devices is not None:
         raise ValueError("ray: a cluster has devices of its own: leave out devices")
     library = Library(named(logs), {"prices": prices, "task": task})
     with connected(ray) if ray is not None else nullcontext(partial(solve_here, devices=devices)) as engine:
-        batches = plan_batches(library.survey(wished), wished)
-        _run(engine, Work(library, wished, batches), Path(out), progress or (lambda done, total: None))
+        batches = plan_batches(library.survey(chosen), chosen)
+        _run(engine, Work(library, chosen, batches), Path(out), progress or (lambda done, total: None))
     return Sweep(Path(out))
 
 
 def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], None]) -> None:
-    """Have what is missing solved, and write it, in a thread: the next batch waits for no disk."""
+    """Solve the missing batches, and write them in a thread, so that the next batch does not wait for the disk."""
     left = _prepare(target, work.settings, work.library, work.batches)
     sizes = [len(batch.problems) for batch in work.batches]
     total = sum(sizes)
@@ -226,7 +224,7 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
         report(done, total)
 
     writing: deque[tuple[int, Future[None]]] = deque()
-    # Closed at once, so that nothing goes on where a file cannot be written.
+    # The engine is closed at once if a file cannot be written.
     with closing(engine(work, left)) as solved, ThreadPoolExecutor(1) as writer:
         for number, tables in solved:
             writing.append((number, writer.submit(as_here(_write), target, number, tables)))
@@ -243,7 +241,7 @@ def _write(target: Path, number: int, tables: Callable[[], BatchTables]) -> None
 
 
 def _prepare(target: Path, settings: SweepSettings, library: Library, batches: list[Batch]) -> list[int]:
-    """Make the folder, or find it; the numbers of the batches that are left to do."""
+    """Make or resume the folder; return the numbers of the missing batches."""
     if not batches:
         name, entry = next(iter(library.entries.items()))
         raise ValueError(f"no log can be swept over; of {name}: {entry.problem}")
@@ -261,15 +259,15 @@ def _prepare(target: Path, settings: SweepSettings, library: Library, batches: l
     return [number for number in range(len(batches)) if not part_path(target, number).exists()]
 
 
-_ARGUMENTS = ("logs", "out", "prices", "task")  # of `sweep`, beside its settings, that a file holds
+_ARGUMENTS = ("logs", "out", "prices", "task")  # arguments of `sweep` in a file, other than the settings
 
 
 def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arguments of `sweep` that a TOML file holds; paths in it are relative to its folder.
+    """Read the arguments of `sweep` from a TOML file; paths in it are relative to its folder.
 
-    `logs` is a list of paths, which may have wildcards (`logs/*.csv`), or a table of paths by name; `prices` a file,
-    a table, or "genai"; everything else is as `sweep` has it. Without `out` results go to a folder of the file's name.
-    Raises ValueError where the file cannot be read, or names what `sweep` does not know, or no log.
+    `logs` is a list of paths, which may have wildcards (`logs/*.csv`), or a table of paths by name. `prices` is a file,
+    a table, or "genai"; the other entries are those of `sweep`. The default of `out` is a folder named like the file.
+    Raises ValueError if the file cannot be read, has an unknown entry, or no log.
     """
     path = Path(path)
     if not path.is_file():
@@ -291,7 +289,7 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _logs(value: Any, folder: Path) -> Any:
-    """Paths of files, by name where they have one; of a name without wildcards the file may be missing."""
+    """Return the paths of the logs, by name if they have names; a path without wildcards may be missing."""
     files = [*value.values()] if isinstance(value, dict) else value
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         raise ValueError('logs: give a list of files such as ["logs/*.csv"], or a table of files by name')
@@ -299,8 +297,8 @@ def _logs(value: Any, folder: Path) -> Any:
         return {name: str(folder / file) for name, file in value.items()}
     files = []
     for pattern in value:
-        some = sorted(glob.glob(str(folder / pattern))) if glob.has_magic(pattern) else [str(folder / pattern)]
-        if not some:
+        found = sorted(glob.glob(str(folder / pattern))) if glob.has_magic(pattern) else [str(folder / pattern)]
+        if not found:
             raise ValueError(f"logs: no file is named {pattern}: correct the pattern, or leave it out")
-        files += some
+        files += found
     return list(dict.fromkeys(files))
