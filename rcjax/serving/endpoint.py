@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -21,11 +20,11 @@ from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
 from rcjax.serving.failures import CallError, Failure, error_word, is_passing, read_wait
+from rcjax.serving.turns import turns_of
 from rcjax.serving.usage import Usage
 
 try:
@@ -78,6 +77,12 @@ class DirectClient(openai.AsyncOpenAI):
         self._requests: dict[str, Any] = {}
 
     def _build_request(self, options: Any, **retries: Any) -> Any:
+        """Note on a request whether its reply streams."""
+        request = self._request(options, **retries)
+        request.extensions[_STREAMS] = isinstance(options.json_data, dict) and options.json_data.get("stream") is True
+        return request
+
+    def _request(self, options: Any, **retries: Any) -> Any:
         """A request whose address and headers are those of the first one to its path.
 
         To make them anew takes a fifth of the time of passing a request on. One with headers, a query, or a time
@@ -159,7 +164,7 @@ HOLD: ContextVar[Callable[[int], bool]] = ContextVar("HOLD", default=lambda size
 """Is told of the bytes of whole replies, which stay in memory until the request that they are for has ended: whether
 there is room for them."""
 
-_RAW = "x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
+_STREAMS = "rcjax_streams"  # whether the reply to a request is read piece by piece, in its extensions
 
 NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
 
@@ -167,7 +172,7 @@ NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extens
 async def _limit(response: Any) -> None:
     """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
     request = response.request
-    streams = request.headers.get(_RAW) == "stream"
+    streams = bool(request.extensions.get(_STREAMS))
     most = LARGEST * (_STREAMED if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
     packed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
@@ -178,38 +183,7 @@ async def _limit(response: Any) -> None:
     response.stream = Part(response, most, seconds)
 
 
-class Turns:
-    """Lets streams take turns, so that whoever asks for something else has an answer between two pieces."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._idle = 0
-
-    async def take(self) -> None:
-        """Wait until it is the turn of this one: one in so many turns of the event loop."""
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._waiting.append(turn)
-        if len(self._waiting) == 1:
-            loop.call_soon(self._next, loop)
-        await turn
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._idle = (self._idle + 1) % _BETWEEN
-        while not self._idle and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():  # who waits may have left
-                turn.set_result(None)
-                break
-        if self._waiting:
-            loop.call_soon(self._next, loop)
-
-
-_BETWEEN = 3  # turns of the event loop from one piece of any stream to the next
-
 _PIECE = 2_048  # bytes of a stream that are read at once: some ten chunks, half a millisecond
-
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
 class Part(HTTP.AsyncByteStream):
@@ -234,7 +208,7 @@ class Part(HTTP.AsyncByteStream):
                     return
                 yield part
                 continue
-            turns = _TURNS.setdefault(loop, Turns())
+            turns = turns_of("pieces")
             for start in range(0, len(part), _PIECE):
                 await turns.take()
                 yield part[start : start + _PIECE]
@@ -284,14 +258,11 @@ async def complete(
     """
     problem, sent, lost = None, usage.begin(messages, options), 0
     try:
-        body = {name: value for name, value in options.items() if name not in _BESIDE}
-        beside: Any = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
-        asked = {"model": model, "messages": messages, **body}
-        response = await client.post("/chat/completions", cast_to=HTTP.Response, body=asked, options=beside)
+        response = await _post(client, model, messages, options)
         if NOT_READ in response.extensions:
             raise CallError(f"malformed answer: {response.extensions[NOT_READ]}")
         content = response.content
-        usage.attempts += int(response.request.headers.get(RETRIES, "0")) + 1
+        usage.attempts += _attempts(response)
     except CallError as error:
         usage.attempts, problem = usage.attempts + 1, error
         usage.add(None, sent)
@@ -304,6 +275,21 @@ async def complete(
     if problem is not None:  # raised here, so that the client's error, which holds the request, is no part of it
         raise problem
     return read_completion(content, usage, sent)
+
+
+async def _post(client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
+    """The response to a request, not read yet if it streams."""
+    body = {name: value for name, value in options.items() if name not in _BESIDE}
+    beside = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
+    asked = {"model": model, "messages": messages, **body}
+    if streaming:
+        asked["stream"] = True
+    return await client.post("/chat/completions", cast_to=HTTP.Response, body=asked, options=beside, **streaming)
+
+
+def _attempts(response: Any) -> int:
+    """How often its request was sent."""
+    return int(response.request.headers.get(RETRIES, "0")) + 1
 
 
 async def stream(
@@ -326,12 +312,12 @@ async def stream(
     """
     problem, before, response = None, usage.attempts, None
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    streaming, whole, ended = client.chat.completions.with_streaming_response, Assembly(), False
-    sent = usage.begin(messages, options)
+    whole, ended, sent = Assembly(), False, usage.begin(messages, options)
     try:
-        async with streaming.create(model=model, messages=messages, stream=True, **options) as raw:  # pyright: ignore
-            usage.attempts, response = usage.attempts + raw.retries_taken + 1, raw.http_response
-            async with aclosing(_lines(raw.iter_bytes())) as lines, aclosing(read_chunks(lines)) as chunks:
+        response = await _post(client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
+        usage.attempts += _attempts(response)
+        async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
+            async with aclosing(read_chunks(lines)) as chunks:
                 async for chunk in chunks:
                     whole.add(chunk)
                     if whole.problem is None:  # after it the tokens may come

@@ -237,12 +237,13 @@ def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
     direct = endpoint.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
     clients = direct, direct.with_options(base_url="http://other.test/v2"), direct
     special = {"headers": {"X-Own": "1"}}, {"params": {"own": "1"}}, {"timeout": 3.0}, {"extra_json": {"c": 1}}
-    bodies = enumerate(({"a": "é", "b": [1.5, None]}, {"a": ""}, {}))
+    bodies = enumerate(({"a": "é", "b": [1.5, None]}, {"stream": True}, {}))
     for (retries, body), more, client in itertools.product(bodies, ({}, *special), clients):
         options = options_of(body, **more)
         made = client._build_request(options, retries_taken=retries)
         usual = openai.AsyncOpenAI._build_request(client, options, retries_taken=retries)
-        for field in ("method", "url", "content", "extensions"):
+        for field in ("method", "url", "content"):
             assert getattr(made, field) == getattr(usual, field), field
+        assert made.extensions == {**usual.extensions, endpoint._STREAMS: body.get("stream") is True}
         assert sorted(made.headers.multi_items()) == sorted(usual.headers.multi_items())
         assert made.url.host == client.base_url.host

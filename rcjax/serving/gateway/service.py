@@ -57,6 +57,7 @@ from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
 from rcjax.serving.gateway.traces import open_traces
+from rcjax.serving.turns import turns_of
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
@@ -240,6 +241,7 @@ class Gateway:
             start = time.perf_counter()
             with self.accounts.admitted(client), self.intake.holding() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
+                await turns_of("requests").take()
                 with self._working():
                     request = responder.read(body)
                     self._require_permitted(request, client)

@@ -6,13 +6,14 @@ import statistics
 import pytest
 
 from benchmarks.gateway.streams import measure
-from rcjax.serving.endpoint import _BETWEEN, Turns
 from rcjax.serving.gateway.chat import _TOGETHER, Responder
+from rcjax.serving.turns import KINDS, Turns
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():
     """A thousand pieces wait; another task has its turn of the loop again and again meanwhile."""
-    taken, turns = [], Turns()
+    (at_once, every), taken = KINDS["pieces"], []
+    turns = Turns(at_once, every)
 
     async def stream(name, pieces):
         for _ in range(pieces):
@@ -31,10 +32,34 @@ def test_streams_take_turns_and_the_loop_turns_between_them():
         return count
 
     count = asyncio.run(main())
-    assert count >= _BETWEEN * (len(taken) - 1)
+    assert count >= every * (len(taken) - 1)
     others = [name for name in taken if name != "left"]
     assert [{*others[place : place + 10]} for place in range(0, 1000, 10)] == [{*"abcdefghij"}] * 100
     assert taken.count("left") < 10
+
+
+def test_no_more_tasks_go_on_in_a_turn_of_the_loop_than_may():
+    """In the order in which they came; whoever has left takes nobody's turn."""
+    turns, gone = Turns(4), []
+
+    async def begin(number):
+        await turns.take()
+        gone.append(number)
+
+    async def main():
+        tasks = [asyncio.create_task(begin(number)) for number in range(40)]
+        await asyncio.sleep(0)
+        tasks[9].cancel()
+        sizes = []
+        while not all(task.done() for task in tasks):
+            before = len(gone)
+            await asyncio.sleep(0)
+            sizes.append(len(gone) - before)
+        return sizes
+
+    sizes = asyncio.run(main())
+    assert gone == [number for number in range(40) if number != 9]
+    assert max(sizes) == 4
 
 
 class Reader:
