@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rcjax.serving.call_log import Call
@@ -25,6 +25,7 @@ from rcjax.serving.failures import (
     told_in_place,
     unusable,
 )
+from rcjax.serving.text_chunks import Patterns, TextChunk
 from rcjax.serving.usage import Usage, usage_of
 from rcjax.serving.workers import in_short
 from rcjax.signals import Reply, SignalError
@@ -203,8 +204,11 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
 
     Raises CallError for a chunk that is none, an error in place of one, and a stream that ends without a finish reason.
     """
-    finished, calls = False, defaultdict[int, CallNumbers](CallNumbers)
-    async for data in _events(lines):
+    finished, calls, patterns = False, defaultdict[int, CallNumbers](CallNumbers), Patterns()
+    async for data in _events(lines, patterns):
+        if type(data) is TextChunk:
+            yield data
+            continue
         if data == _END:
             with suppress(TimeoutError):  # nothing comes after the end, and the connection can be used again
                 async with asyncio.timeout(_PATIENCE):
@@ -219,7 +223,9 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
             raise unusable(data)
         choices = [{**one, "finish_reason": told_finish(one)} for one in numbered_choices(choices)]
         finished = finished or any(one["finish_reason"] is not None for one in choices)
-        yield {**data, "choices": [calls[one["index"]].of_choice(one) for one in choices]}
+        chunk = {**data, "choices": [calls[one["index"]].of_choice(one) for one in choices]}
+        patterns.learn(chunk)
+        yield chunk
     if not finished:
         raise CallError("the answer breaks off")
 
@@ -227,7 +233,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
 _END = "[DONE]"
 
 
-async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
+async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerator[Any, None]:
     """What events say: of one line as a rule, or of several lines up to an empty one; None of one that is no JSON.
 
     An event by the name of an error is an object with an error; one that says nothing, or null, is none.
@@ -238,6 +244,9 @@ async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
         if line.startswith("data:"):
             data = line[5:].strip()
             if not waiting and data in ("", "null"):
+                continue
+            if not waiting and not name and (chunk := patterns.read(data)) is not None:
+                yield chunk
                 continue
             said = None if waiting else _END if data == _END else read_json(data)
             if said is None:  # so far
@@ -384,6 +393,10 @@ class Assembly:
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk."""
         self.arrived = True
+        if type(chunk) is TextChunk:
+            self.said += len(chunk.text.encode("utf-8", "replace"))
+            self.texts += [chunk.text] if chunk.text else []
+            return
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
             self.said += said_bytes(choice.get("delta"))
@@ -455,6 +468,9 @@ class Delivery:
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
         """Hand a chunk on, or keep it until there is text."""
+        if self.begun and type(chunk) is TextChunk:
+            await self._deliver(chunk)
+            return
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of what was asked
         if not chunk["choices"] and all(value is None for value in more):  # the usage, which is of one request only
             return
@@ -480,6 +496,7 @@ class Delivery:
         if self.problem is not None:
             return
         try:
-            await self.deliver(replace(self.piece, chunk=chunk))
+            shared = self.piece
+            await self.deliver(Piece(shared.model, shared.calls, chunk, shared.position, shared.rung))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)

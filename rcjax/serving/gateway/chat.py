@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from starlette.types import Send
@@ -34,6 +34,7 @@ from rcjax.serving.gateway.chat_request import (
 )
 from rcjax.serving.gateway.keys import Client
 from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.text_chunks import Pattern, TextChunk
 from rcjax.signals.replies import token_content
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -45,6 +46,9 @@ class Responder:
 
     It is `begun` once something was sent, and `complete` once all was.
     """
+
+    passes_on: ClassVar[bool] = True
+    """Whether texts of chunks are sent as they come."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -72,7 +76,12 @@ class Responder:
         """Send an event; the headers with the first."""
         if not self.begun:
             await self._start(200, {**STREAM, **headers})
-        await self._body(b"data: " + encoded(document) + b"\n\n", more=True)
+        await self._body(event_of(document), more=True)
+
+    async def texts(self, parts: Sequence[bytes], texts: Sequence[str]) -> None:
+        """Send an event that equals an earlier one but for its texts, as `text_chunks` has them."""
+        between = zip(parts, [*texts, ""], strict=True)
+        await self._body(b"".join(part for pair in between for part in (pair[0], pair[1].encode())), more=True)
 
     async def done(self) -> None:
         """End a stream."""
@@ -84,7 +93,7 @@ class Responder:
         if self.complete:
             return
         if self.begun:
-            await self._body(b"data: " + encoded(problem.to_json()) + b"\n\n", more=False)
+            await self._body(event_of(problem.to_json()), more=False)
         else:
             await self.document(problem.to_json(), {**problem.headers, **headers}, problem.status)
 
@@ -136,6 +145,11 @@ def encoded(document: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
+def event_of(document: Mapping[str, Any]) -> bytes:
+    """A document as an event of a stream."""
+    return b"data: " + encoded(document) + b"\n\n"
+
+
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
@@ -178,6 +192,10 @@ class Conversation:
     """What the gateway did before the first chunk of an answer that is sent while it comes."""
     _head: Mapping[str, Any] = field(default_factory=dict)
     """What all chunks of it share."""
+    _pattern: Pattern | None = None
+    """What the last chunks of it have in common."""
+    _parts: list[bytes] | None = None
+    """Bytes around their texts."""
     _problem: Exception | None = None
     """Why a piece of it could not be sent."""
 
@@ -291,15 +309,26 @@ class Conversation:
             raise
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
+        if type(chunk) is TextChunk and self.responder.begun and self.responder.passes_on:
+            if chunk.pattern is not self._pattern:
+                self._pattern, marked = chunk.pattern, chunk.pattern.marked()
+                self._parts = chunk.pattern.split(event_of(self._sent(marked)))
+            if self._parts is not None:
+                await self.responder.texts(self._parts, chunk.literals)
+                return
         if not self.responder.begun:
             self._first = self._report(piece, self._status) | {"cost": None}  # which is not known yet
             self._head = _head(self._first, chunk, _CHUNK) | ({"usage": None} if self.request.counted else {})
+        await self.responder.event(self._sent(chunk), {} if self.responder.begun else _headers(self._first))
+
+    def _sent(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
+        """A chunk as the client is to have it."""
         fields = {name: value for name, value in chunk.items() if name != "usage"}  # of one attempt only
         choices = [sent_choice(self.request, choice) for choice in chunk["choices"]]
         sent = {**fields, **self._head, "choices": choices}
         if any(choice.get("finish_reason") for choice in choices) and not self.request.counted:
             sent["rcjax"] = self._first
-        await self.responder.event(sent, {} if self.responder.begun else _headers(self._first))
+        return sent
 
     async def _send_rest(self, result: Result) -> None:
         """Send an answer that is there to its end, or what is not sent of it yet."""

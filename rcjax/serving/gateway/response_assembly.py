@@ -255,6 +255,8 @@ def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
 class ResponsesResponder(Responder):
     """The answer to one request, in the words of responses."""
 
+    passes_on = False
+
     def __init__(self, send: Send) -> None:
         super().__init__(send)
         self._assembly = ResponseAssembly({})

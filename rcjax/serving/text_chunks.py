@@ -1,0 +1,168 @@
+"""Chunks of a stream that differ in their text alone: their text is passed on byte by byte, the rest is known.
+
+A server repeats id, model and time with every word. A chunk that equals an earlier one but for the text is neither
+parsed nor written as JSON: the bytes of its text go between those that stand around it in all such chunks.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Fields whose texts vary: of the delta, and what OpenAI adds so that the sizes of pieces tell nothing.
+_VARYING = ("content", "obfuscation")
+
+_MARK = "\0rcjax-"  # begins a text that no model writes
+
+_DECODER = json.JSONDecoder()
+
+_TRIES = 20  # patterns of one stream: a server whose chunks share nothing is read as usual
+
+
+class TextChunk(dict[str, Any]):
+    """A chunk that equals an earlier one but for its texts."""
+
+    __slots__ = ("literals", "pattern", "text")
+
+    pattern: Pattern
+    """What it shares with the earlier one."""
+    literals: list[str]
+    """Its texts as JSON in ASCII, in their order."""
+    text: str
+    """What its delta says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Text around the varying texts of a chunk."""
+
+    parts: tuple[str, ...]
+    """Text before, between and after them."""
+    names: tuple[str, ...]
+    """Their fields, in their order."""
+    chunk: Mapping[str, Any]
+    """The chunk from which the pattern was learnt."""
+
+    def read(self, data: str) -> TextChunk | None:
+        """The chunk in the data of an event; None if it differs in more than its texts.
+
+        >>> first = '{"choices": [{"index": 0, "delta": {"content": "Par"}}]}'
+        >>> found = Pattern.of(first, json.loads(first)).read(first.replace("Par", "is"))
+        >>> found["choices"], found.literals
+        ([{'index': 0, 'delta': {'content': 'is'}}], ['"is"'])
+        """
+        place, texts, literals, plain = 0, list[str](), list[str](), data.isascii()
+        for part in self.parts[:-1]:
+            if not data.startswith(part, place) or not data.startswith('"', start := place + len(part)):
+                return None
+            try:
+                text, place = _DECODER.raw_decode(data, start)
+            except ValueError:
+                return None
+            texts.append(text)
+            literals.append(data[start:place] if plain else json.dumps(text))
+        return self.of_texts(texts, literals) if data[place:] == self.parts[-1] else None
+
+    def of_texts(self, texts: Sequence[str], literals: list[str]) -> TextChunk:
+        """The chunk with these texts."""
+        chunk, named = TextChunk(self.chunk), dict(zip(self.names, texts, strict=True))
+        (choice,) = self.chunk["choices"]
+        chunk.pattern, chunk.literals, chunk.text = self, literals, named["content"]
+        chunk["choices"] = [{**choice, "delta": {**choice["delta"], "content": chunk.text}}]
+        if "obfuscation" in named:
+            chunk["obfuscation"] = named["obfuscation"]
+        return chunk
+
+    def marked(self) -> TextChunk:
+        """The chunk with a mark in place of each text, by which `split` finds its place in what is written."""
+        marks = [f"{_MARK}{name}" for name in self.names]
+        return self.of_texts(marks, [json.dumps(mark) for mark in marks])
+
+    def split(self, written: bytes) -> list[bytes] | None:
+        """Bytes before, between and after the marks of a document; None if it has them otherwise."""
+        parts, rest = list[bytes](), written
+        for name in self.names:
+            part, found, rest = rest.partition(json.dumps(f"{_MARK}{name}").encode())
+            if not found:
+                return None
+            parts.append(part)
+        return [*parts, rest]
+
+    @classmethod
+    def of(cls, data: str, chunk: Mapping[str, Any]) -> Pattern | None:
+        """The pattern of a chunk, and the data that it was read from; None if more than a text may vary in it."""
+        if not _says_text_alone(chunk):
+            return None
+        spans = sorted(
+            (*span, name) for name in _VARYING if name == "content" or name in chunk for span in _find(data, name)
+        )
+        names = tuple(name for _, _, name in spans)
+        if len(set(names)) < len(names) or "content" not in names:
+            return None
+        ends = [0, *(end for _, end, _ in spans)], [*(start for start, _, _ in spans), len(data)]
+        pattern = cls(tuple(data[start:end] for start, end in zip(*ends, strict=True)), names, chunk)
+        marked = pattern.marked()
+        return pattern if _is_at(pattern, marked) else None
+
+
+def _says_text_alone(chunk: Mapping[str, Any]) -> bool:
+    """Whether a chunk says a text and nothing else that counts."""
+    choices = chunk["choices"]
+    if len(choices) != 1 or chunk.get("usage") or chunk.get("x_groq"):
+        return False
+    (choice,) = choices
+    delta = choice.get("delta")
+    said = {name: value for name, value in choice.items() if name not in ("index", "delta") and value is not None}
+    is_plain = choice.get("index") == 0 and not said and isinstance(delta, Mapping)
+    if not is_plain or not isinstance(delta.get("content"), str):
+        return False
+    return all(value is None for name, value in delta.items() if name not in ("content", "role"))
+
+
+def _find(data: str, name: str) -> Iterator[tuple[int, int]]:
+    """Where texts of a field begin and end."""
+    key, place = f'"{name}":', 0
+    while (place := data.find(key, place)) >= 0:
+        place += len(key)
+        start = place + len(data[place:]) - len(data[place:].lstrip(" "))
+        if data.startswith('"', start):
+            try:
+                yield start, _DECODER.raw_decode(data, start)[1]
+            except ValueError:
+                return
+
+
+def _is_at(pattern: Pattern, marked: TextChunk) -> bool:
+    """Whether JSON of a pattern with marks has them where the chunk has them."""
+    pairs = zip(pattern.parts, [*marked.literals, ""], strict=True)
+    try:
+        read = json.loads("".join(text for pair in pairs for text in pair))
+    except (ValueError, RecursionError):
+        return False
+    said = read["choices"][0]["delta"]["content"], read.get("obfuscation")
+    return said == (marked.text, marked.get("obfuscation"))
+
+
+@dataclass(slots=True)
+class Patterns:
+    """The last pattern of a stream, and how many there were."""
+
+    _last: Pattern | None = None
+    _data: str = ""
+    _left: int = field(default=_TRIES)
+
+    def read(self, data: str) -> TextChunk | None:
+        """The chunk in the data of an event, if it equals an earlier one but for its texts."""
+        self._data = data
+        return None if self._last is None else self._last.read(data)
+
+    def learn(self, chunk: Mapping[str, Any]) -> None:
+        """Learn from a chunk that was parsed from the data that were read last."""
+        if self._left:
+            found = Pattern.of(self._data, chunk)
+            self._last = found or self._last
+            self._left -= found is not None
