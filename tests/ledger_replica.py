@@ -1,7 +1,7 @@
-"""A replica of a service in a process of its own, for a simulated day: NAME URL LOG BEGAN SECONDS CLOCK QUERIES FIRST.
+"""A replica of a service in a process of its own, for a simulated day: NAME URL LOG SECONDS CLOCK QUERIES FIRST.
 
-It answers its queries evenly over a day that takes so many seconds and began at a time; its clock is wrong by CLOCK
-seconds. From noon on all models cost double. Each query is logged and paid for by the code that serves.
+It says when it is ready, and is told when the day began. It answers its queries evenly over a day that takes so many
+seconds; its clock is wrong by CLOCK seconds. From noon on all models cost double. Each query is logged and paid for by the code that serves.
 """
 
 import json
@@ -77,4 +77,6 @@ def costs_in(path):
 if __name__ == "__main__":
     warnings.simplefilter("always")
     name, url, path, *numbers = sys.argv[1:]
-    serve(name, url, path, *map(float, numbers[:3]), *map(int, numbers[3:]))
+    print("ready", flush=True)
+    began = float(sys.stdin.readline())
+    serve(name, url, path, began, *map(float, numbers[:2]), *map(int, numbers[2:]))

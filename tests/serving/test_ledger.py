@@ -182,17 +182,34 @@ class Replicas:
     """Processes that serve a ladder for a simulated day, each with a log and a clock of its own."""
 
     def __init__(self, folder, seconds):
-        self.folder, self.seconds, self.began = folder, seconds, time.time()
+        self.folder, self.seconds, self.began = folder, seconds, None
         self.processes = {}
 
+    def begin(self):
+        """Begin the day, once all processes have started."""
+        for process in self.processes.values():
+            process.stdout.readline()
+        self.began = time.time()
+        for process in self.processes.values():
+            self._tell(process)
+
+    def _tell(self, process):
+        process.stdin.write(f"{self.began}\n")
+        process.stdin.close()
+
     def start(self, name, url, clock=0.0, queries=QUERIES // 5, first=0):
-        words = [name, url, self.folder / f"{name}.jsonl", self.began, self.seconds, clock, queries, first]
+        words = [name, url, self.folder / f"{name}.jsonl", self.seconds, clock, queries, first]
         line = [sys.executable, Path(__file__).parents[1] / "ledger_replica.py", *words]
-        self.processes[name] = subprocess.Popen([*map(str, line)], stderr=(self.folder / name).open("w"))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([*map(str, line)], stderr=(self.folder / name).open("w"), **pipes)
+        self.processes[name] = process
+        if self.began is not None:
+            self._tell(process)
 
     def spent(self):
         for process in self.processes.values():
             process.wait(self.seconds + 60)
+            process.stdout.close()
         return sum(costs_in(self.folder / f"{name}.jsonl") for name in self.processes)
 
 
@@ -200,6 +217,7 @@ def test_two_processes_keep_to_one_budget(shared, tmp_path):
     replicas = Replicas(tmp_path, 10.0)
     for number, name in enumerate("ab"):
         replicas.start(name, shared.url, 20.0 - 40.0 * number, QUERIES // 2)
+    replicas.begin()
     # Without a ledger it is twice the money. A look is a hundredth of such a day, and a busy machine skips some.
     assert 0.8 < replicas.spent() / MONEY < 1.2
 
@@ -211,6 +229,7 @@ def test_five_processes_one_killed_and_one_cut_off_keep_to_one_budget(tmp_path):
         replicas, proxy = Replicas(tmp_path, 150.0), Proxy(one.port)
         for number, name in enumerate("abcde"):
             replicas.start(name, proxy.url if name == "e" else one.url, 10.0 * number - 20.0)
+        replicas.begin()
         time.sleep(60.0)
         killed = replicas.processes["a"]
         os.kill(killed.pid, signal.SIGKILL)
@@ -232,4 +251,5 @@ def test_without_a_ledger_each_spends_all_of_it(tmp_path):
     replicas = Replicas(tmp_path, 20.0)
     for name in "abcde":
         replicas.start(name, "none")
+    replicas.begin()
     assert replicas.spent() / MONEY > 3.0
