@@ -1,21 +1,21 @@
-"""The command line: one module per command, which parses, calls and prints.
+"""The command line: a module per command parses options, calls a function, and prints the result.
 
-Importing this package is light; a command imports JAX when it starts to work."""
+Importing this package is fast; a command imports JAX when it starts to work."""
 
 import sys
 from contextlib import suppress
 
 
 def main() -> None:
-    """Run the command line with the arguments of the process. For the version, no command is imported.
+    """Run the command line with the arguments of the process.
 
-    Nor is any for the requirements of an extra, which are asked for before typer is there.
+    `--version` and `--requirements` import no command: requirements are printed before typer is installed.
     """
     words = sys.argv[1:]
     if words == ["--version"]:
         from rcjax._base.extras import version
 
-        with suppress(Exception):  # a stream that takes nothing: the application says so
+        with suppress(Exception):  # a broken stream: the application below reports it
             print(f"rcjax {version()}", flush=True)
             return
     if len(words) == 2 and words[0] == "--requirements":

@@ -1,11 +1,11 @@
-"""The command line, whose commands are `rcjax collect`, `import`, `tune` and those that work with what it gives.
+"""The application of the command line: its commands, exit statuses, and the start of JAX.
 
-Importing this module is light; the module of a command is imported when it is called, JAX when it starts to work. Only
-here, never on `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's
-own decides for itself.
+Importing this module is fast; the module of a command is imported when the command is called, and JAX when it starts to
+work. This module enables float64 and JAX's persistent compilation cache. `import rcjax` does not: the user's program
+decides.
 
-Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what; with RCJAX_TRACEBACK=1 in
-the environment, where it was raised), 2 usage. `rcjax check`, which is for scripts: 1 drifted, 2 whatever went wrong.
+Exit status: 0 fine; 1 infeasible or bad data, with one line on standard error, and a traceback if RCJAX_TRACEBACK=1 is
+in the environment; 2 usage. `rcjax check` is for scripts: 1 drifted, 2 any failure.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from rcjax.cli.printing import INTERRUPTED, report, silence, standard_output, wa
 
 
 class CommandLine(TyperGroup):
-    """The group of all commands: whatever goes wrong, in them or outside, is one line and an exit status.
+    """The group of all commands: every failure becomes one line and an exit status.
 
-    A pipe that nobody reads any more, as of `--help | head -1`, is no error.
+    A closed pipe, as of `--help | head -1`, is not a failure.
     """
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The option `--help`: off where it is not given, so that typer loads no pydantic to find that out."""
+        """Return the option `--help` with the default off, for which typer does not load pydantic."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.default = False
         return option
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that a line calls, imported, and what comes after its name."""
+        """Return (name, imported command, remaining arguments) of a command line."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load(command.name or "") if isinstance(command, _Listed) else command, rest
+        return name, load(command.name or "") if isinstance(command, _ListedCommand) else command, rest
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
-        """Run a command and leave the process with its exit status. Warnings become one line each."""
+        """Run a command and exit with its status. Each warning becomes one line."""
         words = list(sys.argv[1:] if args is None else args)
         try:
             with warnings.catch_warnings(), standard_output():
-                warnings.simplefilter("always", UserWarning)  # those of rcjax, in whatever line
+                warnings.simplefilter("always", UserWarning)  # rcjax's warnings, also if a line repeats one
                 warnings.showwarning = lambda message, *_, **__: warn(message)
                 status = super().main(args, *rest, **named | {"standalone_mode": False}) or 0
         except BrokenPipeError:
@@ -60,10 +60,10 @@ class CommandLine(TyperGroup):
         except SystemExit as leaving:
             if not isinstance(leaving.__context__, OSError):
                 raise
-            status = 0  # typer and rich leave so where a pipe broke
+            status = 0  # typer and rich exit in this way after a broken pipe
         except typer.Abort:
             status = INTERRUPTED
-        except BaseException as problem:  # a panic of polars is no Exception
+        except BaseException as problem:  # a panic of polars is not an Exception
             report(problem, "--json" in words)
             status = getattr(problem, "exit_code", 2 if "check" in words[:1] else 1)
         sys.exit(status)
@@ -77,22 +77,22 @@ app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, p
 def run() -> None:
     """Run the command line with the arguments of the process."""
     _open_closed_streams()
-    for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback
+    for stream in (sys.stdout, sys.stderr):  # a terminal without the character → shows a question mark, no traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         app()
     finally:
-        gc.freeze()  # the process ends: Python need not look for cycles in all of JAX, .15 s
+        gc.freeze()  # at the end of the process, collecting the cycles of JAX would take .15 s
 
 
 def _open_closed_streams() -> None:
-    """Open what the shell has closed (`>&-`) on the null device: a log that is opened would be taken for it."""
+    """Open streams that the shell has closed (`>&-`) on the null device: a log file must not get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
@@ -113,7 +113,7 @@ def _requirements(extras: str | None) -> None:
         raise typer.Exit(print_requirements(extras))
 
 
-_PRINTED = "Print what `rcjax[EXTRAS]` needs besides rcjax, for pip, and exit: `serve` runs without JAX."
+_PRINTED = "Print the requirements of `rcjax[EXTRAS]` for pip, and exit: `serve` runs without JAX."
 
 
 @app.callback()
@@ -126,17 +126,17 @@ def _root(
         typer.Option("--requirements", metavar="EXTRAS", callback=_requirements, is_eager=True, help=_PRINTED),
     ] = None,
 ) -> None:
-    """Confidence thresholds for LLM cascades, from a log of what the models answered.
+    """Confidence thresholds for LLM cascades, from a log of the models' answers.
 
-    A cascade asks a cheap model first and a larger one only if the cheap one is unsure. To look at it, without
-    data: `rcjax demo`. With answers in a log: `rcjax tune LOG`. With questions: `rcjax collect`. With only an endpoint:
+    A cascade asks a cheap model first and a larger one only if the cheap one is unsure. Without data:
+    `rcjax demo`. With answers in a log: `rcjax tune LOG`. With questions: `rcjax collect`. With only an endpoint:
     `rcjax serve`.
     """
 
 
 _MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A policy in service"
 
-#: The commands in the order of `rcjax --help`: the panel, the module, what it is for.
+#: The commands in the order of `rcjax --help`: panel, module, purpose.
 COMMANDS = {
     "collect": (_MAKE, "collect", "Ask models the same questions, and write the log of their answers."),
     "grade": (_MAKE, "grade", "Grade the answers of a log again."),
@@ -155,19 +155,19 @@ COMMANDS = {
 }
 
 
-class _Listed(TyperCommand):
-    """A command in the list of all, whose module is not imported yet."""
+class _ListedCommand(TyperCommand):
+    """A command in the list of commands, whose module is not imported yet."""
 
 
 for _name, (_panel, _, _words) in COMMANDS.items():
-    app.command(_name, cls=_Listed, help=_words, rich_help_panel=_panel)(lambda: None)
+    app.command(_name, cls=_ListedCommand, help=_words, rich_help_panel=_panel)(lambda: None)
 
 
 @cache
 def load(name: str) -> Any:
-    """The command of this name, with its options, as typer has it; its module is imported.
+    """Import the command of a name, with its options, as a command of typer.
 
-    Its docstring ends with an example, before its "Args:".
+    The docstring of the command ends with an example before its "Args:".
     """
     from rcjax.cli.options import LongHelp, as_command
 
@@ -181,15 +181,15 @@ def load(name: str) -> Any:
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
-    """Switch on float64 and a folder for what is compiled, before JAX does any work.
+    """Enable float64 and the folder of compiled programs, before JAX does any work.
 
-    A CPU is one device, or so many, unless the user has said so (JAX_NUM_CPU_DEVICES). Programmes that run for a `long`
-    time are compiled to run quickly, others to be compiled quickly.
+    The CPU counts as `cpu_devices` devices, by default one, unless JAX_NUM_CPU_DEVICES says otherwise. Programs that
+    run for a `long` time are compiled to run fast; others are compiled fast.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
-    # Its threads wait for each other without rest: for products as small as ours that is most of their time.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # silences XLA's remarks; errors still show
+    # Threads of OpenBLAS wait for each other actively, which takes most of the time of small products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(1_000_000, 50, 50)  # looking for cycles takes a sixth of importing
+    gc.set_threshold(1_000_000, 50, 50)  # collecting cycles takes a sixth of the time of imports
     import jax
 
     from rcjax._core.compilation import keep_programs
@@ -198,12 +198,12 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
 
     jax.config.update("jax_enable_x64", float64)
     if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
-        with suppress(RuntimeError):  # JAX works already: it has the devices that it has
+        with suppress(RuntimeError):  # JAX has started already, and its devices are fixed
             jax.config.update("jax_num_cpu_devices", cpu_devices)
-    # A command runs most of its programs once: LLVM's optimisations take longer than they save. What runs for
-    # seconds asks for its own (`rcjax._core.compilation`).
+    # A command runs most of its programs once: LLVM's optimisations take longer than they save. Programs that run for
+    # seconds ask for optimisations (`rcjax._core.compilation`).
     jax.config.update("jax_disable_most_optimizations", not long)
-    # Tracing takes a tenth less without looking for the Python lines behind each operation.
+    # Tracing takes a tenth less without the Python lines behind each operation.
     jax.config.update("jax_traceback_in_locations_limit", 0)
     if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
         return
@@ -212,12 +212,12 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
-    # Whole programs are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
+    # Exported programs load faster; those of a sweep are for several devices, which only JAX's cache can keep.
     if (long or not keep_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
         jax.config.update("jax_compilation_cache_dir", str(of_jax))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        # A full disk costs the time of compiling, nothing else.
+        # A full disk costs only the time of compiling.
         warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
 
 

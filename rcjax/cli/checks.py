@@ -1,4 +1,4 @@
-"""`rcjax check` and `rcjax diagnose`: is a policy in service still right, and is the promise of a tuning."""
+"""`rcjax check` and `rcjax diagnose`: check a policy in service, and the promise of a tuning."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from rcjax.policy.spec import Spec, Target
 if TYPE_CHECKING:
     from rcjax.replaying.comparing import Today
 
-#: What is wrong where a check is bad, if it is not that a primary figure has drifted.
-_WRONG = {"lacking answers": "biased", "labels": "biased"}
+#: The verdicts, in a word, of bad checks of the sample.
+_BIASED = {"lacking answers": "biased", "labels": "biased"}
 
 
 def check(
@@ -54,23 +54,23 @@ def check(
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
 
-    Holds the error and the cost of the policy to what was promised when it was tuned, and says whether `rcjax retune`
-    would write a better one. These two raise an alarm, if they are large enough to matter and chance does not explain
-    them; what confidences of each model mean, and how they are distributed, explains. The queries of LOG must be
-    answered by all models of the policy, and labelled. Of a log that tells times the last eight weeks count, and
-    earlier ones that were fine join what was tuned on. A call log without labels is checked by what can be seen
-    without: confidences, bills, tokens and failed calls of all traffic.
+    Compares the error and the cost of the policy with the promise of the tuning, and says whether `rcjax retune` would
+    write a better one. Error and cost raise an alarm if they exceed the promise by enough to matter, and chance does
+    not explain it; the calibration and the distribution of each model's confidences explain an alarm. All models of
+    the policy must have answered the queries of LOG, and the answers need labels. If LOG has times, its last eight
+    weeks count, and earlier weeks without an alarm join the queries that were tuned on. A call log without labels is
+    checked by the confidences, bills, tokens and failed calls of all traffic.
 
     Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
-        today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
-        looks: How often a year you check: in at most 5 % of years in which nothing changes an alarm is raised.
-            [default: 52, weekly, where the log tells times; else 1]
-        against: Ask instead whether this policy, or model, is better than POLICY: by the queries of LOG that the two
+        today: The model of LOG, or the policy file, in use today. [default: as when tuning]
+        looks: Number of checks a year: at most 5 % of years without a change have a false alarm. [default: 52, weekly,
+            if the log has times; else 1]
+        against: Test instead whether this policy, or model, is better than POLICY, by the queries of LOG that the two
             answer differently (`rcjax label --between`). Exit status 1 if it is worse.
-        retuning: Test whether tuning again would gain, in some seconds.
-        explain: Say what each figure is.
+        retuning: Test whether tuning again would gain; takes some seconds.
+        explain: Explain each figure.
     """
     how = reading.options()
     start_jax()
@@ -115,7 +115,7 @@ def check(
 
 
 def _check_against(policy: Path, other: Today, log: Sequence[Path], how: Mapping[str, Any], *, as_json: bool) -> int:
-    """Whether a policy, or model, is better than the policy of a file, by where they differ; the exit status."""
+    """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
     from rcjax.logs.parts import join_parts
     from rcjax.replaying.differing import Differing
 
@@ -132,7 +132,7 @@ def _check_against(policy: Path, other: Today, log: Sequence[Path], how: Mapping
 
 @shown
 def _show_against(described: str, beside: str) -> None:
-    """Print how another policy is beside the one in service."""
+    """Print the comparison of another policy with the policy in service."""
     screen = Screen()
     screen.print(f"The other one is {_BESIDE[beside]}.", style="bold")
     screen.print(f"It {described} than the policy in service.")
@@ -160,22 +160,22 @@ def diagnose(
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Does the promise of a tuning hold on a log, and do confidences mean what they say? And what to do if not.
+    """Does the promise of a tuning hold on a log, are confidences calibrated, and what is to be done if not?
 
-    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen. With `--test` it
-    gives the verdict of `rcjax check` on the policy for your target, without one on that for the least money at a point
-    more error than today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov
-    property. Each check is fine, doubtful or bad, and says what to do.
+    Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the verdict of
+    `rcjax check` on the policy for your target; the default target is the least money at a point more error than
+    today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each check is
+    fine, doubtful or bad, and comes with advice.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
     Args:
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        cascade: Judge what `rcjax tune` promises with this `--cascade`, and the model that it rests on. [default: what
-            it promises without]
-        copula: With `--cascade`, how the confidences of two models depend on each other; **auto**: the best family for
-            each pair. [default: gumbel]
-        replicates: Bootstrap replicates behind each p-value.
+        cascade: Judge the promise of `rcjax tune` with this `--cascade`, and the fitted model. [default: the promise of
+            the default search]
+        copula: With `--cascade`, the copula family of the confidences of two models; **auto**: the best family for each
+            pair. [default: gumbel]
+        replicates: Number of bootstrap replicates for each p-value.
         all_: Show every check, not only those to act on.
     """
     if copula is not None and cascade is None:
@@ -210,10 +210,9 @@ def diagnose(
 
 @shown
 def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool = False) -> None:
-    """Print a diagnosis (its JSON form): the verdict, whether the promise holds, what to do, then the checks.
+    """Print a diagnosis (its JSON form): the verdict, the promise, the advice, then the checks.
 
-    Of several checks of a kind all but the worst are left out, unless `every` check is wanted. `again` is the command
-    that tunes again.
+    Only the worst check of each kind is printed, unless `every` is set. `again` is the command that tunes again.
     """
     from rcjax.diagnostics.model_checks import describe_gaps  # which imports JAX
 
@@ -255,13 +254,13 @@ def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool 
 def show_check(
     facts: Mapping[str, Any], retune: str = "", money: Money | None = None, *, explain: bool = False
 ) -> None:
-    """Print the check of a policy: the verdict, the policy beside today's, every figure with its limit, what to do.
+    """Print the check of a policy: the verdict, the comparison with today's, each figure with its limit, the advice.
 
     Args:
-        facts: its JSON form.
-        retune: the command that tunes the policy again.
-        money: the unit of money.
-        explain: whether to add what each figure is.
+        facts: JSON form of the check.
+        retune: command that tunes the policy again.
+        money: unit of money.
+        explain: whether to explain each figure.
     """
     screen = Screen()
     checks, looked = facts["checks"], facts["looked"]
@@ -274,7 +273,7 @@ def show_check(
     show_verdict(screen, facts)
     show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
     for check in checks:
-        if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _WRONG:
+        if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:
             screen.hang("changed", check["advice"])
     chance = f", for the two primary figures together, and for the others: {_ALARMS[looked['looks'] == 1]}"
     _print_checks(screen, checks, _word, explain=explain, chance=chance)
@@ -288,13 +287,13 @@ def show_check(
 
 @shown
 def show_traffic(traffic: Mapping[str, Any], why: str, label: str, *, explain: bool = False) -> None:
-    """Print what all traffic of a call log shows where there are no labels, `why`, and the command that draws some."""
+    """Print the check of all traffic of a call log, `why` labels are missing, and the command that draws answers."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
-    told = (
+    summary = (
         f"{count(len(changed), 'figure')} of all traffic changed" if changed else "nothing has changed in all traffic"
     )
-    screen.print(f"Without labels: {told}; how often it errs only labels can tell.", style="bold")
+    screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic, explain=explain)
     screen.hang("note", why)
@@ -302,7 +301,7 @@ def show_traffic(traffic: Mapping[str, Any], why: str, label: str, *, explain: b
 
 
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool) -> None:
-    """What can be seen without labels: the last week of all traffic beside the weeks before."""
+    """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
     _print_checks(screen, traffic["checks"], _word, explain=explain)
     if traffic["dear"]:
@@ -316,24 +315,24 @@ _ALARMS = {
 
 
 def _word(check: Mapping[str, Any]) -> str:
-    """The verdict on a check of a policy in a word."""
+    """Return the verdict of a check in a word."""
     changed = "DRIFTED" if check["primary"] else "changed"
-    return {"fine": "fine", "doubtful": "unclear", "bad": _WRONG.get(check["name"], changed)}[check["verdict"]]
+    return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
 
 
 def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
-    """By which the worst of several checks is found."""
+    """Return the sort key of a check: the larger, the worse."""
     return ("fine", "doubtful", "bad").index(check["verdict"]), _beyond(check)
 
 
 def _beyond(check: Mapping[str, Any]) -> float:
-    """How far a figure is beyond its limit; infinitely, where there is none."""
+    """Return the excess of a figure over its limit; infinity for a missing figure."""
     figure, (limit, worse) = check["figure"], check["limits"]
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
 def _by_chance(check: Mapping[str, Any]) -> bool:
-    """Whether a figure is beyond its limit and fine all the same, as chance explains it."""
+    """Return whether a figure is beyond its limit and still fine, since chance explains it."""
     return 0 < _beyond(check) < math.inf and check["verdict"] == "fine"
 
 
@@ -347,10 +346,10 @@ def _print_checks(
 ) -> None:
     """Print a row for each check, with its verdict in a word.
 
-    `explain` adds what the figures are, where their names do not say it; `chance` is what more there is to know of p.
+    `explain` adds the meanings of the figures; `chance` is a remark on p.
     """
-    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, whole=True)
-    table.columns[2].no_wrap = False  # names are folded, and no figure is cut
+    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
+    table.columns[2].no_wrap = False  # fold names rather than cut figures
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]

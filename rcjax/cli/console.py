@@ -1,4 +1,4 @@
-"""The terminal: its width and colours, progress while work lasts, tables, a policy and its figures."""
+"""The terminal: text, tables, the progress of long work, and the figures of a policy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rcjax._base.wording import Money, count, describe_cascade, figure, percent
 from rcjax.policy.comparison import LEAST_SHARE, Comparison
 from rcjax.policy.counted import ERRORS
 
-LEVEL = 0.9  # of the intervals that are shown
+LEVEL = 0.9  # confidence level of intervals
 
 TERMINAL = 80  # columns
 
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
-#: Set where the first program is compiled, which people wait for once; a pipe is told so in one line.
+#: Set when the first program is compiled, for which people wait once; a pipe gets one line about it.
 COMPILES = threading.Event()
 
 COMPILING = "compiling, once for logs of this size"
@@ -38,38 +38,38 @@ class Screen(Console):
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
     def print_path(self, text: str) -> None:
-        """Print a line with the name of a file or a command, which is never broken."""
+        """Print a line with a path or a command, without line breaks."""
         self.print(text, soft_wrap=True)
 
     def hang(self, label: str, *texts: str, width: int = 9) -> None:
-        """Print paragraphs, each with its label in the margin, which is so many columns wide."""
+        """Print paragraphs, each with the label in a margin of this width in columns."""
         for text in texts:
             table = Table.grid(padding=(0, 1))
             table.add_column(min_width=width + 2, no_wrap=True)
-            table.add_column(overflow="fold")  # a path of a command to type is never cut
+            table.add_column(overflow="fold")  # fold long paths and commands; do not cut them
             table.add_row(f"  {label}", text)
             self.print(table)
 
     def next_step(self, words: str, command: str = "") -> None:
-        """The end of what is printed: what to do next, and below it the command to type, which is never broken."""
+        """Print the next step, at the end of the output, and the command for it without line breaks."""
         self.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
         if command:
             self.print_path(f"  {command}")
 
-    def on_broken_pipe(self) -> None:  # called while the exception is handled; rich itself would exit with 1
-        """Let the exception pass."""
+    def on_broken_pipe(self) -> None:  # called while the exception is handled; rich's version exits with 1
+        """Raise the exception again."""
         raise BrokenPipeError
 
 
 @contextmanager
 def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
-    """Tell on standard error what lasts, and how far it is: a spinner once it took `after` seconds, or lines in a pipe.
+    """Show the progress of long work on standard error: a spinner in a terminal, lines in a pipe.
 
     Args:
         what: the work, in words.
-        after: seconds until a terminal shows it, or a pipe has a line if something is compiled; of other work a pipe
-            has a line every ten seconds.
-        how_far: what is done of it, in words; empty if nobody knows.
+        after: seconds until a terminal shows a spinner, and a pipe a line if a program is compiled; a pipe shows other
+            work every ten seconds.
+        how_far: function that returns the progress, in words; empty if it is unknown.
     """
     screen, done, started = Screen(stderr=True), threading.Event(), time.monotonic()
 
@@ -85,7 +85,7 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
                     return
 
     def write(progress: str) -> None:
-        with suppress(OSError, ValueError):  # nobody reads it
+        with suppress(OSError, ValueError):  # standard error is closed
             typer.echo(f"{what}: {progress}", err=True)
 
     def write_lines() -> None:
@@ -98,17 +98,17 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
                 next_line += EVERY
                 write(how_far() or f"{time.monotonic() - started:.0f} s so far")
 
-    teller = threading.Thread(target=spin if screen.is_terminal else write_lines, daemon=True)
-    teller.start()
+    thread = threading.Thread(target=spin if screen.is_terminal else write_lines, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        thread.join()
 
 
 class HowFar:
-    """The share of some work that is done, and the time left, in words; `note` is told both.
+    """The progress of some work in words, with the time left; `note` sets it.
 
     >>> far = HowFar()
     >>> far.note(0, 4000)
@@ -117,39 +117,39 @@ class HowFar:
     """
 
     def __init__(self) -> None:
-        self._done = self._whole = 0
+        self._done = self._total = 0
         self._started = time.monotonic()
 
-    def note(self, done: int, whole: int) -> None:
-        """So many are done of so many."""
-        self._done, self._whole = done, whole
+    def note(self, done: int, total: int) -> None:
+        """Set the progress: the number of finished items, and of all items."""
+        self._done, self._total = done, total
 
     def __call__(self) -> str:
-        """In words, the time as if the rest took as long as what is done; empty if nothing was noted yet."""
+        """Return the progress in words, with the time left at the pace so far; empty before the first `note`."""
         if not self._done:
-            return share_done(0, self._whole) if self._whole else ""
-        left = (time.monotonic() - self._started) * (self._whole - self._done) / self._done
-        return f"{share_done(self._done, self._whole)}, about {duration(left)} left"
+            return share_done(0, self._total) if self._total else ""
+        left = (time.monotonic() - self._started) * (self._total - self._done) / self._done
+        return f"{share_done(self._done, self._total)}, about {duration(left)} left"
 
 
-def staged(whole: int) -> Callable[[str], AbstractContextManager[None]]:
-    """A function that tells of the stages of a command: its first call is `busy("reading, step 1 of 3")`, and so on."""
+def staged(total: int) -> Callable[[str], AbstractContextManager[None]]:
+    """Return a function that counts the stages of a command: its first call is `busy("reading, step 1 of 3")`, …"""
     numbers = counting(1)
 
     def steps(what: str) -> AbstractContextManager[None]:
         number = next(numbers)
-        return busy(f"{what}, step {number} of {whole}" if number <= whole else what)
+        return busy(f"{what}, step {number} of {total}" if number <= total else what)
 
     return steps
 
 
-def share_done(done: int, whole: int) -> str:
-    """How much of something is done, in words."""
-    return f"{done:,} of {whole:,}, {100 * done / max(whole, 1):.0f} %"
+def share_done(done: int, total: int) -> str:
+    """Return the finished share of some items, in words."""
+    return f"{done:,} of {total:,}, {100 * done / max(total, 1):.0f} %"
 
 
 def duration(seconds: float) -> str:
-    """A time in its unit.
+    """Format a duration in its largest unit.
 
     >>> duration(5400), duration(90), duration(0.2)
     ('2 h', '2 min', '0 s')
@@ -163,21 +163,21 @@ def make_table(
     *heads: str,
     rows: Iterable[Iterable[str]] = (),
     words: int = 1,
-    whole: bool = False,
+    unbroken: bool = False,
     lines: bool = True,
 ) -> Table:
-    """A table with these heads and rows.
+    """Make a table.
 
     Args:
-        heads: of the columns.
-        rows: their cells.
-        words: the first columns, that hold words; the others hold numbers.
-        whole: numbers, and the heads above them, are never broken.
-        lines: about the heads.
+        heads: heads of the columns.
+        rows: cells of the rows.
+        words: number of columns at the left that hold words; the others hold numbers.
+        unbroken: whether numbers, and the heads above them, stay on one line.
+        lines: whether lines surround the heads.
     """
     table = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False, header_style="bold")
     for i, head in enumerate(heads):
-        table.add_column(head, justify="left" if i < words else "right", no_wrap=whole or i < words)
+        table.add_column(head, justify="left" if i < words else "right", no_wrap=unbroken or i < words)
     for row in rows:
         table.add_row(*row)
     return table
@@ -185,7 +185,7 @@ def make_table(
 
 Unit = Literal["share", "money", "seconds", "rung"]
 
-#: By its name among the figures of a policy, expected, replayed or followed: how people call it, and its unit.
+#: (label, unit) of each figure of a policy, expected, replayed or followed, by its name.
 _FACTS: Mapping[str, tuple[str, Unit]] = {
     "error": ("{noun}", "share"),
     "abstention": ("without answer", "share"),
@@ -205,28 +205,29 @@ class Fact(NamedTuple):
     value: float
     unit: Unit
     interval: tuple[float, float] | None = None
-    """The ends of the interval for it, or None."""
+    """Ends of its confidence interval."""
     why: str = ""
-    """What there is to know of it, in words."""
+    """Explanation, in words."""
 
     def show(self, money: Money) -> str:
-        """The value and its interval in words, without the unit of money.
+        """Format the value and its interval, without the unit of money.
 
         >>> Fact("error", 0.291, "share", (0.243, 0.335)).show(Money(1e6, "million"))
         '29.1 % (24.3–33.5)'
         """
-        one = {"share": percent, "money": money.show, "seconds": brief_seconds, "rung": "{:.1f}".format}[self.unit]
-        ends = "–".join(one(end).removesuffix(" %") for end in self.interval or ())
-        return f"{one(self.value)} ({ends})" if ends else one(self.value)
+        units = {"share": percent, "money": money.show, "seconds": brief_seconds, "rung": "{:.1f}".format}
+        form = units[self.unit]
+        ends = "–".join(form(end).removesuffix(" %") for end in self.interval or ())
+        return f"{form(self.value)} ({ends})" if ends else form(self.value)
 
 
 def facts(figures: Mapping[str, Any], money: Money, noun: str = ERRORS.noun) -> Iterator[Fact]:
-    """What is known of a policy, in the order in which people read it.
+    """Yield the figures of a policy in the order in which people read them.
 
     Args:
-        figures: by name; ends of intervals as `error_interval`, or as `error_low` and `error_high`.
-        money: the unit of money.
-        noun: what is counted.
+        figures: figures by name; intervals as `error_interval`, or as `error_low` and `error_high`.
+        money: unit of money.
+        noun: noun for the counted quantity.
 
     >>> [fact.label for fact in facts({"cost": 1e-4, "error": 0.2}, Money(1e6, "million"))]
     ['error', '$ per million']
@@ -244,7 +245,7 @@ def facts(figures: Mapping[str, Any], money: Money, noun: str = ERRORS.noun) -> 
 
 
 def brief_seconds(value: float | None) -> str:
-    """Seconds in a table: two digits, or three where there are so many.
+    """Format seconds for a table: two digits, or three from 9.95 on.
 
     >>> brief_seconds(0.8342), brief_seconds(12.34), brief_seconds(None)
     ('0.83', '12.3', '–')
@@ -253,32 +254,32 @@ def brief_seconds(value: float | None) -> str:
 
 
 def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
-    """(the labels of all facts, in the order of the subject that has most; the cells of each subject, in words)."""
+    """Return (labels of all facts, in the order of the subject with the most facts; cells of each subject)."""
     rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
     labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
     return labels, [[row.get(label, "") for label in labels] for row in rows]
 
 
 def facts_rows(head: str, subjects: Mapping[str, Iterable[Fact]], money: Money) -> Table:
-    """A row for each subject, a column for each fact."""
+    """Make a table with a row for each subject, and a column for each fact."""
     heads, cells = facts_grid(subjects, money)
     return make_table(head, *heads, rows=([name, *row] for name, row in zip(subjects, cells, strict=True)))
 
 
 def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str = "") -> Table:
-    """A row for each fact, a column for each subject."""
+    """Make a table with a row for each fact, and a column for each subject."""
     labels, cells = facts_grid(subjects, money)
     return make_table(head, *subjects, rows=zip(labels, *cells, strict=True))
 
 
 def comparison_table(comparison: Comparison, money: Money, noun: str, promised: Comparison | None = None) -> Table:
-    """The policy and its rivals, a row each: money, error, and how much more or less that is than the policy's.
+    """Make a table of the policy and its rivals: money, error, difference of the error from the policy's.
 
     Args:
-        comparison: on the queries at hand.
-        money: the unit of money.
-        noun: what is counted.
-        promised: the same when the policy was tuned; None to leave its column out.
+        comparison: comparison on the present queries.
+        money: unit of money.
+        noun: noun for the counted quantity.
+        promised: comparison at the time of tuning; None: no column for it.
     """
     heads = [
         f"on the same {count(comparison.queries, 'query')}\n(± one standard error)",
@@ -290,19 +291,19 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     if promised is not None:
         before = {name: ", ".join(filter(None, rest)) for name, _, *rest in promised.rows(money)}
         heads, rows = [*heads, "when tuned"], [(*row, before.get(row[0], "")) for row in rows]
-    table = make_table(*heads, words=1, whole=True)
-    table.columns[0].no_wrap = False  # names are folded, and no figure is cut
+    table = make_table(*heads, words=1, unbroken=True)
+    table.columns[0].no_wrap = False  # fold names rather than cut figures
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
-    """The cascades of the JSON form of a policy or a ladder, in lines; before each which queries go by it.
+    """Describe the cascades of a policy or a ladder in lines, each with the queries that it decides.
 
     Args:
-        policy: the JSON form.
-        name: with which the words begin.
+        policy: JSON form of the policy.
+        name: first words of each line.
     """
     parts = [(1.0, policy)]
     if "rungs" in policy:
@@ -313,11 +314,11 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
     lines = []
     for share, part in parts:
         queries = f"{percent(share)} of the queries" if len(parts) > 1 else ""
-        for segment, own in {"": part, **part.get("segments", {})}.items():
+        for segment, cascade in {"": part, **part.get("segments", {})}.items():
             others = "others" if part.get("segments") else ""
             words = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else others)))
-            first, *more = describe_cascade(own, width=TERMINAL - 4).split("\n")
-            whole = f"  {words}: {first}" if words else f"  {first}"
-            fits = not more and len(whole) <= TERMINAL
-            lines += [whole] if fits else [f"  {words}:", *(f"    {line}" for line in (first, *more))]
+            first, *more = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
+            line = f"  {words}: {first}" if words else f"  {first}"
+            fits = not more and len(line) <= TERMINAL
+            lines += [line] if fits else [f"  {words}:", *(f"    {part_line}" for part_line in (first, *more))]
     return lines

@@ -131,7 +131,7 @@ def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Ma
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     run = signals is not None
     heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better\nis surer", f"$ per\n{money.name}"]
-    table = make_table("model", *heads, words=1 + run, whole=True)
+    table = make_table("model", *heads, words=1 + run, unbroken=True)
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"  # and nothing is cut
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         cells = [f"{row['answers']:,}"]

@@ -1,8 +1,7 @@
-"""Files that commands read and write: logs, what `rcjax tune` wrote; what is refused before any work.
+"""The files that commands read and write: logs, policies, frontiers; and the refusals before any work.
 
-Budgets, prices and logs that are hardly meant as they stand are refused, too: a budget of 60 is $60 a query, and 60/M
-was meant; a price of 2.5e-7 is per token, and is read per million; of a log no answer is right. `--yes` says that they
-are meant so.
+Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query, and 60/M was meant; a price of
+2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes` accepts them.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ if TYPE_CHECKING:
 _IF_RIGHT = "; if it is right, add --yes"
 
 
-# What is refused before any work.
+# Refusals before any work.
 
 
 def require_libraries(what: str, extra: str, *names: str) -> None:
-    """Refuse what needs a library that is not installed."""
+    """Raise ValueError if a library is not installed: `what` needs it, and the `extra` brings it."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"{what} needs {name}: {how_to_install(extra)}")
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Refuse files that could not be written after the work, or that are read; by the option, None where not given."""
+    """Refuse outputs that cannot be written, or that are inputs; both are paths by option, None if not given."""
     require_distinct([*outputs.items()], [*inputs.items()])
     for path in filter(None, outputs.values()):
         if path.is_dir():
@@ -59,10 +58,10 @@ def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pat
 
 
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
-    """Refuse an output that is the file of an input or of another output, by links too; a usage error names the two.
+    """Raise a usage error for an output that is the file of an input or of another output, also by links.
 
-    Both are pairs of an option, or the name of an argument, and its path; None if it is absent. Pipes and devices may
-    be given more than once.
+    Both arguments are pairs of an option or argument and its path; None if it is absent. Pipes and devices may be given
+    more than once.
     """
     taken = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
     for option, path in outputs:
@@ -75,11 +74,11 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:
-    """Refuse prices per token, which are to be per million. Raises LogError where they cannot be read, too.
+    """Raise LogError for prices per token, which must be per million, and for unreadable prices.
 
     Args:
         prices: a file or a mapping, as `rcjax.read_log` takes them, or None.
-        really: they are meant so.
+        really: whether `--yes` accepts them.
     """
     if prices is None or really:
         return
@@ -95,7 +94,7 @@ def require_plausible_prices(prices: Any, really: bool) -> None:
 
 
 def require_plausible_models(path: Path | None, really: bool) -> None:
-    """The same of a `models.toml`. Raises ValueError where it cannot be read, too."""
+    """Raise LogError for prices per token in a `models.toml`, and ValueError for an unreadable file."""
     if path is None or really:
         return
     from rcjax._base.tokens import too_small
@@ -107,16 +106,16 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
         raise LogError(f"{path.name}, {small}{_IF_RIGHT}")
 
 
-_MOST_MODELS = 100  # whose pairs take 15 seconds of CPU time
+_MOST_MODELS = 100  # models, whose pairs take 15 seconds of CPU time
 
 
 def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
-    """Say what is odd about a log, a line each; LogError where a policy is to come of one that can hardly be right.
+    """Warn of each oddity of a log; raise LogError if a policy is asked for and the log is implausible.
 
     Args:
-        target: the target; None if there is to be no policy.
+        target: the target; None if no policy is asked for.
         log: the log.
-        really: it is right.
+        really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
     from rcjax.logs.oddities import doubts, oddities
@@ -132,12 +131,12 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
 
 
 def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
-    """Refuse a budget per query that is above what asking every model costs: nothing would be decided by it.
+    """Refuse a budget per query above the cost of asking every model: it would not restrict the policy.
 
     Args:
-        target: the target; others than a budget are let be.
-        log: what models cost.
-        really: it is meant so.
+        target: the target; only a budget is checked.
+        log: the log with the costs of the models.
+        really: whether `--yes` accepts the budget.
     """
     from rcjax.logs.oddities import odd_budget
 
@@ -152,7 +151,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
 
 def read_log(path: Path | Parts, others: str = "the others are used where they can be", **options: Any) -> Log:
-    """Read a log as `LogOptions.options` says; of one that is incomplete a line says what becomes of the `others`."""
+    """Read a log with the options of `LogOptions.options`; a warning for an incomplete log ends with `others`."""
     import rcjax
     from rcjax.logs.errors import MissingPricesError
 
@@ -176,17 +175,17 @@ def read_log(path: Path | Parts, others: str = "the others are used where they c
 
 
 def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | None]:
-    """Read a log and, where there is one, a second one of the same models."""
+    """Read a log and, if it is given, a second log of the same models."""
     first = read_log(log, **options)
-    options |= {"models": first.models, "answers": None}  # answers are of the queries of the first
+    options |= {"models": first.models, "answers": None}  # the file of answers belongs to the first log
     return first, read_log(test, **options) if test else None
 
 
-# What `rcjax tune` wrote, and logs for it.
+# Files of `rcjax tune`, and logs for them.
 
 
 def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
-    """Load what `rcjax tune --out` wrote, or --frontier; ValueError names the file and the place of what is wrong."""
+    """Load a policy of `rcjax tune`, or with `frontiers` also a frontier; ValueError names the file and the place."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
@@ -196,17 +195,17 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
 
             return frontier_from_json(data)
         policy = policy_from_json(data)
-        recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
+        recorded_tuning(policy)  # every command reads the record: an error here has the file's name
         return policy
 
     return load(path, read)
 
 
 def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
-    """(a policy, what its money for a period is for each query of a log; what that is, in words).
+    """Return (the policy with its money for a period as a budget per query, remarks on that).
 
-    The money is spread over as many queries a day as came while a service wrote the log, or else as many as it was
-    tuned for. A policy without money for a period is as it was.
+    The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
+    tuned for. A policy without money for a period is returned as it is.
     """
     from rcjax.policy.ladder import PERIODS
     from rcjax.serving.billing import queries_per_day
@@ -222,7 +221,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """The prices of a tuning, with those in a file in their place: the file may name one model alone."""
+    """Return the prices of a tuning, replaced by those in a file where the file has them."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 
@@ -238,25 +237,25 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
 
 
 def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str, Any]) -> Log:
-    """Read a log for a policy: all models that it was chosen from, or where the log lacks one, its own models.
+    """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:
-        subject: the policy, or a frontier, at whose prices tokens are priced where nothing else tells any.
-        path: of the log.
-        how: to read it (`LogOptions.options`). What is not said, its reference and its scale of scores, is as it was
-            tuned, and so are the task and the prices of models that a file of prices does not name.
+        subject: the policy, or a frontier; its prices apply if nothing else gives prices.
+        path: path of the log.
+        how: options of reading (`LogOptions.options`). The defaults of the reference and of the scale of scores are
+            those of the tuning, and so are the task, and the prices of models that a file of prices does not name.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
     if isinstance(subject, AnyPolicy):
         tuning, provenance = recorded_tuning(subject), subject.provenance
-        transform, own = tuning.spec.transform, {"segment": subject.segment_column}
+        transform, recorded = tuning.spec.transform, {"segment": subject.segment_column}
     else:
         tuning, provenance = subject.model, subject.model.provenance
-        transform, own = subject.model.calibrators.transform, {}
+        transform, recorded = subject.model.calibrators.transform, {}
     scores = recorded_scores(provenance)
-    own |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
-    options: dict[str, Any] = own | {name: value for name, value in how.items() if value is not None}
+    recorded |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
+    options: dict[str, Any] = recorded | {name: value for name, value in how.items() if value is not None}
     options |= {"task": "choice" if transform == "choice" else "generation"}
     if options.get("prices") is not None and tuning.prices:
         options["prices"] = _repriced(tuning.prices, options["prices"], options.get("really", False))

@@ -20,15 +20,15 @@ def key(
 ) -> None:
     """Make a key for a client of a service.
 
-    Prints the key, once, and adds the client to the file, which has the SHA-256 of the key alone. A service that runs
-    with `--keys` takes it up within a second. Limits are yours to add to the client's table.
+    Prints the key once, and adds the client to the file, with the SHA-256 of the key in place of the key. A service
+    that runs with `--keys` accepts the key within a second. You may add limits to the client's table.
 
     Example: `rcjax key new team-a`
 
     Args:
-        action: new makes a key.
-        name: Of the client, in logs, figures and ids of queries.
-        keys: keys.toml: the clients of a service.
+        action: The action: new makes a key.
+        name: Name of the client, in logs, figures and ids of queries.
+        keys: File of the clients of a service, keys.toml.
     """
     require_libraries("rcjax key", "serve", "starlette", "openai")
     from rcjax.serving.gateway.keys import add_key

@@ -276,7 +276,7 @@ def _frontier_table(
     cells = [[f"{'* ' * star}{row[0]}", *row[1:]] for row, star in zip(cells, starred, strict=True)]
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
     room = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
-    table = make_table(*heads, words=0, whole=True)
+    table = make_table(*heads, words=0, unbroken=True)
     simple = all(map(is_chain, points))
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     # Where even one name has no room, it is folded, and no figure is cut.
