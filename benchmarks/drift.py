@@ -166,7 +166,7 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
 def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
     """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
     from rcjax.diagnostics.checks import adjusted
-    from rcjax.diagnostics.figures import Baseline
+    from rcjax.diagnostics.decision import Baseline
     from rcjax.replaying.replay import walk_log
 
     counts, every = Counter[tuple[object, ...]](), Counter[int]()

@@ -33,7 +33,7 @@ from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
 from rcjax.frontier.frontier import MOST_RUNGS
-from rcjax.tuning.betting import refuted
+from rcjax.tuning.certify import refuted
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
 MULTIPLES = (1.0, 1.25, 1.5)  # of the error of the best model on the training log

@@ -23,8 +23,8 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
-from rcjax.diagnostics import model_checks
-from rcjax.diagnostics.promise import LeftOut, held_out, try_promise
+from rcjax.diagnostics.checks import judge_promise
+from rcjax.diagnostics.diagnosis import LeftOut, held_out, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
@@ -70,7 +70,7 @@ def alarms(log: rcjax.Log, halvings: int) -> str:
         size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
         one, other = (half.take(slice(size)) for half in halves)
         tried = try_on(one, other)
-        checks = {name: list(model_checks.judge_promise(tried[name], size)) for name in ("fresh", "folds", "model")}
+        checks = {name: list(judge_promise(tried[name], size)) for name in ("fresh", "folds", "model")}
         for name in checks:
             for check, kind in zip(checks[name], ("error", "cost"), strict=True):
                 counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1

@@ -42,7 +42,7 @@ from rcjax.diagnostics.replacement import judge_replacement
 from rcjax.diagnostics.window import WINDOW
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.stream import Rungs
+from rcjax.replaying.replay import Rungs
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")

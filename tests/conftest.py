@@ -39,7 +39,7 @@ LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
 READING_LIST = (
     *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "frontier/frontier", "tuning/pairs"),
-    *("tuning/judging", "tuning/contest", "tuning/select", "tuning/tune", "model/cascade_model", "solving/objective"),
+    *("tuning/judging", "tuning/contest", "tuning/search", "tuning/tune", "model/cascade_model", "solving/objective"),
     *("solving/bellman", "goodness_of_fit/copula_fit"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.

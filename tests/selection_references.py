@@ -12,6 +12,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
+from rcjax.policy.spec import Spec
 
 #: Mean costs of the models of a made log.
 COSTS = (1.0, 10.0, 40.0, 120.0, 300.0)
@@ -142,7 +143,7 @@ def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
     thresholds[:, 0] = CUTS
     nothing = np.zeros(len(CUTS))
     policies, expected = Policies.of_cascades(thresholds, members), Outcomes(nothing, nothing, nothing)
-    return make_frontier(model, Points(LAM, nothing.astype(int), expected, policies))
+    return make_frontier(model, Points(LAM, nothing.astype(int), expected, policies), Spec(cascade="all"))
 
 
 def draws_of(seed: int, n: int, replicates: int) -> np.ndarray:

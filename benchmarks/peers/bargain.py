@@ -12,7 +12,7 @@ there. Here a policy is for queries to come: the labels are a sample of all, and
 import numpy as np
 
 from benchmarks.methods import Columns, outcomes
-from rcjax.tuning.betting import refuted
+from rcjax.tuning.certify import refuted
 
 THRESHOLDS, FAILS = 20, 0.05  # how many are tried; δ
 TARGETS = 1 - np.geomspace(0.005, 0.5, 30)

@@ -76,8 +76,8 @@ def check(
     start_jax()
     import rcjax
     from rcjax.diagnostics.traffic import check_traffic, is_call_log
-    from rcjax.logs.parts import join_parts, main_file
     from rcjax.logs.reading import with_times
+    from rcjax.logs.sources import join_parts, main_file
     from rcjax.replaying.figures import beside_reference
 
     if against is not None:
@@ -116,8 +116,8 @@ def check(
 
 def _check_against(policy: Path, other: Today, log: Sequence[Path], how: Mapping[str, Any], *, as_json: bool) -> int:
     """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
-    from rcjax.logs.parts import join_parts
-    from rcjax.replaying.differing import Differing
+    from rcjax.logs.sources import join_parts
+    from rcjax.replaying.comparing import Differing
 
     steps = staged(1)
     with steps("comparing"):
@@ -214,7 +214,7 @@ def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool 
 
     Only the worst check of each kind is printed, unless `every` is set. `again` is the command that tunes again.
     """
-    from rcjax.diagnostics.model_checks import describe_gaps  # which imports JAX
+    from rcjax.diagnostics.checks import describe_gaps  # which imports JAX
 
     screen, noun, checks = Screen(), document["counted"], document["checks"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"

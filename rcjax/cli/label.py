@@ -117,7 +117,7 @@ def label(
 
 def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
     """(query and model of the answers drawn, by position; how they were, in words)."""
-    from rcjax.replaying.differing import Differing
+    from rcjax.replaying.comparing import Differing
 
     found = Differing.of(first, second, data)
     cells = found.draw(n, seed)

@@ -171,8 +171,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
     from rcjax._core.json_values import plain
     from rcjax.replaying.figures import error_interval
-    from rcjax.replaying.replay import replay as replay_
-    from rcjax.replaying.stream import follow
+    from rcjax.replaying.replay import follow, replay as replay_
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
@@ -286,8 +285,8 @@ def retune(
     from rcjax._core.json_values import plain
     from rcjax.diagnostics.replacement import judge_replacement
     from rcjax.diagnostics.window import last_weeks
-    from rcjax.logs.parts import join_parts
     from rcjax.logs.reading import with_times
+    from rcjax.logs.sources import join_parts
     from rcjax.tuning.retune import carried_log
 
     steps = staged(3)

@@ -88,7 +88,7 @@ def tune(
     require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.frontier.hull import InfeasibleError
-    from rcjax.logs.parts import join_parts
+    from rcjax.logs.sources import join_parts
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)

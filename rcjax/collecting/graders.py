@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rcjax._base.wording import count
-from rcjax.collecting.document_graders import JsonGrader, right_call
 from rcjax.collecting.grader import Attempt, Beside, Function, Grader, GraderError, Matching, Program
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import (
     Ask,
     ComparisonGrader,
+    JsonGrader,
     Judge,
     NumberGrader,
     contains,
     exact,
     is_number,
+    right_call,
     right_choice,
 )
 

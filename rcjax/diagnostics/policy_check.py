@@ -23,8 +23,7 @@ from rcjax._base.checks import takes
 from rcjax._base.wording import count, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict, adjusted, worst
-from rcjax.diagnostics.decision import Decision, decide, tell_cheaper, tell_followed
-from rcjax.diagnostics.figures import Baseline, Figure
+from rcjax.diagnostics.decision import Baseline, Decision, Figure, decide, tell_cheaper, tell_followed
 from rcjax.diagnostics.replacement import Replacement, judge_replacement, judge_sample
 from rcjax.diagnostics.window import WEEKLY, WINDOW, Weeks, separate_looks
 from rcjax.goodness_of_fit.changes import calibration_change, distribution_change
@@ -37,8 +36,7 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.replaying.comparing import Replies, Today, comparable_log, models_of
-from rcjax.replaying.replay import Walked, walk_log
-from rcjax.replaying.stream import Rungs, Stream
+from rcjax.replaying.replay import Rungs, Stream, Walked, walk_log
 from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import carried_log, why_untested

@@ -18,7 +18,7 @@ import polars as pl
 from rcjax._base.wording import choose_unit, count, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.checks import KINDS, CheckResult, adjusted
-from rcjax.diagnostics.figures import relative
+from rcjax.diagnostics.decision import relative
 from rcjax.diagnostics.policy_check import carried_log
 from rcjax.diagnostics.window import WEEKLY, WINDOW, weeks_before
 from rcjax.goodness_of_fit.changes import Mean, distribution_change, mean_rise

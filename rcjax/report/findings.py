@@ -11,7 +11,7 @@ from rcjax._base.codec import written
 from rcjax._base.wording import Money, between, capitalised, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Diagnosis, PolicyCheck
-from rcjax.diagnostics.model_checks import describe_gaps
+from rcjax.diagnostics.checks import describe_gaps
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log

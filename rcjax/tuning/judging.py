@@ -28,8 +28,7 @@ from rcjax.model.calibrated import Fitted, calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.label_outcomes import expected_without
 from rcjax.tuning.agreement import agreeing
-from rcjax.tuning.candidates import Candidates
-from rcjax.tuning.chains import are_verdicts, chains
+from rcjax.tuning.candidates import Candidates, are_verdicts, chains
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred
 
 FOLDS = 5  # in which a log is tuned on, each in turn left out

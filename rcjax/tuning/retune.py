@@ -1,7 +1,7 @@
 """Tuning a policy again, on a fresh log and what the policy remembers, for the same target; and whether that gains.
 
 A week of labels alone makes a policy that is as often worse as it is better; with the queries that the policy carries
-(`rcjax.logs.pooling`) it is seldom worse (`benchmarks.year`).
+(`rcjax.logs.kept_sample`) it is seldom worse (`benchmarks.year`).
 """
 
 import dataclasses
@@ -17,9 +17,8 @@ from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies, policies_of
 from rcjax.logs.errors import LogError, listed
-from rcjax.logs.kept_sample import carried_rows, read_reference
+from rcjax.logs.kept_sample import carried_rows, pooled, read_reference
 from rcjax.logs.log import Log
-from rcjax.logs.pooling import pooled
 from rcjax.logs.prices import read_prices
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import alike, corrected_log

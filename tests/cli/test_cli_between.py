@@ -68,7 +68,7 @@ def test_labels_where_two_policies_differ_say_which_is_better(folder, tmp_path):
 
 def test_the_difference_is_that_of_both_on_all_queries(folder):
     with jax.enable_x64(True):
-        from rcjax.replaying.differing import Differing
+        from rcjax.replaying.comparing import Differing
 
         log = read_log(folder / "fresh.csv", task="choice", prices=folder / "prices.toml")
         found = Differing.of("small", "large", log)
@@ -87,7 +87,7 @@ def test_what_cannot_be_compared_is_told(folder, tmp_path):
     for options, told in (
         (("--between", "small"), "--between: goes with --and"),
         (("--and", "small"), "--and: goes with --between"),
-        (("--between", folder / "policy.json", "--and", "huge"), "no answers of huge; its models: small, large"),
+        (("--between", folder / "policy.json", "--and", "huge"), "no answers of huge; its models are small, large"),
         (("--between", folder / "policy.json", "--and", folder / "policy.json"), "the answers are the same"),
         (("--between", "small", "--and", "large"), "is a model, as that of --and is"),
     ):

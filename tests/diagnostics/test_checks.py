@@ -7,10 +7,8 @@ import pytest
 
 import rcjax
 from rcjax._base.wording import choose_unit
-from rcjax.diagnostics import KINDS, model_checks
-from rcjax.diagnostics.checks import adjusted, judge
-from rcjax.diagnostics.decision import decide, tell_cheaper
-from rcjax.diagnostics.figures import Figure
+from rcjax.diagnostics.checks import KINDS, _judge_separation, adjusted, judge, judge_promise
+from rcjax.diagnostics.decision import Figure, decide, tell_cheaper
 from rcjax.diagnostics.policy_check import ModelChange
 from rcjax.diagnostics.replacement import Replacement
 from rcjax.diagnostics.window import Weeks, separate_looks
@@ -40,7 +38,7 @@ def test_a_figure_is_judged_by_its_limits(name):
 def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
     seen = {"error": np.full(4, 0.25), "cost": np.full(4, 2.0), "predicted_error": np.full(4, 0.2)}
     bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band), "predicted_cost": np.full(4, 2.0)}
-    checks = [*model_checks.judge_promise(seen | bands, 150)]
+    checks = [*judge_promise(seen | bands, 150)]
     assert [check.verdict for check in checks] == [verdict, "fine"]
     assert [bool(check.advice) for check in checks] == [True, False]
 
@@ -88,10 +86,10 @@ def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
 
 def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
     row = {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2}
-    found = model_checks._judge_separation(row)
+    found = _judge_separation(row)
     assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
     assert "in 100 % of cases (by chance 50 %): but chance alone can make that" in found.advice
-    weak = model_checks._judge_separation(row | {"separation": 0.53})
+    weak = _judge_separation(row | {"separation": 0.53})
     assert (weak.verdict, "gains little" in weak.advice) == ("bad", True)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.diagnostics import KINDS, model_checks
-from rcjax.diagnostics.promise import (
+from rcjax.diagnostics.checks import KINDS, judge_promise
+from rcjax.diagnostics.diagnosis import (
     LeftOut,
     compare_frontier,
     held_out,
@@ -219,10 +219,10 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
     told = try_promise(rosy, [LeftOut(model, logs[1])], N)
-    assert next(iter(model_checks.judge_promise(told, N))).verdict == "bad"
+    assert next(iter(judge_promise(told, N))).verdict == "bad"
     honest = try_promise(tuned, [LeftOut(model, logs[1])], N)
     np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
-    assert next(iter(model_checks.judge_promise(honest, N))).verdict != "bad"
+    assert next(iter(judge_promise(honest, N))).verdict != "bad"
 
 
 def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs):

@@ -10,7 +10,7 @@ import pytest
 
 import rcjax
 from rcjax.diagnostics.traffic import check_traffic, is_call_log
-from rcjax.logs.parts import join_parts
+from rcjax.logs.sources import join_parts
 from rcjax.serving.call_log import Billed, Call, call_row
 
 pytestmark = pytest.mark.usefixtures("float64")

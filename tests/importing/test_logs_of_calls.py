@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from rcjax.importing.call_logs import messages_of, query_of
-from rcjax.importing.evaluations import How, import_evaluations
-from rcjax.importing.gathering import format_of
+from rcjax.importing.evaluations import How, format_of, import_evaluations
 from rcjax.logs.errors import LogError
 
 FILES = Path(__file__).parent / "files"

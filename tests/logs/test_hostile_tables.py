@@ -6,7 +6,7 @@ import pytest
 from rcjax import read_log
 from rcjax.logs import sources
 from rcjax.logs.errors import LogError
-from rcjax.logs.parts import join_parts
+from rcjax.logs.sources import join_parts
 
 
 def table(path, rows, answer="A"):

@@ -8,8 +8,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import HandLabels
-from rcjax.logs.kept_sample import carried_rows, describe_reference, hash_names, read_reference
-from rcjax.logs.pooling import pooled
+from rcjax.logs.kept_sample import carried_rows, describe_reference, hash_names, pooled, read_reference
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.policy.following import Bill
-from rcjax.replaying.stream import Rungs, follow
+from rcjax.replaying.replay import Rungs, follow
 
 pytestmark = pytest.mark.usefixtures("float64")
 

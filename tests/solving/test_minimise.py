@@ -13,6 +13,7 @@ from rcjax import solve_frontier
 from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points, PointStatus
 from rcjax.frontier.policies import Policies
+from rcjax.policy.spec import Spec
 from rcjax.solving import minimise, minimising as module, outcomes, smooth_quantile
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -73,7 +74,7 @@ def random_values(objective, model, lam, count=5_000):
     thresholds[:, -1] = 0.0
     nothing, policies = np.zeros(count), Policies.of_cascades(thresholds, np.ones(thresholds.shape, bool))
     points = Points(nothing, nothing.astype(int), Outcomes(nothing, nothing, nothing), policies)
-    tried = outcomes(make_frontier(model, points))
+    tried = outcomes(make_frontier(model, points, Spec(cascade="all")))
     return np.array([np.asarray(jax.vmap(objective, (0, None))(tried, price)).min() for price in lam])
 
 

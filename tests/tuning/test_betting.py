@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcjax.tuning.betting import refuted, upper_limit
+from rcjax.tuning.certify import refuted, upper_limit
 
 
 def ruins(losses, most, limit, level):

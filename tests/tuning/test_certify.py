@@ -13,9 +13,8 @@ import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
-from rcjax.policy.spec import Target
-from rcjax.tuning.betting import refuted, upper_limit
-from rcjax.tuning.certify import Certificate, _infeasible, certify
+from rcjax.policy.spec import Spec, Target
+from rcjax.tuning.certify import Certificate, _infeasible, certify, refuted, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 N = 200
@@ -43,7 +42,7 @@ def build(model, thresholds, members, error, cost) -> Frontier:
     nothing = np.zeros(len(error))
     expected = Outcomes(error, cost, nothing)
     policies = Policies.of_cascades(thresholds, members)
-    return make_frontier(model, Points(nothing, nothing.astype(int), expected, policies))
+    return make_frontier(model, Points(nothing, nothing.astype(int), expected, policies), Spec(cascade="all"))
 
 
 def wrong(*errors: int, n: int = N) -> rcjax.Log:

@@ -9,7 +9,7 @@ import rcjax
 from rcjax.model.calibrated import calibrated
 from rcjax.replaying.replay import walk_log
 from rcjax.tuning import judging
-from rcjax.tuning.chains import are_verdicts, chains
+from rcjax.tuning.candidates import are_verdicts, chains
 from rcjax.tuning.judging import charges, judge_all
 from rcjax.tuning.pairs import Judging
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from selection_references import make_log
 
-from rcjax.diagnostics.promise import without
+from rcjax.diagnostics.diagnosis import without
 from rcjax.tuning import judging
 from rcjax.tuning.judging import deal_folds, sample_queries
 

@@ -7,8 +7,7 @@ from scored_logs import scored_frame
 
 import rcjax
 from rcjax.model.calibration import transform_confidence
-from rcjax.tuning.betting import upper_limit
-from rcjax.tuning.certify import HeldOut
+from rcjax.tuning.certify import HeldOut, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,11 +13,11 @@ from selection_references import as_rows, make_log
 import rcjax
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import PointStatus, lam_range
-from rcjax.tuning import select
+from rcjax.tuning import search
 from rcjax.tuning.candidates import Targets
 from rcjax.tuning.contest import PRICES, Contest, Gain, Gains
 from rcjax.tuning.judging import judging_of
-from rcjax.tuning.select import select_frontier
+from rcjax.tuning.search import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -53,7 +53,7 @@ def compared(monkeypatch, log):
         lucks, targets = np.array([0.0, luck]), Targets(lam, np.ones(3))
         gains = Gains(nothing, nothing, nothing)
         shown = Contest(targets, gains, None, nothing, np.ones(2), lucks)
-        monkeypatch.setattr(select, "leave_out", lambda *_, **how: SimpleNamespace(compared=lambda alone: shown))
+        monkeypatch.setattr(search, "leave_out", lambda *_, **how: SimpleNamespace(compared=lambda alone: shown))
 
     return decide
 
