@@ -82,6 +82,7 @@ SECTIONS = {
         "SurvivalJoe",
         "Gaussian",
         "StudentT",
+        *("BB1", "BB7", "Tawn"),
         *("Plackett", "AMH", "FGM"),
         *("NegativeClayton", "NegativeGumbel", "NegativeJoe"),
         "Rotation",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.core import Tracer
 
+from rcjax import copulas
 from rcjax.copulas import Clayton, Copula, Gumbel, Independence, param
 from rcjax.testing import check_copula
 
@@ -276,7 +277,10 @@ def test_a_class_without_a_cdf_says_so():
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "copula",
-    [Independence(), Gumbel(np.array([[1.0, 3.0], [8.0, 50.0]])), Fading(60.0), Galambos(20.0), OnlyCdf(50.0)],
+    [
+        *(Independence(), Gumbel(np.array([[1.0, 3.0], [8.0, 50.0]])), Fading(60.0), Galambos(20.0), OnlyCdf(50.0)),
+        copulas.Tawn(np.array([20.0, 50.0]), 0.3, 0.9),  # a ridge that begins between quantiles was once an accusation
+    ],
     ids=str,
 )
 def test_what_keeps_the_contract_passes(copula):

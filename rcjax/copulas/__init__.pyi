@@ -2,6 +2,8 @@
 
 from rcjax.copulas.ali_mikhail_haq import AMH as AMH
 from rcjax.copulas.base import Copula as Copula, TailDependence as TailDependence, param as param
+from rcjax.copulas.bb1 import BB1 as BB1
+from rcjax.copulas.bb7 import BB7 as BB7
 from rcjax.copulas.clayton import Clayton as Clayton, SurvivalClayton as SurvivalClayton
 from rcjax.copulas.families import OneOf as OneOf
 from rcjax.copulas.fgm import FGM as FGM
@@ -18,3 +20,4 @@ from rcjax.copulas.negative import (
 from rcjax.copulas.plackett import Plackett as Plackett
 from rcjax.copulas.rotation import Rotation as Rotation
 from rcjax.copulas.student_t import StudentT as StudentT
+from rcjax.copulas.tawn import Tawn as Tawn

@@ -4,17 +4,15 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula, TailDependence, outside, param, within
+from rcjax.copulas.base import Exchangeable, TailDependence, outside, param, within
 
 
-class AMH(Copula):
+class AMH(Exchangeable):
     """C(u, v) = u v / (1 − θ (1 − u)(1 − v)), −1 ≤ θ ≤ 1; θ = 0 is independence. Nelsen (2006), family 4.2.3.
 
     >>> round(float(AMH(1.0).tau()), 4)  # from −0.1817 to 1/3
     0.3333
     """
-
-    exchangeable = True
 
     theta: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
@@ -24,14 +22,6 @@ class AMH(Copula):
         below = self._below(u, v)
         empty = below <= 0
         return jnp.where(empty, 0.0, u * v / jnp.where(empty, 1.0, below))
-
-    def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u, which rounding does not take out of [0, 1]."""
-        return within(super().conditional(u, v))
-
-    def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v."""
-        return self.conditional(v, u)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """log of ((1 − θ)² + θ (1 − θ)(u + v) + θ (1 + θ) u v) / (1 − θ (1 − u)(1 − v))³."""

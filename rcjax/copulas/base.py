@@ -118,15 +118,25 @@ class Copula(Parametric):
     def from_tau(cls, tau: ArrayLike) -> Self:
         """The member of the family whose Kendall's τ is nearest to `tau`, which is held within ±0.98.
 
-        By bisection of τ over the family's first free parameter, the others at their defaults; gradients are implicit.
+        By bisection of τ over the family's first free parameter, the others at their defaults, or where the family
+        wants them for this τ; gradients are implicit.
         """
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
-        name = cls.free[0]
-        solve = jnp.vectorize(lambda goal: _match_tau(lambda value: cls(**{name: value}).tau(), cls, goal))
-        others = {field: default for field, default in _defaults(cls).items() if field != name}
-        first = solve(cls._within_reach(tau))
-        return cls(**{name: first}, **{field: first * 0 + value for field, value in others.items()})
+        name, goals = cls.free[0], cls._within_reach(tau)
+        others = {field: value for field, value in (_defaults(cls) | cls._others_at(goals)).items() if field != name}
+        others = {field: goals * 0 + value for field, value in others.items()}
+
+        def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
+            held = dict(zip(others, values, strict=True))
+            return _match_tau(lambda value: cls(**{name: value}, **held).tau(), cls, goal)
+
+        return cls(**{name: jnp.vectorize(solve)(goals, *others.values())}, **others)
+
+    @classmethod
+    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+        """Parameters that `from_tau` takes in place of their defaults, by name, elementwise in τ."""
+        return {}
 
     @classmethod
     def _within_reach(cls, tau: ArrayLike) -> jax.Array:
@@ -217,7 +227,7 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
     return (u < 0) | (u > 1) | (v < 0) | (v > 1)
 
 
-def _nodes() -> tuple[jax.Array, jax.Array]:
+def nodes() -> tuple[jax.Array, jax.Array]:
     """(places in (0, 1), weights) of Gauss and Legendre, crowded towards the ends by t²(3 − 2t)."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
@@ -225,7 +235,7 @@ def _nodes() -> tuple[jax.Array, jax.Array]:
 
 
 def _rho_by_quadrature(copula: Copula) -> jax.Array:
-    node, weight = _nodes()
+    node, weight = nodes()
     return 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3
 
 
@@ -236,7 +246,7 @@ def tau_by_quadrature(copula: Copula) -> jax.Array:
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
     0.5
     """
-    node, weight = _nodes()  # V varies fastest with u and p towards the ends
+    node, weight = nodes()  # V varies fastest with u and p towards the ends
     u, p = jnp.meshgrid(node, node, indexing="ij")
     return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
 
@@ -252,6 +262,21 @@ def _invert(copula: Any, u: jax.Array, p: jax.Array) -> jax.Array:
     info = jnp.finfo(p.dtype)
     z = implicit_root(excess, bisection(jnp.log(info.tiny), -jnp.log(info.epsneg), p.dtype), p.dtype)
     return jax.nn.sigmoid(z)
+
+
+def _from_logit(z: jax.Array) -> Unit:
+    return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
+
+
+def _invert_two_sided(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax.Array) -> jax.Array:
+    """The log(v / (1 − v)) at which the smaller of h(v given u) and its complement is that of p."""
+
+    def excess(z: jax.Array) -> jax.Array:
+        h = copula.two_sided_conditional(Unit(u, rest), _from_logit(z))
+        return jnp.where(p < 0.5, h.value - p, above - h.complement)
+
+    end = -float(np.log(np.sqrt(jnp.finfo(p.dtype).tiny)))
+    return implicit_root(excess, bisection(-end, end, p.dtype), p.dtype)
 
 
 def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
@@ -286,12 +311,27 @@ def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
     return jnp.where(z < 1 - 4 * jnp.finfo(goal.dtype).eps, inside, lax.stop_gradient(inside))
 
 
+class Exchangeable(Copula):
+    """Base class of families that are a cdf with C(u, v) = C(v, u), and have conditionals that stay within [0, 1]."""
+
+    exchangeable: ClassVar[bool] = True
+
+    def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """h(v given u) = ∂C/∂u, which rounding does not take out of [0, 1]."""
+        return within(super().conditional(u, v))
+
+    def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
+        """∂C/∂v."""
+        return self.conditional(v, u)
+
+
 class ClosedForm(Copula):
     """A copula whose closed forms take each probability with its complement.
 
-    A family gives `two_sided_cdf`, `two_sided_conditional`, `two_sided_log_density` and `two_sided_inverse`; it is
-    taken to be exchangeable, C(u, v) = C(v, u), unless it gives `two_sided_conditional_on_v`. All five may be called
-    for the same point: what is not used costs nothing once compiled.
+    A family gives `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`, and `two_sided_inverse` where
+    that is better than bisection; it is taken to be exchangeable, C(u, v) = C(v, u), unless it gives
+    `two_sided_conditional_on_v`. All five may be called for the same point: what is not used costs nothing once
+    compiled.
     """
 
     exchangeable: ClassVar[bool] = True
@@ -325,6 +365,11 @@ class ClosedForm(Copula):
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
         """∂C/∂v and its complement."""
         return self.two_sided_conditional(v, u)
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement, by bisection on the scale of log(v / (1 − v))."""
+        z = self._pointwise(_invert_two_sided, u.value, u.complement, p.value, p.complement)
+        return _from_logit(z)
 
 
 class RadialForm(ClosedForm):

@@ -33,7 +33,7 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     """
     if isinstance(name, type) and issubclass(name, Copula):
         return name
-    no_families = ("ClosedForm", "RadialForm", "OneOf", "Rotation")
+    no_families = ("ClosedForm", "Exchangeable", "RadialForm", "OneOf", "Rotation")
     families = {c.__name__.lower(): c for c in subclasses(Copula) if c.__name__ not in no_families}
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in families:

@@ -4,17 +4,15 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula, TailDependence, outside, param, within
+from rcjax.copulas.base import Exchangeable, TailDependence, outside, param, within
 
 
-class FGM(Copula):
+class FGM(Exchangeable):
     """C(u, v) = u v (1 + θ (1 − u)(1 − v)), −1 ≤ θ ≤ 1; θ = 0 is independence. Nelsen (2006), example 3.12.
 
     >>> round(float(FGM(0.9).tau()), 4)
     0.2
     """
-
-    exchangeable = True
 
     theta: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 

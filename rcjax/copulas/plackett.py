@@ -4,17 +4,15 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula, TailDependence, outside, param, within
+from rcjax.copulas.base import Exchangeable, TailDependence, outside, param, within
 
 
-class Plackett(Copula):
+class Plackett(Exchangeable):
     """θ = C (1 − u − v + C) / ((u − C)(v − C)) everywhere, θ > 0; θ = 1 is independence. Plackett (1965).
 
     >>> round(float(Plackett(4.0).spearman()), 4)
     0.4344
     """
-
-    exchangeable = True
 
     theta: jax.Array | float = param(3.0, support=(1e-3, float("inf")))
 
@@ -26,14 +24,6 @@ class Plackett(Copula):
         positive = total > 0
         quotient = 2 * u * v * (a + 1) / jnp.where(positive, total + root, 1.0)
         return jnp.where(positive, quotient, (root - total) / jnp.where(positive, 1.0, -2 * a))
-
-    def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u, which rounding does not take out of [0, 1]."""
-        return within(super().conditional(u, v))
-
-    def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v."""
-        return self.conditional(v, u)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """log of θ (1 + (θ − 1)(u + v − 2 u v)) / root³."""

@@ -1,7 +1,7 @@
 """The contract of a family of marginals, as a check that says what fails and where."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from rcjax.copulas.base import farthest
 from rcjax.model.marginals import Marginal
+from rcjax.testing.contract import Finding, changed_by_flattening, raise_failures, untraceable, worst
 
 #: Places inside (0, 1), and levels.
 _INSIDE = np.array([0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99])
@@ -19,9 +20,6 @@ _ENDS = np.array([0.0, 1.0])
 
 #: Of the whole distribution that is checked: ends and masses.
 _WHOLE = {"lowest": 0.2, "highest": 0.9, "mass_lowest": 0.1, "mass_highest": 0.2}
-
-#: What a law yields: (its name, x, what the marginal gives, by how much that is beyond what the law allows).
-_Finding = tuple[str, Any, Any, Any]
 
 _STEP, _NODES = 1e-6, 64
 
@@ -50,12 +48,10 @@ def check_marginal(marginal: Marginal | type[Marginal]) -> None:
     family = marginal if isinstance(marginal, type) else type(marginal)
     with jax.enable_x64(True):
         members = _members(marginal) if isinstance(marginal, type) else [_as_arrays(marginal)]
-        failures = _untraceable(members[0])
+        failures = untraceable("smooth_cdf", members[0], {"x": jnp.ones((3, 2)) / 2}, "x (3, 2)")
         if not failures:
-            failures = [text for law in _LAWS for text in _worst(law, members)] or _structure(family, members)
-    if failures:
-        text = "\n".join(f"- {failure}" for failure in failures)
-        raise AssertionError(f"{family.__name__} is no marginal as it stands:\n{text}")
+            failures = [text for law in _LAWS for text in worst(law, members, _where)] or _structure(family, members)
+    raise_failures(family, "marginal", failures)
 
 
 def _as_arrays(marginal: Any) -> Marginal:
@@ -78,30 +74,7 @@ def _members(family: type[Marginal]) -> list[Marginal]:
     return [_as_arrays(member) for member in members]
 
 
-def _untraceable(member: Marginal) -> list[str]:
-    """What fails before any law can be looked at: no cdf, or one that jax cannot trace or broadcast."""
-    try:
-        shape = jax.eval_shape(lambda m, x: m.smooth_cdf(x), member, jnp.ones((3, 2)) / 2).shape
-    except Exception as problem:  # whatever the user's code raises belongs into the report
-        return [f"smooth_cdf(x) cannot be traced by jax: {type(problem).__name__}: {str(problem).splitlines()[0]}"]
-    return [] if shape == (3, 2) else [f"smooth_cdf(x) of x (3, 2) has shape {shape}; it must have (3, 2)"]
-
-
-def _worst(law: Callable[[Any], Iterator[_Finding]], members: Sequence[Marginal]) -> Iterator[str]:
-    """A line of text for each part of the law that fails: the first member for which it does, at its worst point."""
-    told = set()
-    for member in members:
-        for name, x, got, excess in law(member):
-            x, got, excess = np.broadcast_arrays(*(np.asarray(column, float) for column in (x, got, excess)))
-            excess = np.where(np.isfinite(got), excess, np.inf)
-            if excess.max() > 0 and name not in told:
-                told.add(name)
-                at = np.unravel_index(excess.argmax(), excess.shape)
-                figure = f"{got[at]:.10g}, {excess[at]:.2g} beyond what is allowed"
-                yield f"{name} fails at {_where(x[at], member)}: {figure}"
-
-
-def _where(x: float, member: Any) -> str:
+def _where(member: Any, x: float) -> str:
     return ", ".join([f"x = {x:.10g}", *(f"{name} = {_figure(getattr(member, name))}" for name in _parameters(member))])
 
 
@@ -119,7 +92,7 @@ def _of(member: Any, x: np.ndarray, method: str) -> np.ndarray:
     return np.asarray(_call(member, jnp.asarray(x), method))
 
 
-def _cdf_laws(m: Any) -> Iterator[_Finding]:
+def _cdf_laws(m: Any) -> Iterator[Finding]:
     got = _of(m, _GRID, "smooth_cdf")
     yield "smooth_cdf within [0, 1]", _GRID, got, np.maximum(-got, got - 1) - 1e-12
     yield "smooth_cdf rises", _GRID, got, -np.diff(got, prepend=0.0) - 1e-12
@@ -133,7 +106,7 @@ def _cdf_laws(m: Any) -> Iterator[_Finding]:
     yield "smooth_cdf ends at 1", 1.0, last, 0.5 if last < 0.9 and last < beyond[1] * 1.01 else 0.0
 
 
-def _density_laws(m: Any) -> Iterator[_Finding]:
+def _density_laws(m: Any) -> Iterator[Finding]:
     step = _STEP * np.minimum(_INSIDE, 1 - _INSIDE)
     slope = (_of(m, _INSIDE + step, "smooth_cdf") - _of(m, _INSIDE - step, "smooth_cdf")) / (2 * step)
     density = _of(m, _INSIDE, "smooth_density")
@@ -157,7 +130,7 @@ def _density_laws(m: Any) -> Iterator[_Finding]:
     )
 
 
-def _quantile_laws(m: Any) -> Iterator[_Finding]:
+def _quantile_laws(m: Any) -> Iterator[Finding]:
     x = _of(m, _INSIDE, "smooth_quantile")
     yield "smooth_quantile within [0, 1]", _INSIDE, x, np.maximum(-x, x - 1)
     back, density = _of(m, x, "smooth_cdf"), _of(m, x, "smooth_density")
@@ -171,7 +144,7 @@ def _quantile_laws(m: Any) -> Iterator[_Finding]:
     yield "smooth_quantile at 0 and 1", _ENDS, ends, np.abs(ends - _ENDS)
 
 
-def _mean_laws(m: Any) -> Iterator[_Finding]:
+def _mean_laws(m: Any) -> Iterator[Finding]:
     points = np.concatenate([[0.0], _INSIDE, [1.0]])
     got = _of(m, points, "smooth_mean_above")
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
@@ -186,7 +159,7 @@ def _mean_laws(m: Any) -> Iterator[_Finding]:
     yield "smooth_mean_above is ∫ₓ¹ t dG", points, got, np.abs(got - expected) - 1e-6
 
 
-def _whole_laws(m: Any) -> Iterator[_Finding]:
+def _whole_laws(m: Any) -> Iterator[Finding]:
     whole = dataclasses.replace(m, **{name: jnp.asarray(value) for name, value in _WHOLE.items()})
     low, high, bottom, top = _WHOLE.values()
     below = _of(whole, np.array([low - 1e-9, low, high - 1e-12, high]), "cdf")
@@ -204,7 +177,7 @@ def _whole_laws(m: Any) -> Iterator[_Finding]:
     yield "mean_above of everything is the mean", 0.0, mean, abs(mean - total) - 1e-9
 
 
-def _gradient_laws(m: Any) -> Iterator[_Finding]:
+def _gradient_laws(m: Any) -> Iterator[Finding]:
     for name, points in (
         *(("held_cdf", np.concatenate([_ENDS, _INSIDE])), ("smooth_log_density", _INSIDE)),
         *(("smooth_quantile", _INSIDE), ("smooth_mean_above", _INSIDE)),
@@ -230,7 +203,7 @@ def _slopes(m: Any, x: jax.Array, method: str) -> Any:
     return [*(slope.reshape(len(x), -1).sum(1) for slope in by_own.values()), by_x]
 
 
-def _single_precision(m: Any) -> Iterator[_Finding]:
+def _single_precision(m: Any) -> Iterator[Finding]:
     expected = _of(m, _INSIDE, "smooth_cdf")
     with jax.enable_x64(False):
         single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), m)
@@ -247,11 +220,7 @@ _LAWS = (
 
 def _structure(family: type[Marginal], members: Sequence[Marginal]) -> list[str]:
     """jit, vmap and the pytree round trip: laws of the class rather than of a point."""
-    failures = []
-    leaves, structure = jax.tree.flatten(members[0])
-    again = jax.tree.unflatten(structure, leaves)
-    if type(again) is not family or jax.tree.leaves(again) != leaves:
-        failures.append("flattening and unflattening it as a pytree gives something else")
+    failures = changed_by_flattening(family, members[0])
     batch = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *members)
     x = jnp.asarray(_INSIDE)
     for method in ("smooth_cdf", "smooth_density"):

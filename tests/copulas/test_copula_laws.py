@@ -16,6 +16,8 @@ from tiers import thorough
 from rcjax import copulas
 from rcjax.copulas import (
     AMH,
+    BB1,
+    BB7,
     Clayton,
     Copula,
     Frank,
@@ -30,6 +32,7 @@ from rcjax.copulas import (
     SurvivalClayton,
     SurvivalGumbel,
     SurvivalJoe,
+    Tawn,
     param,
 )
 from rcjax.testing import check_copula
@@ -61,6 +64,13 @@ FAMILIES = {
     "plackett": Plackett(column(0.01, 0.5, 1.0, 3.0, 50.0, 300.0)),
     "ali mikhail haq": AMH(column(-1.0, 0.0, 0.5, 0.95)),
     "negative gumbel": NegativeGumbel(column(1.0, 1.5, 20.0)),
+    "bb1": BB1(column(0.0, 1e-9, 0.5, 3.0, 0.0, 30.0, 98.0), column(1.0, 2.0, 1.5, 1.0, 50.0, 20.0, 1.0)),
+    "bb7": BB7(column(1.0, 1.5, 3.0, 1.0, 30.0, 98.0, 20.0), column(0.0, 1e-9, 0.5, 98.0, 0.0, 2.0, 30.0)),
+    "tawn": Tawn(
+        column(1.0, 3.0, 20.0, 50.0, 2.0, 5.0, 5.0),
+        column(0.3, 0.5, 0.9, 0.3, 1.0, 0.0, 1.0),
+        column(0.9, 0.7, 0.4, 0.9, 1.0, 0.5, 0.3),
+    ),
     "lopsided": Lopsided(column(0.0, 0.6, 1.0)),
 }
 EDGES = np.array([0.0, 1e-300, 1e-12, 1e-6, 0.01, 0.2, 0.5, 0.8, 0.97, 1 - 1e-6, 1 - 1e-12, 1.0])

@@ -9,6 +9,8 @@ import scipy.stats
 
 from rcjax.copulas import (
     AMH,
+    BB1,
+    BB7,
     FGM,
     Clayton,
     Copula,
@@ -25,6 +27,7 @@ from rcjax.copulas import (
     SurvivalClayton,
     SurvivalGumbel,
     SurvivalJoe,
+    Tawn,
     param,
 )
 
@@ -33,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 FAMILIES = [
     *(Independence(), Gumbel(2.0), SurvivalGumbel(1.3), Clayton(2.0), Clayton(0.0), SurvivalClayton(0.7)),
     *(Frank(-6.0), Joe(3.0), SurvivalJoe(1.5), Gaussian(-0.7), StudentT(0.5, 4.0), OneOf(1, (Frank(2.0), Joe(3.0)))),
+    *(BB1(0.5, 1.5), BB1(2.0, 1.0), BB1(0.0, 2.0), BB7(1.5, 0.5), BB7(3.0, 0.0), BB7(1.0, 2.0), Tawn(3.0, 0.5, 0.9)),
     *(FGM(-0.7), AMH(0.6), AMH(-1.0), Plackett(4.0), Plackett(0.2), NegativeClayton(2.0), NegativeGumbel(1.5)),
 ]
 
@@ -96,3 +100,45 @@ def test_tau_and_rho_of_new_families_are_those_of_the_books():
 def test_a_slope_where_ranks_differ_by_a_rounding_is_the_conditional():
     copula = NegativeGumbel(2.0)
     np.testing.assert_allclose(jax.grad(copula.cdf)(0.1, 0.9), copula.conditional(0.1, 0.9), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("copula", "simple"),
+    [
+        *((BB1(2.0, 1.0), Clayton(2.0)), (BB1(0.0, 2.0), Gumbel(2.0)), (BB7(1.0, 2.0), Clayton(2.0))),
+        *((BB7(2.0, 0.0), Joe(2.0)), (Tawn(2.0, 1.0, 1.0), Gumbel(2.0)), (Tawn(2.0, 0.0, 0.5), Independence())),
+    ],
+    ids=str,
+)
+def test_two_and_three_parameters_end_in_families_of_one(copula, simple):
+    u, v = np.random.default_rng(0).uniform(1e-3, 1 - 1e-3, (2, 40))
+    for method in ("cdf", "conditional", "conditional_on_v", "log_density"):
+        np.testing.assert_allclose(getattr(copula, method)(u, v), getattr(simple, method)(u, v), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(copula.tau(), simple.tau(), atol=1e-6)
+    np.testing.assert_allclose(copula.tail_dependence(), simple.tail_dependence(), atol=1e-12)
+
+
+@pytest.mark.parametrize("family", [BB1, BB7, Tawn])
+def test_from_tau_of_several_parameters_has_it(family):
+    taus = jnp.array([-0.3, 0.0, 0.2, 0.7, 0.98])
+    np.testing.assert_allclose(family.from_tau(taus).tau(), np.maximum(taus, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("copula", "name", "parameters"),
+    [
+        (BB1(0.5, 1.5), "bb1", [0.5, 1.5]),
+        (BB7(1.5, 0.5), "bb7", [1.5, 0.5]),
+        (Tawn(3.0, 0.5, 0.9), "tawn", [0.5, 0.9, 3.0]),
+    ],
+)
+def test_these_families_are_those_of_pyvinecopulib(copula, name, parameters):
+    pv = pytest.importorskip("pyvinecopulib")
+    peer = pv.Bicop(getattr(pv.BicopFamily, name), 0, np.array(parameters)[:, None])
+    uv = np.random.default_rng(0).uniform(size=(200, 2))
+    for ours, theirs in (
+        *(("cdf", peer.cdf), ("conditional", peer.hfunc1), ("conditional_on_v", peer.hfunc2), ("pdf", peer.pdf)),
+        ("inverse_conditional", peer.hinv1),
+    ):
+        np.testing.assert_allclose(getattr(copula, ours)(*uv.T), theirs(uv), rtol=1e-8)
+    assert abs(float(copula.tau()) - peer.tau) < 1e-6
