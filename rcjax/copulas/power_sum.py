@@ -24,7 +24,7 @@ def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
     return jnp.where(near, small, large)
 
 
-def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array) -> jax.Array:
+def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
     """log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0.
 
     >>> x = jnp.array([1.0, 1.0])
