@@ -1,6 +1,6 @@
-"""From questions to a log: the run that asks every model, and the graders that tell right from wrong.
+"""Collect a log from questions: the run that asks every model, and the graders that label answers.
 
-Takes a file of questions (`questions`) and one of models (`rcjax.serving.models_file`); gives a log that
-`rcjax.read_log` reads. `run` asks, `respondent` keeps to the budget, `answer_file` keeps what was paid for,
-`graders` judge.
+Takes a file of questions (`questions`) and a file of models (`rcjax.serving.models_file`); gives a log for
+`rcjax.read_log`. `run` sends the questions, `respondent` keeps to the budget, `answer_file` stores every paid answer,
+`graders` label them.
 """

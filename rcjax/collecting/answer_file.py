@@ -1,10 +1,10 @@
-"""The file that a run writes: a line of JSON for each call, as a call log has it, and what tells right from wrong.
+"""The answer file of a run: a JSON line for each call, in the format of a call log, with its label.
 
-Lines are only appended. A call that is under way stands in a second file beside it, so that after a kill it is known
-what may have been paid for. `rcjax.read_log` reads the first file at any time.
+Lines are only appended. A second file, the journal, lists the calls under way, so that the next run knows after a kill
+which calls may have been paid for. `rcjax.read_log` can read the answer file at any time.
 
-The log of a service gives such a file too: a service may be writing to its log, so that verdicts cannot go there. Its
-shadow calls, each under a name, go to a file of answers, which `rcjax.read_log` reads in place of the log.
+The log of a service becomes an answer file too, because verdicts cannot go into a log that the service still writes:
+each shadow call gets a name and is copied. `rcjax.read_log` reads the answer file in place of the log.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+#: Error of a call whose outcome is unknown.
 LOST = "the run ended while the call was under way: its cost is the most that it can be"
 
 
 @dataclass(slots=True)
 class AnswerRows:
-    """What is in a file of answers: its rows in order, a later one about the same call in place of the earlier."""
+    """The rows of an answer file in order, the latest one of each call."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By the call's id."""
+    """Rows by the id of the call."""
     broken: int = 0
-    """Lines that are cut off."""
+    """Number of truncated lines."""
     repeated: int = 0
-    """Rows that stand in place of an earlier one."""
+    """Number of rows that replace an earlier one."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take a row, in place of an earlier one about the same call."""
+        """Add a row; it replaces an earlier row of the same call."""
         self.repeated += row["call"] in self.rows
         self.rows[row["call"]] = dict(row)
 
     @property
     def answered(self) -> dict[tuple[str, str, int], dict[str, Any]]:
-        """The rows with an answer, by query, model and sample; the first one where there are several."""
+        """Rows with an answer, by query, model and sample; the first of several."""
         answered: dict[tuple[str, str, int], dict[str, Any]] = {}
         for row in self.rows.values():
             if not has_failed(row):
@@ -64,23 +65,23 @@ class AnswerRows:
 
     @property
     def numbered(self) -> bool:
-        """Whether the answers tell which sample they are."""
+        """Whether the rows have sample numbers."""
         return any(row.get("sample") is not None for row in self.rows.values())
 
     @property
     def spent(self) -> Decimal:
-        """Money of all calls at most, failures and judges included."""
+        """Upper bound of the money spent on all calls, failures and judges included."""
         amounts = (row.get(name) or 0 for row in self.rows.values() for name in ("at_most", "grading_cost"))
         return sum((Decimal(str(amount)) for amount in amounts), Decimal(0))
 
     def most_billed(self, model: str) -> Decimal:
-        """The most that a call of a model has cost; 0 where nobody told."""
+        """Return the largest billed cost of a model's calls; 0 if none was billed."""
         costs = (row.get("cost") for row in self.rows.values() if row["model"] == model and not row.get("estimated"))
         return max((Decimal(str(cost)) for cost in costs if cost), default=Decimal(0))
 
 
 def sample_of(row: Mapping[str, Any]) -> int:
-    """Which of several answers of a model to a question a row is, from 1.
+    """Return the sample number of a row, from 1.
 
     >>> sample_of({"sample": 3}), sample_of({})
     (3, 1)
@@ -89,7 +90,7 @@ def sample_of(row: Mapping[str, Any]) -> int:
 
 
 def read_answer_file(path: Path) -> AnswerRows:
-    """What is in a file of answers; nothing where there is none. Raises LogError where it is something else."""
+    """Read an answer file; a missing file is empty. Raises LogError for another kind of file."""
     answers = AnswerRows()
     _require_file(path)
     for row, where in _lines(path, answers) if path.exists() else ():
@@ -99,7 +100,7 @@ def read_answer_file(path: Path) -> AnswerRows:
 
 
 def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict[str, Any], str]]:
-    """(the object in a line, which line that is, in words); lines that are cut off are counted alone."""
+    """Yield (object, name of its line) for each line; truncated lines are only counted."""
     text, broken = sound_calls(TextFile(path, separator=None))
     if answers is not None:
         answers.broken = broken
@@ -115,7 +116,7 @@ def _require_file(path: Path) -> None:
 
 
 def require_call(row: Mapping[str, Any], where: str) -> None:
-    """Raise LogError for what is no row of a file of answers; `where` says in which file and line it is."""
+    """Raise LogError unless an object is a row of an answer file; `where` names its file and line."""
     if row.get("call_log") != VERSION or not isinstance(row.get("call"), str):
         raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
     checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
@@ -134,7 +135,7 @@ def _tells_signal(value: Any) -> bool:
     return isinstance(record.get("signal"), str)
 
 
-#: What a line must hold; people edit such files.
+#: Checks of a line's values: people edit such files.
 _OF_CALLS: dict[str, Callable[[Any], bool]] = {
     "query": lambda value: isinstance(value, str),
     "model": lambda value: isinstance(value, str),
@@ -144,7 +145,7 @@ _OF_CALLS: dict[str, Callable[[Any], bool]] = {
     "sample": lambda value: value is None or (type(value) is int and value >= 1),
 }
 
-#: The same, of a line with an answer.
+#: Further checks of a line with an answer.
 _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "cost": lambda value: value is not None and _is_money(value),
     "logprob": lambda value: value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0),
@@ -157,18 +158,18 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
 
 
 class AnswerFile:
-    """A file of answers that a run writes to, alone: no other run of this machine has it open, by links either.
+    """An answer file opened for writing, and locked against other runs on this machine, even through links.
 
     Args:
-        path: of the file; it is made where it is not there.
+        path: path of the file, which is created if missing.
 
-    Raises LogError where the file is of something else or another run writes to it, and OSError where it cannot be
-    opened. `answers` is what it held, with a failed call for each that was under way when an earlier run ended.
+    Raises LogError if the file is of another kind or locked by another run, and OSError if it cannot be opened.
+    `answers` holds its rows, with a failed call for each call that was under way when an earlier run ended.
     """
 
     def __init__(self, path: Path) -> None:
         _require_file(path)
-        self.path, self._real = path, Path(os.path.realpath(path))  # whatever links lead there, the lock is one
+        self.path, self._real = path, Path(os.path.realpath(path))  # one lock, through any link
         self.under_way = self._real.with_name(f"{self._real.name}.under-way")
         self._open: set[str] = set()
         self._journal = self._locked()
@@ -183,7 +184,7 @@ class AnswerFile:
         os.ftruncate(self._journal, 0)
 
     def _locked(self) -> int:
-        """The file of calls under way, open and locked, which keeps other runs out until this one ends, however."""
+        """Open and lock the journal of calls under way; the lock ends with the process."""
         while True:
             journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
@@ -197,10 +198,10 @@ class AnswerFile:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self.under_way), os.fstat(journal)):
                     return journal
-            os.close(journal)  # of a run that has just ended, and has removed it
+            os.close(journal)  # a run that has just ended removed this file
 
     def _close_lost(self) -> int:
-        """Write a failed call for each that an earlier run has begun and not ended; how many there are."""
+        """Write a failed call for each call that an earlier run began and did not end; return their number."""
         notes = [note for note in map(object_in, self.under_way.read_bytes().splitlines()) if note]
         begun = {note["call"]: note for note in notes if "call" in note}
         ended = {note["ended"] for note in notes if "ended" in note} | {*self.answers.rows}
@@ -211,13 +212,13 @@ class AnswerFile:
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:
-        """Note that a call is under way.
+        """Record in the journal that a call is under way.
 
         Args:
-            call: its id.
-            query: that of the question.
-            model: that is asked.
-            at_most: money that it may cost.
+            call: id of the call.
+            query: id of the question.
+            model: name of the model.
+            at_most: largest possible cost, in money.
         """
         row = {"call": call, "query": query, "model": model, "at_most": float(at_most)}
         line = json.dumps(row).encode() + b"\n"
@@ -226,7 +227,7 @@ class AnswerFile:
         self._open.add(call)
 
     def end(self, call: str) -> None:
-        """Note that a call that has begun is written down, in another row than one of its own."""
+        """Record in the journal that a call has ended without a row of its own."""
         if call not in self._open:
             return
         self._open.discard(call)
@@ -234,20 +235,20 @@ class AnswerFile:
             os.write(self._journal, json.dumps({"ended": call}).encode() + b"\n")
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row. Raises OSError where the disk is full: in the next run the call counts as lost, at its most."""
+        """Append a row. Raises OSError if the disk is full; the next run then counts the call as lost."""
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
         self.answers.add(row)
         self._open.discard(row["call"])
 
     def number(self) -> None:
-        """Call the answers that are there the first samples, where they have no number."""
+        """Number the existing answers without a sample number as first samples."""
         first = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
         for row in first:
             row["sample"] = 1
         self.tidy(anew=bool(first))
 
     def tidy(self, anew: bool = False) -> None:
-        """Leave one line for each call, where answers were written again with their verdict; or write all `anew`."""
+        """Rewrite the file with one line per call if lines are replaced or truncated, or if `anew`."""
         if not (anew or self.answers.repeated or self.answers.broken):
             return
         rows = self.answers.rows.values()
@@ -258,7 +259,7 @@ class AnswerFile:
         self.answers.repeated = self.answers.broken = 0
 
     def close(self) -> None:
-        """Close the file; the one of the calls under way goes, where none is, and so does a new one without a line."""
+        """Close the file. Remove it if it is new and empty, and the journal if no call is under way."""
         self._lines.close()
         with suppress(OSError):
             if self._is_new and not self._real.stat().st_size:
@@ -266,7 +267,7 @@ class AnswerFile:
         self._leave(done=not self._open)
 
     def _leave(self, done: bool) -> None:
-        """Let other runs in, which comes last; the file of the calls under way goes where it tells nothing more."""
+        """Release the lock, as the last step; remove the journal first if `done`."""
         if done:
             with suppress(OSError):
                 self.under_way.unlink()
@@ -278,25 +279,25 @@ _NOT_ALL, _FAILED, _AGAIN = "of queries that did not go to all models", "that fa
 
 @dataclass(slots=True)
 class ShadowCalls:
-    """What can be learnt from in the log of a service, and what is not taken from it."""
+    """The usable shadow calls in the log of a service, and counts of the calls left out."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """As a file of answers has them, by the call's name: the first answer of each model to each shadow query."""
+    """Rows of an answer file by the name of the call: the first answer of each model to each shadow query."""
     questions: dict[str, Question] = field(default_factory=dict)
-    """What was asked, by query, where the log tells."""
+    """Questions by query, if the log has their prompts."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many calls are not taken, or cannot be graded, by why."""
+    """Numbers of the calls that are left out or cannot be graded, by reason."""
 
     def add(self, row: Mapping[str, Any], where: str) -> None:
-        """Take a line of the log, if that can be. Raises LogError for one that no service writes."""
+        """Add a line of the log, or count it as left out. Raises LogError for a line that no service writes."""
         call = _name(row)
         reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _AGAIN)
         why = next((why for holds, why in reasons if holds), None)
         if why is not None:
             self.left_out[why] += 1
             return
-        said = row.get("answer")
-        text = said if isinstance(said, str) else ""
+        answer = row.get("answer")
+        text = answer if isinstance(answer, str) else ""
         fields = {name: value for name, value in row.items() if name != "prompt"}
         self.rows[call] = {**fields, "call": call, "text": text, "reference": []}
         require_call(self.rows[call], where)
@@ -305,9 +306,9 @@ class ShadowCalls:
             self.questions.setdefault(row["query"], Question(row["query"], messages))
 
     def write(self, file: AnswerFile) -> None:
-        """Add the calls that a file of answers does not hold yet.
+        """Append the calls that an answer file does not hold yet.
 
-        Raises LogError for a file of a run, in which calls of a service have no place, and OSError.
+        Raises LogError for the answer file of a run, which cannot take calls of a service, and OSError.
         """
         if any("question_digest" in row for row in file.answers.rows.values()):
             raise LogError(f"{file.path.name}: this is a log of rcjax collect: give another --out")
@@ -316,11 +317,11 @@ class ShadowCalls:
                 file.write(row)
 
     def gradable(self, questions: Mapping[str, Question], reference: str | None, by_judge: bool) -> frozenset[str]:
-        """Names of the calls whose answers can be graded; others are left out.
+        """Return the names of the calls whose answers can be graded, and count the others.
 
         Args:
-            questions: by query; with a reference those that it has answered (`questions_against`).
-            reference: the model whose answers are the right ones, and are not graded; None for none.
+            questions: questions by query; with a reference, those that it has answered (`questions_against`).
+            reference: name of the model whose answers count as right, and are not graded; or None.
             by_judge: whether a judge must see the questions.
         """
         calls = set[str]()
@@ -340,9 +341,9 @@ class ShadowCalls:
 
 
 def read_shadow_calls(path: Path) -> ShadowCalls | None:
-    """The shadow calls of the log of a service, whose calls have no name; None for another file.
+    """Read the shadow calls of a service's log; None for another file. (Calls of a service have no `call` id.)
 
-    Raises LogError where a line is none of a service, or no query went to all models.
+    Raises LogError for a line that is not of a service, or if no query went to all models.
     """
     if is_stream(path) or not path.is_file():
         return None
@@ -361,7 +362,7 @@ def read_shadow_calls(path: Path) -> ShadowCalls | None:
 
 
 def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:
-    """What was asked, of its JSON in a line; () where that tells none."""
+    """Parse the messages of a prompt in JSON; () if it is none."""
     with suppress(ValueError, RecursionError):
         messages = json.loads(prompt) if isinstance(prompt, str) else None
         if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
@@ -370,5 +371,5 @@ def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """A name for a call, the same each time its log is read, that does not tell a person who answered."""
+    """Return a name for a call: a hash, so that it is the same at each reading and hides the model from a grader."""
     return sha256(json.dumps([row.get("query"), row.get("model")]).encode()).hexdigest()[:16]

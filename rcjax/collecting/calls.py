@@ -1,4 +1,4 @@
-"""One call: a model is put one question, the second one of its signal included; its line, and what calls will cost."""
+"""Ask a model a question, the second question of its signal included; and estimate the cost of calls."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and t
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How a model is asked in this run."""
+    """A model with the request settings of this run."""
 
     respondent: Respondent
     signal: str
-    """The name of its signal."""
+    """Name of its signal."""
     options: Mapping[str, Any]
-    """Of each request, those of the signal besides."""
+    """Options of each request, in addition to those of the signal."""
     checks: Checks
-    """What runs checks, where its signal is one."""
+    """Runner of checks, for a signal that is a check."""
     samples: int = 1
-    """Answers to each question, by a call each."""
+    """Number of answers to each question, each from a separate call."""
     apart: bool = False
-    """Whether nothing but the answer is asked for, as its confidence is how many others agree."""
+    """Request the answer only: the samples vote, and their agreement is the confidence."""
     check: Check | None = None
-    """Its signal, where that is a check."""
+    """The signal, if it is a check."""
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """Name of the model."""
         return self.respondent.settings.name
 
     @property
     def why_alike(self) -> str | None:
-        """What makes its answers to a question alike, in words; None if nothing does, or one is asked for."""
+        """Reason why several samples would be equal, in words; None without such a reason, or with one sample."""
         more = self.options.get("extra_body")
         options = {**self.options, **(more if isinstance(more, Mapping) else {})}
         if self.samples > 1 and options.get("temperature") == 0:
@@ -69,45 +69,45 @@ class Asked:
     def waiting(
         self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
     ) -> list[tuple[Question, int]]:
-        """(question, sample) of each answer that is still to be asked for, question by question.
+        """Return (question, sample) of each missing answer, question by question.
 
         Args:
-            questions: of the run.
-            answered: (query, model, sample) of each answer that there is.
+            questions: questions of the run.
+            answered: (query, model, sample) of each existing answer.
         """
         samples = range(1, self.samples + 1)
         return [(q, number) for q in questions for number in samples if (q.query, self.name, number) not in answered]
 
     def signal_for(self, question: Question) -> Signal:
-        """The signal, for a question with its choices; of one of several answers that vote, none but the answer."""
+        """Return the signal for a question and its choices; for samples that vote, one that reads the answer only."""
         if self.apart:
             normalise = LetterOf(tuple(question.choices)) if question.choices else AsInLog("text")
             return Votes(1, temperature=None, normalise=normalise, apart=True)
         return self.check or signal_by_name(self.signal, question.choices)
 
     def endpoint(self, question: Question) -> Endpoint:
-        """Where and how it is asked a question; its options are those of the first request."""
+        """Return the endpoint for a question, with the options of the first request."""
         signal = self.signal_for(question)
         return self.respondent.endpoint({**signal.options, **self.options}, signal)
 
     def record(self, question: Question) -> str:
-        """What the log keeps of it, as JSON."""
+        """Return the request settings that the log records, as JSON."""
         return record_asked(self.signal_for(question), self.options, self.respondent.settings.price, question.form)
 
 
 def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
-    """The options of the second request of a signal's calls; None if one request is all."""
+    """Return the options of a signal's second request; None if the signal has none."""
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
 def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
-    """Money that the first request of a call may cost, and the second one of its signal."""
+    """Return the largest cost of a call's first request, and of its signal's second request."""
     endpoint = asked.endpoint(question)
     options = endpoint.options_for(question.options)
     first, second = asked.respondent.worst(question.messages, options), second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
-    # The second question repeats the first one and what was answered to it.
+    # The second request repeats the first one and its answer.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
     by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
@@ -117,15 +117,15 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
 async def call(
     asked: Asked, question: Question, file: AnswerFile, budget: Budget, aside: Decimal, sample: int | None = None
 ) -> dict[str, Any]:
-    """Put a question to a model, and give the line of the log; whatever a server does is no exception.
+    """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
 
     Args:
-        asked: the model, and how it is asked.
-        question: that is put to it.
-        file: that keeps what is under way.
-        budget: that pays.
-        aside: money that was put aside for it, `worst_of`.
-        sample: which of several answers of the model to the question this is; None if there is one alone.
+        asked: the model and its request settings.
+        question: the question.
+        file: the answer file, which journals calls under way.
+        budget: the budget that pays.
+        aside: money reserved for the call, at least `worst_of`.
+        sample: sample number of the answer; None for a single answer.
     """
     respondent, name = asked.respondent, uuid.uuid4().hex[:16]
     _, second = worst_of(asked, question)
@@ -163,27 +163,27 @@ async def call(
         }
 
 
-#: Tokens that an answer in words, and a letter, are taken to have until a model has answered.
+#: Assumed tokens of an answer in words, and of a choice, until a model has answered.
 USUAL_TEXT, USUAL_CHOICE = 200, 2
 
 _SECOND = 80  # tokens of a second question, besides the question and the answer
 
-_RUBRIC, _VERDICT = 300, 8  # tokens of what a judge is asked besides question and answer, and of what it may reply
+_RUBRIC, _VERDICT = 300, 8  # tokens of a judge's rubric, and of its reply
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one model is still to be asked, and what that costs."""
+    """The missing answers of a model, and estimates of their cost."""
 
     model: str
     questions: int
-    """Still to be asked, once at least."""
+    """Number of questions with a missing answer."""
     calls: int
-    """For them: one for each answer that is missing."""
+    """Number of missing answers."""
     likely_cost: float
-    """Money for them, judges and failures included: as is usual, and the more calls there are, as theirs was."""
+    """Expected cost, judges and failures included: a prior from usual lengths, corrected by the observed costs."""
     most_cost: float
-    """Money for them and their judges, at the worst."""
+    """Largest possible cost, judges included."""
 
 
 def estimate(
@@ -192,13 +192,13 @@ def estimate(
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None] = lambda question: None,
 ) -> Estimate:
-    """What the questions that a model has not answered will cost.
+    """Estimate the cost of a model's missing answers.
 
     Args:
-        asked: the model, and how it is asked.
-        questions: of the run.
-        answers: that there are.
-        judge: the model that judges answers to a question; None if none does.
+        asked: the model and its request settings.
+        questions: questions of the run.
+        answers: existing answers.
+        judge: returns the model that judges answers to a question, or None.
     """
     waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
     most = sum((sum(worst_of(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
@@ -210,16 +210,16 @@ def estimate(
 
 _NONE = Decimal(0)
 
-_GUESS = Decimal("0.25")  # of an answer, that what is usual counts
+_GUESS = Decimal("0.25")  # weight of the prior, in answers
 
 
 def _observed(
     asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
 ) -> Decimal:
-    """What answers of a model have cost, as a multiple of what is usual.
+    """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
 
-    With failures on the way, and judges. That things are as usual counts as a part of an answer beside those that there
-    are: what usual answers have is a guess, which may be ten times too much.
+    The prior ratio of 1 has the weight of a quarter of an answer: the usual length is a guess, which may be ten times
+    too large.
     """
     of_run = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
@@ -227,13 +227,13 @@ def _observed(
     if not sum(usual):
         return Decimal(1)
     guess = _GUESS * sum(usual, _NONE) / len(usual)
-    # What calls and their judges have cost; where nobody told, as is likely, not as it is at most.
+    # Likely costs of calls and judges: unbilled calls count by their estimate, not by their upper bound.
     paid = [Decimal(str(row.get(name) or 0)) for row in rows for name in ("cost", "grading_cost")]
     return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
 
 
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
-    """Money for a call, and its judge, by the length of the question."""
+    """Return the usual cost of a call and its judge, from the length of the question."""
     endpoint = asked.endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _written(question, endpoint.options)
     second = second_options(endpoint.signal)
@@ -245,7 +245,7 @@ def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respond
 
 
 def _written(question: Question, options: Mapping[str, Any]) -> int:
-    """Tokens that an answer usually has, over all samples."""
+    """Return the usual number of output tokens, over all samples of a request."""
     usual = (USUAL_CHOICE if question.choices else USUAL_TEXT) * (options.get("n") or 1)
     return min(usual, most_output_tokens(options))
 
@@ -253,13 +253,13 @@ def _written(question: Question, options: Mapping[str, Any]) -> int:
 def judging_cost(
     asked: Asked, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
 ) -> Decimal:
-    """Return the money for judging one answer.
+    """Return the cost of judging one answer, in money.
 
     Args:
-        asked: the model that gives the answer, and how it is asked.
-        question: that is answered.
-        judge: the model that judges answers to a question; None if none does.
-        worst: for the longest answer, asked about twice; else for a usual one.
+        asked: the model that answers, and its request settings.
+        question: the question.
+        judge: returns the model that judges answers to a question, or None.
+        worst: assume the longest answer, judged twice; else a usual answer, judged once.
     """
     respondent = judge(question)
     if respondent is None:

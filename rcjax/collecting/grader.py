@@ -1,8 +1,8 @@
-"""What a grader sees of an answer, and those that run something: a pattern, a function, a program of the user's own.
+"""The interface of graders, and the graders that run a pattern, a function or a program of the user.
 
-Who answered is not seen: grading is blind. A pattern runs in a process of its own, with a limit for each answer.
-Functions and programs say right or wrong, or give a score up to the full one, `most`; where that is None they say right
-or wrong alone.
+Grading is blind: a grader does not see the model's name. A pattern runs in a separate process, with a time limit for
+each answer. Functions and programs return right or wrong, or a score up to the full score `most`; with `most=None`
+only right or wrong.
 """
 
 from __future__ import annotations
@@ -30,57 +30,57 @@ from rcjax.signals.records import without_rounding
 
 
 class GraderError(ValueError):
-    """A grader that cannot work, or a name of one that is none; the message says why and what to do."""
+    """A grader cannot work, or does not exist; the message says why and what to do."""
 
 
 class UnpaidError(GraderError):
-    """A verdict that what is left of the budget does not cover now."""
+    """The rest of the budget does not cover a verdict now."""
 
 
 class NoVerdictError(GraderError):
-    """A grader that has failed on one answer, which has no verdict then; it may well work on others."""
+    """A grader failed on one answer, which gets no verdict; it may work on others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One reply to one question, whose `messages` are empty if they are not known any more."""
+    """A reply to a question; the question's `messages` are empty if they are unknown."""
 
     question: Question
     text: str
-    """The reply."""
+    """Text of the reply."""
     answer: str = ""
-    """The answer as the signal reads it, such as the letter of a choice; often the reply itself."""
+    """Answer as the signal reads it, such as the letter of a choice; often the reply itself."""
 
 
 class Grader(Protocol):
-    """Anything that tells whether a reply is right, or how good it is."""
+    """A grader of replies."""
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a question without a right answer cannot be graded."""
+        """Whether the grader needs a right answer."""
         ...
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """True, False, a score between 0 and 1, or None if it cannot tell.
+        """Return True, False, a score between 0 and 1, or None without a verdict.
 
-        Raises NoVerdictError where it fails on this answer, and GraderError where it cannot work at all.
+        Raises NoVerdictError if it fails on this answer, and GraderError if it cannot work at all.
         """
         ...
 
 
-_PROCESS_SECONDS = 5.0  # over one answer
+_PROCESS_SECONDS = 5.0  # seconds per answer
 
 
 class Beside:
-    """A process of a grader's own, which starts with the first answer.
+    """A grader in a separate process, which starts with the first answer.
 
     Args:
-        name: of the grader.
+        name: name of the grader, for messages.
     """
 
     needs_reference = True
     libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
-    """That it needs, each with its extra."""
+    """Libraries that the grader needs, with their extras."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,7 +88,7 @@ class Beside:
         self._turn = asyncio.Lock()
 
     def require(self) -> None:
-        """Raise GraderError where a library is not installed."""
+        """Raise GraderError if a library is missing."""
         try:
             for library, extra in self.libraries.items():
                 required(library, extra)
@@ -96,7 +96,7 @@ class Beside:
             raise GraderError(f"{self.name}: {error}") from None
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns there. Raises NoVerdictError where it returns nothing in time."""
+        """Call a function in the process. Raises NoVerdictError if the process fails, or after five seconds."""
         async with self._turn:
             self._workers = self._workers or Workers(self.name, 1)
             try:
@@ -113,12 +113,12 @@ class Beside:
 
 
 class Matching(Beside):
-    """A grader by a regular expression, searched for in the reply; `{answer}` in it stands for a right answer.
+    """A grader that searches the reply for a regular expression, in which `{answer}` stands for a right answer.
 
     Args:
-        pattern: the regular expression, as Python's `re` has it.
+        pattern: regular expression of Python's `re`.
 
-    Raises GraderError where it is none, or pebble is not installed.
+    Raises GraderError for an invalid expression, or if pebble is missing.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -131,24 +131,24 @@ class Matching(Beside):
         self.require()
 
     async def grade(self, attempt: Attempt) -> bool:
-        """Whether the pattern is found."""
+        """Return whether the reply matches the pattern."""
         reply = await self.call(search_pattern, self._pattern, attempt.text, attempt.question.reference)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
         return reply["said"]
 
 
-_PROGRAM_SECONDS = 60.0  # that a program may take for one answer
+_PROGRAM_SECONDS = 60.0  # seconds per answer
 
 
 class Function:
-    """A grader by a function of a text and the right answers; it may be asynchronous.
+    """A grader that calls a function of the reply and the right answers, which may be asynchronous.
 
     Args:
-        name: `python:module:function`, the module looked for in the working folder too.
-        most: the full score; None if it says right or wrong alone.
+        name: `python:module:function`; the module may be in the working folder.
+        most: full score; None if the function returns only right or wrong.
 
-    Raises GraderError where there is none.
+    Raises GraderError if the function cannot be imported.
     """
 
     needs_reference = False
@@ -169,7 +169,7 @@ class Function:
             raise GraderError(f"{name}: the module has no function {function}: give one of a text and the answers")
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """What the function returns: True, False, a share of the full score, or None if it cannot tell."""
+        """Call the function, and return True, False, a share of the full score, or None without a verdict."""
         try:
             verdict = self._function(attempt.text, attempt.question.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
@@ -179,16 +179,16 @@ class Function:
 
 
 class Program:
-    """A grader by a program of the user's, started for each answer: an answer in, a verdict out, both JSON.
+    """A grader that starts a program of the user for each answer; the program reads and prints JSON.
 
-    In: `{"query", "text", "answer", "reference", "choices"}`. Out: true, false, a score, or nothing, or null, where it
-    cannot tell.
+    Input: `{"query", "text", "answer", "reference", "choices"}`. Output: true, false or a score; nothing or null means
+    no verdict.
 
     Args:
         name: `command:` and the command line.
-        most: the full score; None if it says right or wrong alone.
+        most: full score; None if the program prints only right or wrong.
 
-    Raises GraderError where it is no command line.
+    Raises GraderError for an invalid command line.
     """
 
     needs_reference = False
@@ -199,7 +199,7 @@ class Program:
         self._slots = asyncio.Semaphore(MOST)
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """What the program prints."""
+        """Run the program, and return its verdict."""
         question = {name: getattr(attempt.question, name) for name in ("query", "reference", "choices")}
         row = question | {"text": attempt.text, "answer": attempt.answer}
         try:
@@ -207,7 +207,7 @@ class Program:
                 output, status = await run_command(
                     self._words, json.dumps(row).encode(), _PROGRAM_SECONDS, silent=False
                 )
-            said = json.loads(output) if output.strip() and not status else None
+            verdict = json.loads(output) if output.strip() and not status else None
         except TimeoutError:
             raise NoVerdictError(f"{self.name} gives no verdict for {_PROGRAM_SECONDS:g} seconds") from None
         except OSError as error:
@@ -216,11 +216,11 @@ class Program:
             raise NoVerdictError(f"{self.name} prints what is no JSON: it must print true, false or null") from None
         if status:
             raise NoVerdictError(f"{self.name} has ended with status {status}")
-        return as_verdict(said, self.name, self.most)
+        return as_verdict(verdict, self.name, self.most)
 
 
 def _require_form(name: str) -> None:
-    """Raise GraderError for what is no `python:module:function` or `command:./program`."""
+    """Raise GraderError unless a name has the form `python:module:function` or `command:./program`."""
     try:
         Check(name)
     except ValueError as error:
@@ -228,7 +228,7 @@ def _require_form(name: str) -> None:
 
 
 def as_verdict(value: Any, name: str, most: float | None) -> float | None:
-    """Right, wrong, or the share that a score is of the full one; None if there is no verdict."""
+    """Convert a grader's output to True, False, a share of the full score, or None without a verdict."""
     if value is None or type(value).__name__ in ("bool", "bool_") or (most is None and type(value) is int):
         verdict = value if value is None or value in (0, 1) else math.nan
     elif isinstance(value, Real) and most is not None:

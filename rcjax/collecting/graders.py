@@ -1,7 +1,7 @@
-"""Graders by what people write: `exact`, `choice`, `number`, `contains`, `regex:…`, `python:…`, and the like.
+"""Make graders from their names on the command line: `exact`, `choice`, `number`, `contains`, `regex:…`, `python:…`.
 
-Several may be named, for several kinds of question: `math=number`, `essay=judge:large`. A question's column `grade`
-says its kind. What runs code or costs money must be named by the command: a file of questions can only choose.
+Each kind of question may have its grader: `math=number`, `essay=judge:large`. The column `grade` of a question names
+its kind. Only the command can name a grader that runs code or costs money; a file of questions can only select one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from rcjax.collecting.text_graders import (
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Attempt], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
-_FAILURES = 10  # in a row, after which a grader is asked no more
+_FAILURES = 10  # in a row, after which grading ends
 
-_LONG = 300  # characters of what went wrong
+_LONG = 300  # characters of an error in a message
 
 _FORMS = (
     "exact",
@@ -50,20 +50,20 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Graders:
-    """The graders of a run: the common one, and those by kind of question."""
+    """The graders of a run: the common grader, and graders by kind of question."""
 
     common: str | None
-    """What the common one was called; None if each question is graded by what suits it."""
+    """Name of the common grader; None to choose a grader by the form of the question."""
     by_name: Mapping[str, Grader] = field(default_factory=dict)
-    """Every grader by what it was called."""
+    """All graders by name."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """By kind of question, what its grader is called."""
+    """Names of graders by kind of question."""
     _failures: dict[str, list[str]] = field(default_factory=dict)
-    """By grader, the answers that it has failed on, and why."""
+    """Descriptions of failures by grader."""
     _in_a_row: Counter[str] = field(default_factory=Counter)
 
     def named(self, question: Question) -> str | None:
-        """What the grader of a question is called; None if nothing can grade it."""
+        """Return the name of a question's grader; None if no grader can grade it."""
         if question.grade is not None:
             name: str | None = self.kinds.get(question.grade, question.grade)
         else:
@@ -73,12 +73,12 @@ class Graders:
         return name
 
     def note_failure(self, name: str, where: str, error: Exception) -> GraderError | None:
-        """Note that a grader has failed on an answer; an error once it does so on all, with no verdict in between.
+        """Record a grader's failure on an answer; return an error after ten failures in a row, else None.
 
         Args:
-            name: what the grader is called.
-            where: the answer, in words.
-            error: what went wrong.
+            name: name of the grader.
+            where: description of the answer.
+            error: the failure.
         """
         why = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
         line = f"{where}: {' '.join(why.split())[:_LONG]}"
@@ -89,11 +89,11 @@ class Graders:
         return GraderError(f"{_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
 
     def note_success(self, name: str) -> None:
-        """Note that a grader has worked on an answer."""
+        """Record that a grader worked on an answer."""
         self._in_a_row[name] = 0
 
     def require(self, questions: Iterable[Question]) -> None:
-        """Raise GraderError for a kind of question that no grader is named for, and for a library that is missing."""
+        """Raise GraderError for a kind of question without a grader, and for a missing library."""
         for question in questions:
             if question.grade is not None and self.kinds.get(question.grade, question.grade) not in self.by_name:
                 kind = question.grade
@@ -103,7 +103,7 @@ class Graders:
                 grader.require()
 
     def remarks(self) -> list[str]:
-        """What is to be said of the graders: on how many answers one failed, or a judge gave no verdict."""
+        """Return sentences about answers without a verdict: unreadable replies of judges, and failures."""
         unread = [
             f"{name}: asked twice, no verdict on {count(one.unread, 'answer')}: "
             f"it must reply with {one.form} alone on its last line"
@@ -117,16 +117,14 @@ class Graders:
         return unread + failures
 
     async def close(self) -> None:
-        """End processes that were started."""
+        """End the graders' processes."""
         for grader in self.by_name.values():
             if isinstance(grader, Beside):
                 await grader.close()
 
 
 def suited_grader(question: Question) -> str | None:
-    """What grades a question where nobody said it: as calls or JSON, by choice, by number, or exactly.
-
-    None without a right answer.
+    """Choose a grader by the form of a question: call, json, choice, number or exact; None without a right answer.
 
     >>> suited_grader(Question("q", (), ("1,200",))), suited_grader(Question("q", (), ("Paris",)))
     ('number', 'exact')
@@ -147,17 +145,17 @@ def make_graders(
     score_max: float | None = None,
     whole: bool = False,
 ) -> Graders:
-    """The graders that a command names.
+    """Make the graders that a command names.
 
     Args:
-        named: what people write, such as `["exact", "math=number"]`.
-        ask: from the name of a model, how a judge of this name is asked; None if there are no models.
-        template: the judge's rubric; None is the one built in.
-        score_max: the full score that judges, functions and programs give; None if judges and `json` say right or
-            wrong, and the scores of others go from 0 to 1.
-        whole: whether functions and programs must say right or wrong, too.
+        named: graders in the notation of the command line, such as `["exact", "math=number"]`.
+        ask: returns the `Ask` of a judge, from the name of a model; None without models.
+        template: template of a judge's prompt; None for the built-in one.
+        score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
+            scores of others go from 0 to 1.
+        whole: whether functions and programs, too, must say right or wrong.
 
-    Raises GraderError for a name that is none, for two common graders, and for a full score that nobody gives.
+    Raises GraderError for an unknown name, two common graders, and a full score that no grader uses.
     """
 
     def judge(model: str) -> Judge:

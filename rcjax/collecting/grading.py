@@ -1,4 +1,4 @@
-"""Verdicts for the rows of a file of answers, as they come, and again by other graders; what judging costs."""
+"""Grade the rows of an answer file, at once or later by other graders, and account for the cost of judges."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from rcjax.serving.completions import read_reply
 from rcjax.serving.failures import CallError
 from rcjax.serving.usage import Usage
 
-#: The expense of the row that is graded now, for judges, which cost money.
+#: The expense of the row under grading, which pays for a judge.
 _EXPENSE: ContextVar[Expense] = ContextVar("_EXPENSE")
 
-_AT_ONCE = 8  # answers that are graded
+_AT_ONCE = 8  # answers graded concurrently
 
+#: Default options of a judge's request.
 _LETTER = {"max_tokens": 8, "temperature": 0.0}
 
 
 def is_score(verdict: Any) -> bool:
-    """Whether a verdict is neither right nor wrong, nor none: a score between."""
+    """Return whether a verdict is a score strictly between wrong and right."""
     return verdict not in (None, 0, 1)
 
 
 def score_remarks(rows: Iterable[Mapping[str, Any]], column: str = "correct") -> list[str]:
-    """What is to be said of verdicts, in a column of rows, some of which are scores; nothing where none is."""
+    """Return a sentence about a column of verdicts if some are scores; else an empty list."""
     if not any(is_score(row.get(column)) for row in rows):
         return []
     counted = ": rcjax tune counts the score that is lost" if column == "correct" else ""
@@ -46,7 +47,7 @@ def score_remarks(rows: Iterable[Mapping[str, Any]], column: str = "correct") ->
 
 
 def question_of(row: Mapping[str, Any]) -> Question:
-    """What a row tells of its question: all but what was asked."""
+    """Reconstruct the question of a row, without its messages."""
     choices = json.loads(row["choices"]) if row.get("choices") else ()
     words = choices if isinstance(choices, dict) else {}
     reference = tuple(map(str, row.get("reference") or ()))
@@ -54,14 +55,14 @@ def question_of(row: Mapping[str, Any]) -> Question:
 
 
 def attempt_of(row: Mapping[str, Any], question: Question) -> Attempt:
-    """What a grader sees of a row: not who answered."""
+    """Return a row as a grader sees it: without the model's name."""
     text = row.get("text") or ""
     answer = row.get("answer") if isinstance(row.get("answer"), str) else text
     return Attempt(question, text, str(answer))
 
 
 def judge_by(respondent: Respondent) -> Ask:
-    """How a model is asked as a judge: with its own options, and eight tokens to answer where they say nothing."""
+    """Make a judge of a model, with its options; without a limit there, replies have at most eight tokens."""
     configured = respondent.settings.options
     limits = {} if "max_completion_tokens" in configured else _LETTER
     options = {**limits, **configured}
@@ -73,7 +74,7 @@ def judge_by(respondent: Respondent) -> Ask:
                 sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
                 return read_reply(await sent).text
         except (CallError, StoppedError) as problem:
-            # A judge that refuses one answer may well take the others; one that is down takes none.
+            # A judge that refuses one answer may accept others; a judge that is down fails on all.
             one = isinstance(problem, CallError) and not problem.failure.passing and respondent.stopped is None
             kind = NoVerdictError if one else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
@@ -84,16 +85,16 @@ def judge_by(respondent: Respondent) -> Ask:
 
 
 async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
-    """The verdict on the answer of a row; None where nothing can grade it, or its grader fails, which `graders` note.
+    """Return the verdict on a row; None if no grader can grade it, or if its grader fails, which `graders` records.
 
-    Raises GraderError where the grader cannot work any more.
+    Raises GraderError if the grader cannot work any more.
     """
     name = graders.named(question)
     if name is None:
         return None
     try:
         verdict = await graders.by_name[name].grade(attempt_of(row, question))
-    except Exception as error:  # replies are written by strangers: one that no grader was made for must not end a run
+    except Exception as error:  # an unexpected reply must not end the run
         if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
             raise
         where = f"query {brief(row['query'])}, model {brief(row['model'])}"
@@ -106,52 +107,53 @@ async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders)
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How answers are graded again."""
+    """Options of grading."""
 
     into: str = "correct"
-    """The column of the verdicts; that of a judge leaves the labels in `correct` as they are."""
+    """Column of the verdicts; a judge's column leaves the labels in `correct` unchanged."""
     again: bool = False
-    """Also what the same grader has graded by the same right answer."""
+    """Also grade answers with a verdict of the same grader by the same right answer."""
     against: str | None = None
-    """The model whose answers are the right ones of the questions (`questions_against`); what it answered itself is not
-    graded, nor are the queries that it did not answer."""
+    """Name of the model whose answers count as right (`questions_against`); its own answers are not graded, nor are
+    queries that it did not answer."""
     calls: Collection[str] | None = None
-    """Names of the calls whose answers are graded, where others cannot be; None for all."""
+    """Names of the calls to grade; None for all."""
     aside: Decimal = Decimal(0)
-    """Money put aside for the judge of one answer."""
+    """Money reserved for the judge of one answer."""
     watch: Callable[[int, int], object] = lambda done, whole: None
-    """Is told how many answers have been looked at, of how many."""
+    """Progress callback: number of answers processed, and of all."""
 
     def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
-        """What a row says of a verdict: what it is, by which right answers if it is a label, and whose.
+        """Return a row's columns for a verdict: the verdict, its grader, and the right answers if it is a label.
 
         Args:
-            row: of the answer.
-            question: that it answers.
-            verdict: on it; None for none.
-            grader: whose it is.
+            row: row of the answer.
+            question: the question.
+            verdict: the verdict, or None.
+            grader: name of the grader.
         """
         right = list(question.reference) if self.into == "correct" else []
         author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
-        said = {"reference": right or row.get("reference"), self.into: verdict}
-        said |= {author: None if verdict is None else grader}
-        return said if self.against is None else said | {SAME_AS: self.against}
+        columns = {"reference": right or row.get("reference"), self.into: verdict}
+        columns |= {author: None if verdict is None else grader}
+        return columns if self.against is None else columns | {SAME_AS: self.against}
 
 
 async def grade_row(
     file: AnswerFile, row: Mapping[str, Any], question: Question, graders: Graders, budget: Budget, manner: Manner
 ) -> GraderError | None:
-    """Grade the answer of a row, and write it again with its verdict and what that has cost, if it is another row then.
+    """Grade the answer of a row, and write the row again with verdict and cost if that changes it.
 
     Args:
-        file: of the row, which keeps what is under way.
-        row: whose answer is graded.
-        question: that it answers.
-        graders: that judge.
-        budget: that pays for judges.
-        manner: where the verdict goes, and what is noted besides.
+        file: answer file of the row, which journals calls under way.
+        row: row to grade.
+        question: question of the row.
+        graders: graders of the run.
+        budget: budget that pays for judges.
+        manner: options of grading.
 
-    Gives why the grader cannot work any more, which is no verdict; None if it can. Raises OSError.
+    Returns:
+        An error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises OSError.
     """
     name, placed = f"{row['call']}/judge", {**row}
     async with budget.expense(partial(file.begin, name, row["query"], row["model"]), manner.aside) as expense:
@@ -163,7 +165,7 @@ async def grade_row(
             placed |= manner.columns(row, question, verdict, graders.named(question))
         except GraderError as problem:
             return problem
-        finally:  # what an interrupt ends may be charged, too
+        finally:  # an interrupted call may be charged, too
             placed["grading_cost"] = float(expense.spent) + (row.get("grading_cost") or 0.0)
             if placed != row:
                 file.write(placed)
@@ -174,22 +176,22 @@ async def grade_row(
 
 @dataclass(frozen=True, slots=True)
 class Regrading:
-    """What grading again has changed."""
+    """Summary of grading an answer file again."""
 
     graded: int
-    """Answers with a verdict of these graders."""
+    """Number of answers with a verdict."""
     changed: int
-    """Answers whose verdict is another one than before."""
+    """Number of answers whose verdict has changed."""
     without: int
-    """Answers that these graders have no verdict on."""
+    """Number of answers without a verdict."""
     problem: GraderError | None
-    """Why grading has ended early."""
+    """Error that ended grading early; else None."""
     labelled: int = 0
-    """Answers with a verdict in a judge's column, and a label besides."""
+    """Number of answers with both a verdict in a judge's column and a label."""
     agreement: float | None = None
-    """Mean over these of 1 − |label − verdict|; None if there are none."""
+    """Mean of 1 − |label − verdict| over these answers; None without any."""
     remarks: tuple[str, ...] = ()
-    """What is to be said of the verdicts."""
+    """Sentences about the verdicts."""
 
 
 async def regrade(
@@ -202,13 +204,13 @@ async def regrade(
     """Grade the answers of a file.
 
     Args:
-        file: open; each answer is written again with its verdict, as soon as that is there.
-        questions: by id, where their file is at hand; others are taken from the rows.
-        graders: that judge.
-        budget: that pays for judges.
-        manner: how.
+        file: open answer file; each answer is written again as soon as it has a verdict.
+        questions: questions by id, if their file is known; others are reconstructed from the rows.
+        graders: graders of the answers.
+        budget: budget that pays for judges.
+        manner: options of grading.
 
-    Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
+    If a grader stops working, the verdicts until then are kept. Raises OSError if the file cannot be written.
     """
     problems: list[GraderError] = []
     judged = [row for row in file.answers.rows.values() if not has_failed(row)]
@@ -224,9 +226,9 @@ async def regrade(
                 return
             manner.watch(number, len(judged))
             question = questions.get(row["query"]) or question_of(row)
-            said = row.get(manner.into)
-            by_it = row == {**row, **manner.columns(row, question, said, graders.named(question))}
-            if said is None or not by_it or manner.again:
+            verdict = row.get(manner.into)
+            is_current = row == {**row, **manner.columns(row, question, verdict, graders.named(question))}
+            if verdict is None or not is_current or manner.again:
                 problem = await grade_row(file, row, question, graders, budget, manner)
                 problems.extend([] if problem is None else [problem])
 
@@ -237,7 +239,7 @@ async def regrade(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if isinstance(problem, KeyboardInterrupt):  # the loop has ended by it, and would tell of it once more
+        if isinstance(problem, KeyboardInterrupt):  # it has ended the loop, which would raise it a second time
             raise asyncio.CancelledError from None
         raise
     file.tidy()
@@ -246,31 +248,31 @@ async def regrade(
 
 
 def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
-    """The questions with what a model answered in place of the right answers, of those that it has answered.
+    """Return the questions that a model has answered, with its answers as the right ones.
 
     Args:
-        answers: of a file.
-        questions: by id, where their file is at hand; others are taken from the rows.
-        reference: the model.
+        answers: rows of an answer file.
+        questions: questions by id, if their file is known; others are reconstructed from the rows.
+        reference: name of the model.
 
-    Raises LogError where it has answered none.
+    Raises LogError if the model has answered none.
     """
     replies = {row["query"]: row for (_, model, _), row in reversed([*answers.answered.items()]) if model == reference}
     if not replies:
         models = sorted({model for _, model, _ in answers.answered})
         raise LogError(f"no answer of {reference}, the reference{near(reference, models)}: it has {listed(models)}")
-    said = {query: row.get("text") or "" for query, row in replies.items()}
+    texts = {query: row.get("text") or "" for query, row in replies.items()}
     return {
-        query: replace(questions.get(query) or question_of(row), reference=(said[query],), grade=None)
+        query: replace(questions.get(query) or question_of(row), reference=(texts[query],), grade=None)
         for query, row in replies.items()
-        if said[query].strip()
+        if texts[query].strip()
     }
 
 
 def _regrading(
     judged: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
 ) -> Regrading:
-    """What has changed between two states of rows."""
+    """Summarise the difference between the rows before and after grading."""
     both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
     without = sum(row.get(into) is None for row in now)
     return Regrading(

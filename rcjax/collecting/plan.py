@@ -1,6 +1,6 @@
-"""What a run is to do, and what it needs before its first question: clients, signals, graders, the file.
+"""Plan a run: its options, clients and graders, and the choice of a signal for each model.
 
-What a model can do is told by one small question (`probe`).
+One small question finds out what a model supports (`probe`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rcjax.signals.records import is_check
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 
-#: What is asked for besides, from most to least.
+#: Options that a probe tries, from most to least.
 _WISHES: tuple[dict[str, Any], ...] = (
     {"logprobs": True, "top_logprobs": 20, "n": 2},
     {"logprobs": True, "top_logprobs": 20},
@@ -46,35 +46,35 @@ _WISHES: tuple[dict[str, Any], ...] = (
 )
 
 
-_ATTEMPTS = 2  # at a probe, for which others wait
+_ATTEMPTS = 2  # at a probe, since the run waits for it
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a model gives."""
+    """Features that a model supports, according to a probe."""
 
     model: str
-    """Its name."""
+    """Name of the model."""
     error: str | None = None
-    """Why it does not answer; None if it does."""
+    """Error of the probe; None if the model answers."""
     logprobs: bool = False
-    """The log-probabilities of its tokens."""
+    """Replies have log-probabilities of their tokens."""
     top: int = 0
-    """How many of the likeliest tokens, in the place of each."""
+    """Number of the likeliest tokens given for each position."""
     samples: bool = False
-    """Several answers to one request."""
+    """A request can have several answers."""
     counted: bool = False
-    """How many tokens were used."""
+    """Replies count their tokens."""
     seconds: float = 0.0
-    """It took so long."""
+    """Duration of the probe."""
     cost: float = 0.0
     """Money for the probe."""
     unusable: str | None = None
-    """Why the log-probabilities that it tells cannot be used; None if they can, or it tells none."""
+    """Reason why the log-probabilities cannot be used; None if they can, or there are none."""
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The names of the signals that it can be read by, those that tell most first."""
+        """Names of the signals that the model supports, the most informative first."""
         if self.error is not None:
             return ()
         by_tokens = ("choice", "verification") if self.top > 1 else ()
@@ -83,7 +83,7 @@ class Abilities:
 
 
 def default_signal(abilities: Abilities, with_choices: bool) -> str:
-    """The signal of a model where nobody chose one.
+    """Return the signal of a model for which none was chosen.
 
     >>> default_signal(Abilities("small", logprobs=True, top=5), True), default_signal(Abilities("small"), True)
     ('choice', 'stated')
@@ -94,15 +94,15 @@ def default_signal(abilities: Abilities, with_choices: bool) -> str:
 
 
 async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage, expense: Expense) -> Abilities:
-    """Ask a model what it can do; whatever its server does is no exception.
+    """Find out what a model supports; a failure of its server is part of the result.
 
     Args:
         respondent: the model.
-        options: of its requests.
-        usage: what the probe uses is added to it.
-        expense: gets what it costs.
+        options: options of its requests.
+        usage: usage to which the probe's is added.
+        expense: expense that pays for the probe.
 
-    Raises NotCoveredError where the budget does not cover it.
+    Raises NotCoveredError if the budget does not cover the probe.
     """
     start, problem, reply = time.perf_counter(), "", None
     for wish in _WISHES:
@@ -135,41 +135,41 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage
 
 _PROBE = "a probe of what the model can do, and no question of yours"
 
-_TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # of an answer, where nobody says how many
+_TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # default limits of an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to do."""
+    """Options of a run."""
 
     models: Mapping[str, ModelSettings]
-    """That are asked, by name."""
+    """Settings of the models to ask, by name."""
     judges: Mapping[str, ModelSettings] = field(default_factory=dict)
-    """That may be judges: all of the file."""
+    """Settings of the models that may be judges, by name: all of the file."""
     signal: str | None = None
-    """The name of the common signal; None for what suits questions and models."""
+    """Name of the common signal; None to choose one by the questions and the model."""
     grade: Sequence[str] = ()
-    """The graders, as people write them."""
+    """Graders in the notation of the command line."""
     rubric: str | None = None
-    """What a judge is asked; None for what is built in."""
+    """Template of a judge's prompt; None for the built-in one."""
     budget: Decimal | None = None
-    """Money that is not exceeded, over all runs that write to one file."""
+    """Limit of the money spent, over all runs that write to one file; None for no limit."""
     max_tokens: int | None = None
-    """Of an answer; None for what suits the questions."""
+    """Limit of tokens of an answer; None to choose it by the questions."""
     timeout: float = 60.0
-    """Seconds that one attempt may take."""
+    """Seconds per attempt."""
     samples: int = 1
-    """Answers of a model to each question, where its settings do not say how many."""
+    """Number of answers of a model to each question, unless its settings say otherwise."""
     score_max: float | None = None
-    """The full score that graders give; None if judges say right or wrong, and the scores of others go up to 1."""
+    """Full score of graders; None if judges say right or wrong and other scores go up to 1."""
     whole: bool = False
-    """Whether graders must say right or wrong: whether answers are the same."""
+    """Graders must say right or wrong: whether answers are the same."""
 
 
 class Setup:
-    """The models of a run, each behind its client, the graders, and what runs checks.
+    """The clients of a run's models, its graders and its runner of checks.
 
-    Raises ValueError where a key is not in the environment, and GraderError for graders that are none.
+    Raises ValueError if a key is not in the environment, and GraderError for unknown graders.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -190,39 +190,39 @@ class Setup:
         return self._respondents[name]
 
     def go_on(self, answers: AnswerRows) -> None:
-        """Go on where earlier runs ended: with the money that they spent, and the bills that they saw."""
+        """Continue earlier runs: take over the money that they spent, and their largest bills."""
         self.budget.spent = answers.spent
         for name, respondent in self.respondents.items():
             respondent.most_billed = answers.most_billed(name)
 
     def judge_of(self, question: Question) -> Respondent | None:
-        """The model that judges answers to a question; None if none does."""
+        """Return the model that judges answers to a question; None without a judge."""
         form, _, model = (self.graders.named(question) or "").partition(":")
         return self._respondent(model) if form == "judge" else None
 
     def check(self, name: str) -> Check | None:
-        """The check of a signal's name; None for another signal. Raises ValueError for one that cannot be run."""
+        """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""
         if is_check(name) and name not in self._checks:
             require_runnable([Check(name)])
             self._checks[name] = Check(name)
         return self._checks.get(name)
 
     def remarks(self) -> list[str]:
-        """What is to be said of graders and checks at the end."""
+        """Return sentences about failures of graders and checks."""
         return [*self.graders.remarks(), *self.checks.remarks()]
 
     def _ask_of(self, name: str) -> Ask:
         return judge_by(self._respondent(name))
 
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
-        """The options of a model's requests: its own, and a limit of tokens where they have none."""
+        """Return the options of a model's requests, with a limit of tokens."""
         options = dict(self.plan.models[name].options)
         limited = "max_tokens" in options or "max_completion_tokens" in options
         usual = _CHOICE_TOKENS if _with_choices(questions) else _TEXT_TOKENS
         return options if limited else {"max_tokens": self.plan.max_tokens or usual, **options}
 
     def samples(self, name: str) -> int:
-        """How many answers of a model to each question are asked for."""
+        """Return the number of answers of a model to each question."""
         return self.respondents[name].settings.samples or self.plan.samples
 
     async def aclose(self) -> None:
@@ -245,7 +245,7 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 async def probe_all(plan: Plan) -> list[Abilities]:
-    """What each model can do."""
+    """Probe all models of a plan."""
 
     async def ask(name: str, respondent: Respondent) -> Abilities:
         async with setup.budget.expense(lambda most: None) as expense:
@@ -256,7 +256,8 @@ async def probe_all(plan: Plan) -> list[Abilities]:
 
 
 def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
-    """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
+    """Return the presumed request settings of each model, for a forecast: models without a known signal are presumed
+    to give log-probabilities."""
     usual = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
     known = {name: _known_signal(setup, name, questions, answers) or usual for name in setup.respondents}
     return [_asked(setup, name, signal, questions, answers) for name, signal in known.items()]
@@ -265,11 +266,10 @@ def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerR
 async def choose_signals(
     setup: Setup, questions: Sequence[Question], file: AnswerFile
 ) -> tuple[list[Asked], list[str]]:
-    """(how each model is asked, in words what was chosen for whom and why).
+    """Choose the signal of each model; return (models with request settings, sentences about the choices).
 
-    A signal is that of the model in its file, of the command, of the answers that there are, or what suits the
-    questions and the model, which is asked what it can do. That the file holds no answers which were asked for in
-    another way is for `rcjax.collecting.run.require_same` to see to, before.
+    A signal comes from the model's settings, the command, or existing answers; otherwise it is chosen by the questions
+    and a probe of the model. `rcjax.collecting.run.require_same` refuses existing answers with other settings.
     """
 
     async def choose(name: str) -> tuple[Asked, str | None]:
@@ -287,7 +287,7 @@ async def choose_signals(
 
 
 def _asked(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
-    """How a model is asked. Raises ValueError where its answers that there are are several as one, and samples not."""
+    """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
     samples, before = setup.samples(name), _asked_before(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
@@ -297,14 +297,14 @@ def _asked(setup: Setup, name: str, signal: str, questions: Sequence[Question], 
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:
-    """Whether all questions have choices."""
+    """Return whether there are questions, and all have choices."""
     return bool(questions) and all(question.choices for question in questions)
 
 
 def _known_signal(setup: Setup, name: str, questions: Sequence[Question], answers: AnswerRows) -> str | None:
-    """The signal that the model's settings, the command, the answers that there are, or the questions tell.
+    """Return the signal from the model's settings, the command, existing answers or the questions; None if unknown.
 
-    Where several samples are asked for and none is told, their votes: nothing needs to be told with each.
+    Several samples of a model without such a signal vote: they need no confidence of their own.
     """
     before = _asked_before(answers, name).get("signal")
     signal = setup.respondents[name].settings.signal or setup.plan.signal or before
@@ -312,25 +312,25 @@ def _known_signal(setup: Setup, name: str, questions: Sequence[Question], answer
 
 
 def _check_of(questions: Sequence[Question]) -> str | None:
-    """The check that tells the answers to questions with tools, or with a schema; None for others."""
+    """Return the check for questions that all have tools, or all have a schema; else None."""
     if questions and all(question.options.get("tools") for question in questions):
         return "call"
     return "json" if questions and all(question.options.get("response_format") for question in questions) else None
 
 
 def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any]:
-    """How a model was asked that has answered already; nothing of another."""
+    """Return the request settings of a model's existing answers; {} without any."""
     row = next((row for (_, name, _), row in answers.answered.items() if name == model), None)
     return {} if row is None else json.loads(row["asked"])
 
 
 async def _suited(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
-    """(the signal that suits a model, why), by a probe, which is paid for and written down like a call."""
+    """Probe a model and return (a signal that it supports, the reason); the probe is paid and logged like a call."""
     respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], Usage()
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
             abilities = await probe(respondent, setup.options(model, questions), usage, expense)
-        except NotCoveredError:  # nothing is asked, as the run will find
+        except NotCoveredError:  # the run will not ask this model either
             file.end(name)
             signal = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
             return signal, f"signal {signal}: the budget does not cover a probe"

@@ -1,4 +1,4 @@
-"""The questions that a log is made of: read from a table, each with what tells a right answer, drawn at random."""
+"""Questions for a log: read from a table, with their right answers, and sampled at random."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rcjax.signals.request_form import FORMING, form_of
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)
 
-#: Columns of the log itself, which those of the questions must not be called.
+#: Names of the log's own columns, which columns of questions must not have.
 TAKEN = {one.name for one in fields(Call)} - {"segment", "added", "billed"} | {
     "call_log",
     "latency_ms",
@@ -39,53 +39,57 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question, as it is put to every model."""
+    """A question, as it is sent to every model."""
 
     query: str
-    """Its id."""
+    """Id of the question."""
     messages: tuple[Mapping[str, Any], ...]
-    """As in the API."""
+    """Messages, as in the API."""
     reference: tuple[str, ...] = ()
-    """Right answers; none if that is not known."""
+    """Right answers; empty if unknown."""
     choices: tuple[str, ...] = ()
-    """Names of the choices, such as A, B and C; none if the answer is free."""
+    """Names of the choices, such as A, B and C; empty for a free answer."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """What the choices say, by name, where the file tells."""
+    """Texts of the choices by name, if the file has them."""
     grade: str | None = None
-    """How its answers are graded: a grader's name, or a kind that the command knows; None for the command's."""
+    """Name of a grader, or a kind of question that the command maps to a grader; None for the command's grader."""
     others: Mapping[str, Any] = field(default_factory=dict)
-    """The other columns of the file."""
+    """Other columns of the file."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of its requests: `tools`, `tool_choice` and `response_format`, where the file has them."""
+    """Options of its requests: `tools`, `tool_choice` and `response_format`, if the file has them."""
 
     @property
     def digest(self) -> str:
-        """Of what is asked, its choices, tools and schema included."""
+        """Hash of the messages, choices, tools and schema."""
         return _digest([list(self.messages), list(self.choices), *([dict(self.options)] if self.options else [])])
 
     @property
     def form(self) -> str:
-        """Of its requests (`rcjax.signals.request_form`)."""
+        """Form of its requests (`rcjax.signals.request_form`)."""
         return form_of(self.messages, self.options)
 
 
 def read_questions(
     path: str | os.PathLike[str], system: str | None = None, template: str | None = None
 ) -> list[Question]:
-    """The questions of a CSV, JSON Lines or Parquet file.
+    """Read the questions of a CSV, JSON Lines or Parquet file.
 
-    Columns: `prompt`, or `messages` as in the API; and, where they are there, `query` (an id; else a hash of the
-    content), `answer` (a right one, or a list of several), `choices` (in a cell of CSV `A|B|C`, or
-    `Mars|Jupiter|Venus`), `grade`, and `tools`, `tool_choice` and `response_format` as in the API: as JSON, or the name
-    of a file of it beside this one. Choices of more than one word or letter are named A, B, … and written under the
-    question. Other columns are kept.
+    Columns (`prompt` or `messages` is needed, the others are optional and further ones kept):
+
+    - `prompt`, or `messages` as in the API;
+    - `query`: an id; without it, a hash of the content;
+    - `answer`: a right answer, or a list of several;
+    - `choices`: in a cell of CSV `A|B|C`, or `Mars|Jupiter|Venus`. Choices that are not all single characters, or yes,
+      no, true and false, are named A, B, … and listed under the question;
+    - `grade`: a grader, or a kind of question;
+    - `tools`, `tool_choice` and `response_format` as in the API: JSON, or the name of a JSON file beside this one.
 
     Args:
-        path: of the file.
-        system: the system's message, which overrides each question.
-        template: the prompt, with `{prompt}` and the names of other columns in braces.
+        path: path of the file.
+        system: system message, put before each question's messages.
+        template: template of the prompt, with `{prompt}` and the names of other columns in braces.
 
-    Raises LogError for what cannot be asked, with its row.
+    Raises LogError for an invalid question, with its row.
     """
     path = Path(path)
     require_file(path, TABLES)
@@ -96,7 +100,7 @@ def read_questions(
         question = _question(row, system, template, where, path.parent)
         if question.query in questions:
             if questions[question.query] == question:
-                continue  # the same question twice is one
+                continue  # a repeated question counts once
             first = rows[question.query]
             raise LogError(f"{where}: query {brief(question.query)} is that of row {first} too: give each its own")
         questions[question.query], rows[question.query] = question, number
@@ -106,7 +110,7 @@ def read_questions(
 
 
 def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Messages as one text, for a judge or a person, without the system's: several with who says what.
+    """Return messages as one text for a judge or a person: without system messages, and with roles if several remain.
 
     >>> conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
     'Why?'
@@ -119,7 +123,7 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _spoken_message(message: Mapping[str, Any]) -> str:
-    """The text of a message, and the calls of tools that it makes."""
+    """Return the text of a message, followed by its tool calls."""
     content, calls = message.get("content"), message.get("tool_calls")
     text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
     made = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
@@ -127,7 +131,7 @@ def _spoken_message(message: Mapping[str, Any]) -> str:
 
 
 def _of_parts(content: Any) -> str:
-    """A content that is no text: the texts of its parts, and other parts as JSON."""
+    """Return a message's content in parts as a text: texts as they are, other parts as JSON."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
     filled = [
@@ -137,7 +141,7 @@ def _of_parts(content: Any) -> str:
 
 
 def spoken(text: str) -> str:
-    """What a log keeps of a question, for a person: where it is messages as JSON, their texts, and else as it is.
+    """Return a prompt in a log as a readable text: messages in JSON become their texts, other prompts are unchanged.
 
     >>> spoken('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), spoken("Why?"), spoken("[1]")
     ('Why?', 'Why?', '[1]')
@@ -150,12 +154,12 @@ def spoken(text: str) -> str:
         messages = messages.get("messages")
     if not isinstance(messages, list) or not messages:
         return text
-    spoken_ones = all(isinstance(one, Mapping) and {"content", "tool_calls"} & {*one} for one in messages)
-    return conversation(messages) if spoken_ones else text
+    are_messages = all(isinstance(one, Mapping) and {"content", "tool_calls"} & {*one} for one in messages)
+    return conversation(messages) if are_messages else text
 
 
 def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
-    """A random sample of so many questions, in their order; a larger one holds the smaller ones of its seed.
+    """Sample `limit` questions at random, in their order; a larger sample contains a smaller one of the same seed.
 
     >>> questions = [Question(str(i), ()) for i in range(9)]
     >>> {q.query for q in draw(questions, 3, 0)} <= {q.query for q in draw(questions, 5, 0)}
@@ -169,7 +173,7 @@ def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Qu
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a table, its columns under the names that are ours; empty texts are missing."""
+    """Yield the rows of a table under canonical names of columns; empty texts are missing."""
     for row in _json_rows(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table_rows(path):
         named = {plain_name(name) if plain_name(name) in _OURS else name: value for name, value in row.items()}
         if not {"prompt", "messages"} & {*named}:
@@ -180,7 +184,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of JSON Lines, whose values may be lists and objects."""
+    """Yield the rows of JSON Lines, whose values may be lists and objects."""
     text = open_text(path, _OURS)
     damage = find_damage(text)
     if damage is not None:
@@ -204,7 +208,7 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
     names, words = _choices(row.get("choices"), where)
     messages = _messages(row, template, words, where)
     messages = (*([{"role": "system", "content": system}] if system else []), *messages)
-    by_words = {said: name for name, said in reversed(words.items())}  # the first of two that say the same
+    by_words = {text: name for name, text in reversed(words.items())}  # the first of two equal texts
     options = _options(row, where, folder)
     answer = _documents(row.get("answer")) if options else _texts(row.get("answer"), f"{where}: answer")
     reference = tuple(by_words.get(text, text) for text in answer)
@@ -222,7 +226,7 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
 
 
 def _options(row: Mapping[str, Any], where: str, folder: Path) -> dict[str, Any]:
-    """The tools, the choice of one and the form of the answer that a row asks for."""
+    """Return the options `tools`, `tool_choice` and `response_format` of a row."""
     options = {
         name: _read_option(row[name], f"{where}: {name}", folder) for name in FORMING if row.get(name) is not None
     }
@@ -246,7 +250,7 @@ def _options(row: Mapping[str, Any], where: str, folder: Path) -> dict[str, Any]
 
 
 def _read_option(value: Any, where: str, folder: Path) -> Any:
-    """An option: as it is, as JSON in a text, a word such as "auto", or what is in a file of JSON."""
+    """Return an option: a value, JSON in a text, a word such as "auto", or the content of a JSON file."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -267,7 +271,7 @@ def _read_option(value: Any, where: str, folder: Path) -> Any:
 
 
 def _documents(value: Any) -> tuple[str, ...]:
-    """A right answer that is calls or JSON, as JSON; a text as it is, and of a list of texts each."""
+    """Return right answers to a question with tools or a schema: texts as they are, other values as JSON."""
     if value is None:
         return ()
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
@@ -276,7 +280,7 @@ def _documents(value: Any) -> tuple[str, ...]:
 
 
 def _digest(value: Any) -> str:
-    """Sixteen hexadecimal digits that tell a value from others."""
+    """Return a hash of a value: sixteen hexadecimal digits."""
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -308,7 +312,7 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
 
 
 def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
-    """The template with its columns; braces that name none, and those in what is filled in, stay what they are."""
+    """Fill a template with the columns of a row; unknown names in braces, and braces in the values, stay."""
     if template is None:
         return prompt
     values = {**row, "prompt": prompt}
@@ -316,21 +320,21 @@ def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
 
 
 def _with_choices(messages: list[dict[str, Any]], words: Mapping[str, str], where: str) -> list[dict[str, Any]]:
-    """The messages, with the choices under the last one."""
+    """Append the choices to the last message."""
     content = messages[-1].get("content")
     if not isinstance(content, str):
         raise LogError(f"{where}: choices in words need a question in words: name them A|B|C, and write them there")
-    lines = "\n".join(f"{name}. {said}" for name, said in words.items())
+    lines = "\n".join(f"{name}. {text}" for name, text in words.items())
     messages[-1]["content"] = f"{content}\n\n{lines}\n\nReply with the letter of the right choice alone."
     return messages
 
 
 def _choices(value: Any, where: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """(the names of the choices, what they say): names alone, where each is a sign, or yes, no, true, false."""
+    """Return (names of the choices, texts by name); no texts if each is a single character, or yes, no, true, false."""
     if value is None:
         return (), {}
     if isinstance(value, Mapping):
-        words = {str(name): str(said) for name, said in value.items()}
+        words = {str(name): str(text) for name, text in value.items()}
         texts = [*words]
     else:
         texts = _texts(value.split("|") if isinstance(value, str) else value, f"{where}: choices")
@@ -342,7 +346,7 @@ def _choices(value: Any, where: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
-    """One text or several; a list in a cell may be JSON."""
+    """Return one or several texts; a list in a cell may be JSON."""
     if value is None:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -357,7 +361,7 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
 
 
 def _plain_value(value: Any) -> Any:
-    """What a line of the log can hold, so that readers of tables find one kind in a column; JSON has no NaN."""
+    """Convert a value for a line of the log: NaN to None, infinities to texts, lists and objects to JSON texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, default=str)

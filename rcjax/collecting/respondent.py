@@ -1,4 +1,4 @@
-"""One model that is asked: how long it wants to be left alone, and the budget that each request is in."""
+"""A model that answers requests, with retries and rate limits, and the budget that pays for them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from rcjax.serving.pace import most_written
 from rcjax.serving.usage import Usage
 from rcjax.signals.request_form import FORMING
 
-_PER_MESSAGE, _PER_REQUEST = 16, 64  # tokens that endpoints put around messages, at most
+_PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
-_IMAGE = 20_000  # tokens that a part which is no text may stand for
+_IMAGE = 20_000  # most tokens of a part that is not text
 
-_CHARACTERS = 4  # of a token, in usual texts
+_CHARACTERS = 4  # per token, in usual texts
 
 
 class NotCoveredError(Exception):
-    """What is left of the budget does not cover what is to be asked, at its worst."""
+    """The rest of the budget does not cover the largest cost of a request."""
 
 
 class Budget:
-    """Money for calls: what is spent and what calls under way may still cost stay within a limit.
+    """Money for calls: the money spent, and the largest cost of calls under way, stay within a limit.
 
     Args:
-        limit: at most so much is spent; None is no limit.
-        spent: by earlier runs.
+        limit: limit of the money spent; None for no limit.
+        spent: money spent by earlier runs.
     """
 
     def __init__(self, limit: Decimal | None = None, spent: Decimal = Decimal(0)) -> None:
@@ -45,7 +45,7 @@ class Budget:
         self._changed = asyncio.Condition()
 
     async def put_aside(self, amount: Decimal) -> None:
-        """Reserve money, once calls under way have left enough. Raises NotCoveredError where it will not be enough."""
+        """Reserve money, waiting for calls under way to leave enough. Raises NotCoveredError if they cannot."""
         async with self._changed:
             while amount and not self.covers(amount):
                 if not self.reserved:
@@ -54,18 +54,18 @@ class Budget:
             self.reserved += amount
 
     async def free(self, amount: Decimal) -> None:
-        """Let others have money that was put aside."""
+        """Release reserved money."""
         self.reserved -= amount
         async with self._changed:
             self._changed.notify_all()
 
     @asynccontextmanager
     async def expense(self, note: Callable[[Decimal], object], aside: Decimal = Decimal(0)) -> AsyncIterator[Expense]:
-        """One call. However it ends, what it has cost is spent.
+        """Open the expense of a call; however the call ends, its cost is spent and the rest released.
 
         Args:
-            note: writes down what the call may cost, before it does.
-            aside: money that was put aside for it.
+            note: records the largest cost of the call before it is incurred.
+            aside: money already reserved for the call.
         """
         expense = Expense(self, note, aside)
         try:
@@ -75,22 +75,22 @@ class Budget:
             await self.free(expense.reserved)
 
     def covers(self, amount: Decimal) -> bool:
-        """Whether so much is neither spent nor reserved."""
+        """Return whether an amount is available: neither spent nor reserved."""
         return self.limit is None or amount <= self.limit - self.spent - self.reserved
 
 
 @dataclass(slots=True)
 class Expense:
-    """What one call may have cost."""
+    """The cost of one call, with an upper bound while it is unknown."""
 
     budget: Budget
     note: Callable[[Decimal], object]
-    """Writes down what the call may cost, before it does."""
+    """Recorder of the largest cost, called before it is incurred."""
     reserved: Decimal = Decimal(0)
     spent: Decimal = Decimal(0)
 
     def reserve(self, needed: Decimal) -> None:
-        """See to it that so much is put aside beside what is spent. Raises NotCoveredError: others may wait for it."""
+        """Reserve `needed` in addition to the money spent. Raises NotCoveredError at once, since others may wait."""
         lacking = self.spent + needed - self.reserved
         if lacking > 0:
             if not self.budget.covers(lacking):
@@ -101,17 +101,17 @@ class Expense:
 
 
 def most_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
-    """At most so many tokens are in messages and tools: one for each byte, and what endpoints put around them.
+    """Return an upper bound of the tokens of messages and tools: one per byte, and those that endpoints add.
 
     >>> most_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    said = sum(_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return _PER_REQUEST + said + _in_json(options, FORMING)
+    sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
+    return _PER_REQUEST + sum(sizes) + _in_json(options, FORMING)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
-    """About so many tokens are in messages and tools: one for four characters, and four around each message."""
+    """Estimate the tokens of messages and tools: one per four bytes, and four per message."""
     sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
     return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORMING) // _CHARACTERS
 
@@ -120,9 +120,9 @@ _CALLS = ("tool_calls", "tool_call_id")
 
 
 def _in_json(values: Mapping[str, Any], names: Sequence[str]) -> int:
-    """Bytes of some values as JSON."""
-    told = {name: values[name] for name in names if values.get(name) is not None}
-    return len(json.dumps(told, default=str)) if told else 0
+    """Return the number of characters of some values as JSON."""
+    present = {name: values[name] for name in names if values.get(name) is not None}
+    return len(json.dumps(present, default=str)) if present else 0
 
 
 def _bytes(content: Any) -> int:
@@ -137,7 +137,7 @@ def _bytes(content: Any) -> int:
 
 
 def most_output_tokens(options: Mapping[str, Any]) -> int:
-    """At most so many tokens come back, over all samples. Raises ValueError where the options set no limit.
+    """Return an upper bound of the output tokens, over all samples. Raises ValueError if the options set no limit.
 
     >>> most_output_tokens({"max_tokens": 10, "n": 5})
     50
@@ -148,9 +148,9 @@ def most_output_tokens(options: Mapping[str, Any]) -> int:
     return most
 
 
-_CONNECTING = 0.9  # of the time for an attempt: a connection that is not made by then has cost nothing
+_CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure until then has cost nothing
 
-_FATAL = {  # nothing will be different at the next question
+_FATAL = {  # HTTP statuses that will recur at the next question, with advice
     **dict.fromkeys((401, 403), ": is its key right?"),
     **{402: "", 404: ": is its name right?"},
     **dict.fromkeys((301, 302, 303, 307, 308), ": it is to be asked elsewhere, which base_url must say"),
@@ -158,31 +158,31 @@ _FATAL = {  # nothing will be different at the next question
 
 _NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
 
-_FAILURES = 10  # in a row, after which a model is left alone
+_FAILURES = 10  # in a row, after which a model is not asked any more
 
 _MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
-_LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
+_LONGEST_WAIT = 120.0  # seconds; a model that asks for more is left to another run
 
-_LESSONS = 2  # calls that a model is asked one at a time, where none of them is billed
+_LESSONS = 2  # calls made one at a time while none is billed
 
-_ATTEMPTS = 5  # at one request that fails in passing, and twice as many waits for a rate limit
+_ATTEMPTS = 5  # per request, with transient failures; and twice as many waits for a rate limit
 
 _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 class StoppedError(Exception):
-    """A model that is not asked any more in this run; the message says why."""
+    """A model is not asked any more in this run; the message says why."""
 
 
 class Respondent:
-    """A model, asked with patience.
+    """A model behind its endpoint, with retries, back-off and a record of its bills.
 
     Args:
-        settings: of the model.
-        timeout: seconds that one attempt may take, to the end of the reply.
+        settings: settings of the model.
+        timeout: seconds per attempt, to the end of the reply.
 
-    Raises ValueError where its key is not in the environment, or cannot be sent.
+    Raises ValueError if its key is not in the environment, or cannot be sent.
     """
 
     def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
@@ -191,27 +191,27 @@ class Respondent:
         self.client = direct_client(base_url=address, key=settings.key(), query=query, retries=0, **limits)
         self.settings, self.timeout = settings, timeout
         self.stopped: str | None = None
-        self.remarks: dict[str, None] = {}  # on how its money is reckoned
+        self.remarks: dict[str, None] = {}  # sentences about its bills
         self.most_billed = Decimal(0)
-        """The most that a request was billed so far: its server may ask for more than the prices say."""
-        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls that are made to learn what one is billed
+        """Largest bill of a request so far: a server may charge more than the prices say."""
+        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls made one at a time, to learn a bill
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
-        """Where and how it is asked, by the options of the first request."""
+        """Return the model's endpoint with the options of the first request."""
         return Endpoint(self.client, self.settings.served, signal, options, self.settings.price, None)
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
-        """Money that one request may cost: by prices, and by the bills so far."""
+        """Return the largest cost of a request, from the prices and the bills so far."""
         price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
         return max(self.most_billed, (read * price.dearest_input + written * price.output) / 1_000_000)
 
     @asynccontextmanager
     async def one_at_first(self, budget: Budget) -> AsyncIterator[None]:
-        """A call of its own until a bill of the model is known, as far as a budget has a limit.
+        """Make calls one at a time until a bill of the model is known, if the budget has a limit.
 
-        Two calls without a bill are enough: a model that fails costs nothing, and must not hold up the rest.
+        Two calls without a bill are enough: a model that fails costs nothing, and must not delay the others.
         """
         if self._is_taught(budget):
             yield
@@ -229,7 +229,7 @@ class Respondent:
         return budget.limit is None or self.most_billed > 0 or self._lessons >= _LESSONS
 
     def counted_money(self, usage: Usage) -> Decimal:
-        """Money for the tokens that replies told."""
+        """Return the money for the tokens that the replies count."""
         return usage.money(self.settings.price) or Decimal(0)
 
     async def send(
@@ -243,20 +243,20 @@ class Respondent:
         after: Decimal = Decimal(0),
         attempts: int = _ATTEMPTS,
     ) -> Mapping[str, Any]:
-        """The completion of a request, which is sent again where it failed in passing.
+        """Send a request, with retries after transient failures, and return the completion.
 
         Args:
-            endpoint: of this model.
-            messages: the conversation.
-            options: of the request.
-            usage: what it uses is added to it.
-            expense: gets what it costs.
-            after: money that what follows this request needs.
-            attempts: how often it is sent, and half of how often it waits for a rate limit beside that.
+            endpoint: endpoint of this model.
+            messages: messages of the request.
+            options: options of the request.
+            usage: usage to which the request's is added.
+            expense: expense that pays.
+            after: money that later requests of the call need.
+            attempts: number of attempts; up to twice as many waits for a rate limit are added.
 
-        Raises CallError where no reply comes, StoppedError where the model is not asked any more, and NotCoveredError.
+        Raises CallError without a reply, StoppedError if the model is not asked any more, and NotCoveredError.
         """
-        # A reply that a second question repeats may have halves of surrogate pairs in it, which cannot be sent.
+        # The second question may repeat a reply with lone surrogates, which cannot be sent.
         messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))
         attempt, waits = 1, 0
         while True:
@@ -291,7 +291,7 @@ class Respondent:
         expense: Expense,
         worst: Decimal,
     ) -> Mapping[str, Any]:
-        """The completion within the time for an attempt: a byte now and then would hold a connection for ever."""
+        """Make one attempt within its time limit, so that a trickle of bytes does not hold a connection for ever."""
         once, charged, limit = Usage(), worst, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
@@ -309,7 +309,7 @@ class Respondent:
             counted = self.counted_money(once) if once.counted else worst
             charged = counted if problem.failure.charged else Decimal(0)
             raise
-        finally:  # a call that is cancelled may be charged, too
+        finally:  # a cancelled call may be charged, too
             expense.spent += charged
             self.most_billed = max(self.most_billed, charged if once.counted else Decimal(0))
             usage.join(once)
@@ -324,7 +324,7 @@ class Respondent:
             raise StoppedError(self.stopped)
 
     async def _wait(self, failure: Failure, attempt: int) -> None:
-        """Wait before the next attempt, as long as the server says or longer each time; a rate limit is for all."""
+        """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
         first, most = _BACKOFF
         seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
         if seconds > _LONGEST_WAIT:
@@ -335,16 +335,16 @@ class Respondent:
             await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
 
     def count_reading(self, problem: str | None) -> None:
-        """Note that a reply could be read, or why not: who is never understood is not asked any more."""
+        """Record whether a reply's confidence could be read; stop the model after ten failures in a row."""
         self._unreadable = 0 if problem is None else self._unreadable + 1
         if self._unreadable >= _FAILURES:
             what = f"the confidence of {_FAILURES} replies in a row cannot be read: {problem}"
             self.stop(f"{what}; mend that, or give it another signal (rcjax collect --probe)")
 
     def stop(self, why: str) -> None:
-        """Ask the model no more in this run."""
+        """Do not ask the model any more in this run."""
         self.stopped = self.stopped or why
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the model's connections."""
         await self.client.close()

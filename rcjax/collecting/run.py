@@ -1,9 +1,8 @@
-"""The run that asks every model every question: side by side, within the budget, never twice, and to be stopped.
+"""A run asks every model every question: concurrently, within the budget, never twice, and until it is stopped.
 
-Answers that are there to something else than is asked now, another question, another model, in another way, are refused
-before (`require_same`). `collected` sums up what a run has brought, and what is still to do.
-
-Money for all answers to a question, put aside before the first model is asked it.
+`require_same` refuses existing answers to another question, of another model, or with other request settings.
+`collected` summarises a run. `Reservations` reserves the money for all answers to a question before the first model is
+asked.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ from rcjax.serving.call_log import has_failed
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Money put aside for one answer, at the worst."""
+    """Money reserved for one answer: the largest costs of its call and its judge."""
 
     call: Decimal
     judge: Decimal
 
 
 class Reservations:
-    """The money of a run, put aside question by question for all models that are still to answer it.
+    """The money of a run, reserved question by question for all models with missing answers.
 
-    A budget that ends between two models would have paid for answers that no log can use. Once a question is not
-    covered, later and shorter ones are not begun either: the log would hold the short ones alone. Money goes to the
-    questions in their order: models that wait for a later one would else hold what an earlier one needs.
+    If a budget ended between two models, the answers already paid would be useless to a log. Once a question is not
+    covered, later and shorter ones are not begun either: the log would be biased towards short questions. Reservations
+    follow the order of the questions, so that models waiting for a later one do not hold the money of an earlier one.
 
     Args:
-        budget: The budget of the run.
-        questions: The questions of the run.
-        waiting: For each model, the (question, sample) pairs that it is still to answer, in this order.
-        judge_of: The model that judges answers to a question; None if none does.
+        budget: budget of the run.
+        questions: questions of the run.
+        waiting: (question, sample) of the missing answers of each model, in order.
+        judge_of: returns the model that judges answers to a question, or None.
     """
 
     def __init__(
@@ -73,10 +72,10 @@ class Reservations:
         self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by model
 
     async def take(self, asked: Asked, question: Question, number: int) -> Share:
-        """Return the share of one answer, which the caller spends or frees.
+        """Wait for the share of an answer and return it; the caller spends or frees it.
 
-        Raises StoppedError for a model that is not asked any more, and NotCoveredError where the budget does not cover
-        all answers to the question.
+        Raises StoppedError for a model that is not asked any more, and NotCoveredError if the budget does not cover all
+        answers to the question.
         """
         place = self._places[question.query]
         if self._deciding is None:
@@ -93,7 +92,7 @@ class Reservations:
         return share
 
     async def renew(self, share: Share, asked: Asked, question: Question) -> Share:
-        """Return the share by what is known of the bills of model and judge by now. Raises as `take` does."""
+        """Enlarge a share by the bills of model and judge that have arrived since. Raises as `take` does."""
         if asked.respondent.stopped is not None:
             await self.free(share)
             raise StoppedError(asked.respondent.stopped)
@@ -109,7 +108,7 @@ class Reservations:
         return now
 
     def retake(self, asked: Asked, question: Question) -> Share:
-        """Put the share of one answer aside again, which was freed for others. Raises NotCoveredError."""
+        """Reserve the share of an answer again after it was freed. Raises NotCoveredError."""
         share = self._share(asked, question)
         if not self.budget.covers(share.call + share.judge):
             raise NotCoveredError
@@ -117,22 +116,22 @@ class Reservations:
         return share
 
     async def free(self, *shares: Share | None) -> None:
-        """Let others have money that is not needed."""
+        """Release shares that are not needed."""
         await self.budget.free(sum((share.call + share.judge for share in shares if share), Decimal(0)))
 
     async def free_all_of(self, model: str) -> None:
-        """Let others have the money of a model that is not asked any more."""
+        """Release the shares of a model that is not asked any more."""
         await self.free(*self._shares.pop(model, {}).values())
 
     async def close(self, *shares: Share) -> None:
-        """Free these shares and all that are put aside, and put nothing aside any more."""
+        """Release these shares and all reserved ones, and reserve no more."""
         self._spent = True
         for model in [*self._shares]:
             await self.free_all_of(model)
         await self.free(*shares)
 
     async def end(self) -> None:
-        """End what waits for money. Raises what went wrong there."""
+        """Stop reserving money; re-raise an error of the reservations."""
         if self._deciding is not None:
             self._deciding.cancel()
             (problem,) = await asyncio.gather(self._deciding, return_exceptions=True)
@@ -140,7 +139,7 @@ class Reservations:
                 raise problem
 
     async def _decide(self) -> None:
-        """Put money aside for one question after the other, as far as somebody wants one."""
+        """Reserve money for one question after the other, up to the last one wanted."""
         try:
             for place, missing in enumerate(self._missing):
                 while place > self._wanted:
@@ -149,7 +148,7 @@ class Reservations:
                 if missing and not self._spent:
                     await self._put_aside(missing)
                 self._decided[place].set()
-        finally:  # nobody waits for what does not come
+        finally:  # wake all who wait
             for decided in self._decided:
                 decided.set()
 
@@ -167,7 +166,7 @@ class Reservations:
         for asked, which, share in shares:
             if asked.respondent.stopped is None and not self._spent:
                 self._shares.setdefault(asked.name, {})[which] = share
-            else:  # meanwhile
+            else:  # stopped meanwhile
                 await self.free(share)
 
     def _share(self, asked: Asked, question: Question) -> Share:
@@ -175,13 +174,13 @@ class Reservations:
 
 
 def require_same(models: Iterable[Asked], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
-    """Raise LogError where answers that are there are to something else than is asked now: both sides of the first.
+    """Raise LogError if existing answers have another question, model or settings than the run; name the first.
 
     Args:
-        models: of the run, and how each is asked; what others were asked is compared too, not how.
-        questions: of the run; answers to others are left alone.
-        answers: that there are. A row that does not tell something is taken to be right in it.
-        path: of their file.
+        models: models of the run with their request settings. For other models only the questions are compared.
+        questions: questions of the run; answers to others are ignored.
+        answers: existing answers; a value that a row lacks is not compared.
+        path: path of the answer file.
     """
     put = {question.query: {"question_digest": question.digest} for question in questions}
     ways = {asked.name: asked.record(questions[0]) for asked in models if questions}
@@ -191,8 +190,8 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
         query, model = row["query"], row["model"]
         if query not in put:
             continue
-        then = _told(row, record(row["asked"]))
-        now = _told(served.get(model, {}) | put[query], record(ways.get(model, "{}")))
+        then = _comparable(row, record(row["asked"]))
+        now = _comparable(served.get(model, {}) | put[query], record(ways.get(model, "{}")))
         others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
         if (what := next(others, None)) is not None:
             was, here = (repr(value) if value else "none" for value in (then[what], now[what]))
@@ -203,8 +202,8 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
         raise LogError(f"{differing[0]}; {count(len(differing), 'answer')} differ so: {advice}")
 
 
-def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says of who was asked what, and a record of how, in words; None for what is not told."""
+def _comparable(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a row and its request settings that must not differ, by description; None if unknown."""
     return {
         "served model": row.get("served"),
         "question (its choices, template and system message included) of digest": row.get("question_digest"),
@@ -215,11 +214,11 @@ def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
-    """Take back the verdicts on answers whose right answer has changed since; in words how many, None if none has.
+    """Remove the verdicts on answers whose right answer has changed; return a sentence about them, or None.
 
     Args:
-        file: of the answers, which are written without a verdict, for the run to grade them.
-        questions: of the run; one without a right answer leaves verdicts as they are.
+        file: answer file; the rows are written without a verdict, and the run grades them.
+        questions: questions of the run; a question without a right answer leaves its verdicts unchanged.
     """
     now = {question.query: question for question in questions if question.reference}
     stale = [
@@ -242,37 +241,37 @@ def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
 
 @dataclass(slots=True)
 class Tally:
-    """How far one model is."""
+    """Progress of one model."""
 
     to_do: int = 0
-    """Answers that it had not given yet, when the run began."""
+    """Number of missing answers when the run began."""
     samples: int = 1
-    """Answers to each question."""
+    """Number of answers to each question."""
     done: int = 0
     failed: int = 0
     error: str | None = None
-    """The last failure."""
+    """Last failure."""
     stopped: str | None = None
-    """Why it is not asked any more in this run."""
+    """Reason why the model is not asked any more in this run."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether there are answers that it is still to give."""
+        """Whether the model is still to be asked."""
         return self.stopped is None and self.done + self.failed < self.to_do
 
 
-_ENOUGH = 20  # answers of each model, that tell what the others cost
+_ENOUGH = 20  # answers of each model from which the cost of the others is forecast
 
 
 class Run:
-    """Puts questions to models until each has answered each.
+    """A run that asks models until each has answered each question.
 
     Args:
-        questions: in the order in which they are put.
-        models: and how each is asked.
-        file: where each call is written, at once.
-        setup: the budget that pays, and the graders that judge each answer.
-        concurrency: how many questions a model is put at once.
+        questions: questions in the order in which they are asked.
+        models: models with their request settings.
+        file: answer file, to which each call is written at once.
+        setup: budget that pays, and graders of the answers.
+        concurrency: number of concurrent questions per model.
     """
 
     def __init__(
@@ -286,15 +285,15 @@ class Run:
         self.questions, self.models, self.file, self.concurrency = questions, models, file, concurrency
         self.budget, self.graders, self._judge_of = setup.budget, setup.graders, setup.judge_of
         self.forecast: float | None = None
-        """Money that it will have cost in all, earlier runs included; None before there are answers enough to tell."""
+        """Forecast of the total cost, earlier runs included; None until every model has enough answers."""
         self._enough = _ENOUGH
         self.tallies: dict[str, Tally] = {}
         self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
         answered = {*file.answers.answered}
         self.interrupted = self.budget_spent = False
-        self._grading: dict[str, str] = {}  # by the name of a grader, why it cannot work any more
+        self._grading: dict[str, str] = {}  # errors of graders that cannot work any more, by name
         self._judged: set[str] = set()
-        self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were too dear
+        self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were not covered
         self._ends = False
         self._problem: OSError | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
@@ -306,23 +305,22 @@ class Run:
 
     @property
     def grading(self) -> str | None:
-        """Why answers could not be graded."""
+        """Error of a grader that cannot work any more; None without one."""
         return next(iter(self._grading.values()), None)
 
     @property
     def _is_ending(self) -> bool:
-        """Whether no call is begun any more."""
+        """Whether no more calls are begun."""
         return self.interrupted or self._problem is not None
 
     def stop(self) -> None:
-        """Begin no call any more; those under way are finished."""
+        """Begin no more calls; finish those under way."""
         self.interrupted = True
 
     async def go(self) -> None:
-        """Ask, until all is answered, the money is spent, or somebody stops the run.
+        """Ask until every question is answered, the money is spent, or the run is stopped.
 
-        Raises OSError where the file cannot be written any more: what was under way is finished before, and written
-        as far as the disk allows.
+        Raises OSError if the file cannot be written any more, after the calls under way have ended.
         """
         if self._numbered:
             self.file.number()
@@ -359,12 +357,12 @@ class Run:
                     share = await self._reservations.renew(share, asked, question)
                     sample = number if self._numbered else None
                     row = await call(asked, question, self.file, self.budget, share.call, sample)
-                    self.file.write(row)  # before anything else can go wrong with what is paid for
+                    self.file.write(row)  # first of all: the answer is paid for
             except StoppedError as why:
                 tally.stopped = str(why)
                 await self._reservations.free_all_of(asked.name)
                 return
-            except NotCoveredError:  # there may be money aside for later questions
+            except NotCoveredError:  # money may be reserved for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
                 continue
             except OSError as problem:
@@ -377,9 +375,9 @@ class Run:
             self._look_ahead()
 
     async def _verdicts_first(self, share: Share, asked: Asked, question: Question) -> Share:
-        """Pay for verdicts that were too dear when their answers came, before another answer begins.
+        """Pay for verdicts that were not covered earlier, before another answer begins.
 
-        Returns the share of that answer. Raises NotCoveredError where there is not enough for both.
+        Returns the share of that answer. Raises NotCoveredError if the budget does not cover both.
         """
         if not self._unpaid:
             return share
@@ -398,7 +396,7 @@ class Run:
         tally.error = row["error"] or tally.error
 
     def _look_ahead(self) -> None:
-        """Tell what it costs in all by its own answers: from twenty of each model on, and anew as they double."""
+        """Forecast the total cost from the answers so far: at twenty of each model, and each time they double."""
         left = [one for one in self.models if self.tallies[one.name].goes_on]
         least = min((self.tallies[one.name].done for one in left), default=0)
         if least >= self._enough:
@@ -407,9 +405,9 @@ class Run:
             self.forecast = float(self.budget.spent) + sum(costs)
 
     async def _grade(self, row: Mapping[str, Any], question: Question, aside: Decimal = Decimal(0)) -> None:
-        """Write the row again with its verdict, where something can tell; no answer is graded twice in a run.
+        """Grade a row and write it again, unless it failed, has no grader, or was graded in this run.
 
-        `aside` is money that was put aside for its judge.
+        `aside` is money reserved for its judge.
         """
         grader = self.graders.named(question)
         if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:
@@ -428,7 +426,7 @@ class Run:
             self._grading.setdefault(grader, str(problem))
 
     async def _grade_the_rest(self) -> None:
-        """Judge the answers, of earlier runs too, that have no verdict yet."""
+        """Grade the answers without a verdict, those of earlier runs included."""
         self._ends = True
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
@@ -451,14 +449,15 @@ _ASK_ANEW = (
 
 
 def collected(run: Run) -> dict[str, Any]:
-    """The end of a run in JSON values.
+    """Summarise a run in JSON values.
 
-    Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer), `failed` and `left` (in
-    this run), `samples` (answers asked for, to each question), `not_likeliest` (answers that give another choice than
-    the one that the model held likeliest); then `answered_by_all` (questions, with all samples), `answers`,
-    `ungraded`, `without_reference` (of these, to questions without a right answer), `graded_by` (answers by grader),
-    `silent` (models without any answer), `stopped` (why a model is not asked any more), `notes` (remarks, in words),
-    and `out`. Where some answers have scores, `scored` says so, and accuracy is the mean score.
+    - `models`, one record per model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer);
+      `failed` and `left` (in this run); `samples` (answers per question); `not_likeliest` (number of answers with
+      another choice than the likeliest one).
+    - Numbers: `answers`; `answered_by_all` (questions, with all samples); `ungraded`; `without_reference` (ungraded
+      answers to questions without a right answer); `graded_by` (answers by grader).
+    - `silent` (models without an answer), `stopped` (reasons by model), `notes` (sentences) and `out` (path).
+    - `scored`, if some verdicts are scores: accuracy is then the mean score.
     """
     answered = run.file.answers.answered
     rows = [*answered.values()]
@@ -488,7 +487,7 @@ def collected(run: Run) -> dict[str, Any]:
 
 
 def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
-    """What `collected` tells of each model."""
+    """Return the records of the models for `collected`."""
     import polars as pl
 
     numbers = ("correct", "logprob", "cost")

@@ -1,10 +1,10 @@
-"""Graders of texts: exact, contains, the choice that a reply picks, the number that it comes to, and a model as judge.
+"""Graders of texts: equality, containment, the choice of a reply, the number in a reply, and a model as judge.
 
-Numbers are read by math-verify, in a process with a time limit. `plain` writes what people and models type in a form
-that it reads: a sign of its own for minus, `3 × 10^5`, `1 1/2`, `$1,200`; and leaves out what a reply denies.
-A judge sees the question, the reply and a right answer, and not who replied.
+math-verify reads numbers, in a process with a time limit. `plain` rewrites what people and models type for it, such as
+Unicode minus signs, `3 × 10^5`, `1 1/2` and `$1,200`, and drops numbers that a reply denies. A judge sees the question,
+the reply and a right answer, but not the model's name.
 
-Graders of calls and of JSON: the right answer says which values each argument, or field, may have.
+Graders of tool calls and of JSON go by the values that the right answer allows for each argument or field.
 """
 
 from __future__ import annotations
@@ -38,49 +38,49 @@ _TURNS = re.compile(r"\b(?:or|and|not|no|yes|but|wait|actually|rather|however|ma
 
 _GOES_ON = re.compile(r"[^\W\d]{2}[^,]{0,60}")
 
-_SCRIPTS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # without blanks between words
+_SCRIPTS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # scripts without blanks between words
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonGrader:
-    """A grader by a comparison of a reply with the right answers."""
+    """A grader that compares a reply with the right answers."""
 
     compare: Callable[[Attempt], bool]
     needs_reference: bool = True
 
     async def grade(self, attempt: Attempt) -> bool:
-        """Whether any right answer is that of the reply."""
+        """Return whether the reply equals a right answer."""
         return self.compare(attempt)
 
 
 def exact(attempt: Attempt) -> bool:
-    """Whether the reply is a right answer, apart from case, white space, articles, and signs around it.
+    """Return whether a reply is a right answer, apart from case, white space, articles and outer punctuation.
 
-    What `final_answer` takes to be the answer counts, then what is in the last box, or follows "the answer is"; and of
-    "Paris, France" or "Yes, it is." what stands before the comma.
+    The answer of a reply is what `final_answer` extracts, the content of the last box, or the text after "the answer
+    is"; for "Paris, France" or "Yes, it is." also the text before the comma.
 
     >>> from rcjax.collecting.questions import Question
     >>> exact(Attempt(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
     True
     """
     right = {plain_answer(text) for text in attempt.question.reference}
-    said = [tidied(final_answer(text)) for text in (attempt.text, attempt.answer)]
-    markers = [*_MARKER.finditer(said[0])]
+    answers = [tidied(final_answer(text)) for text in (attempt.text, attempt.answer)]
+    markers = [*_MARKER.finditer(answers[0])]
     if markers:  # "… so the answer is X."
-        said.append(said[0][markers[-1].end() :].partition("\n")[0])
-    box = last_box(said[0])
-    replies = {plain_answer(text) for text in [*said, *([] if box is None else [box])]}
+        answers.append(answers[0][markers[-1].end() :].partition("\n")[0])
+    box = last_box(answers[0])
+    replies = {plain_answer(text) for text in [*answers, *([] if box is None else [box])]}
     return not right.isdisjoint((replies | {*map(_before_comma, replies)}) - {""})
 
 
 def _before_comma(reply: str) -> str:
-    """What goes on with a comma and takes nothing back; nothing where there is no such thing."""
+    """Return the text before the comma if the rest takes nothing back, such as "or" or "not" would; else ""."""
     head, _, tail = re.sub(r"\s\(([^\W\d][^(),]{1,60})\)?\Z", r", \1", reply).partition(", ")
     return plain_answer(head) if _GOES_ON.fullmatch(tail) and _TURNS.search(tail) is None else ""
 
 
 def contains(attempt: Attempt) -> bool:
-    """Whether a right answer stands in the reply, as words or a number of its own, and is not denied there.
+    """Return whether a reply contains a right answer as whole words or a whole number, and does not deny it.
 
     >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", (), ("art",))
@@ -95,14 +95,14 @@ def contains(attempt: Attempt) -> bool:
 def _stands_in(form: str, reply: str) -> bool:
     pattern = re.escape(form)
     if _SCRIPTS.search(form) is None:
-        # A number of its own is not the end of 13.5 or .5, nor what is left of −5 without its sign, nor a part of 5/8.
+        # A whole number is not the end of 13.5 or .5, not −5 without its sign, and not a part of 5/8.
         number = r"(?<!\d[.,])(?<!\s\.)(?<!(?<!\w)-)(?<!\d/)(?<!minus\s)(?<!negative\s)" if form[0].isdigit() else ""
         pattern = rf"(?<!\w){number}{pattern}(?!\w)" + (r"(?![.,/]\d)" if form[-1].isdigit() else "")
     return any(not is_denied(reply, *match.span()) for match in re.finditer(pattern, reply))
 
 
 def right_choice(attempt: Attempt) -> bool:
-    """Whether the choice that the reply picks is a right one, or that of a right reply."""
+    """Return whether the reply's choice is a right answer, or the choice in the text of a right answer."""
     question, answer = attempt.question, attempt.answer
     names = question.choices or tuple("ABCD")
     chosen = answer if answer in names else chosen_choice(attempt.text, names, question.words)
@@ -111,7 +111,7 @@ def right_choice(attempt: Attempt) -> bool:
 
 
 def plain_answer(text: str) -> str:
-    r"""A text as `exact` compares it: without case, marks of type, articles at its beginning, and signs around it.
+    r"""Return a text as `exact` compares it: without case, markup, leading articles and outer punctuation.
 
     >>> plain_answer("  “The  Beatles” "), plain_answer(r"\text{Nine}")
     ('beatles', 'nine')
@@ -146,7 +146,7 @@ _MARKED = re.compile(r"\A(-?[\d.,]{1,30})(?:\n\n|\s?\()", re.A)  # "42", and bel
 
 
 class NumberGrader(Beside):
-    """A grader by the number or formula that a reply comes to."""
+    """A grader that compares the number or formula of a reply with the right ones."""
 
     libraries: ClassVar[dict[str, str]] = {"math_verify": "math", "pebble": "math"}
 
@@ -154,12 +154,15 @@ class NumberGrader(Beside):
         super().__init__("number")
 
     async def grade(self, attempt: Attempt) -> bool:
-        """Whether it is one of the right ones."""
+        """Return whether the number of the reply equals a right one."""
         return await self.call(same_number, attempt.text, attempt.question.reference)
 
 
 def same_number(text: str, reference: Sequence[str]) -> bool:
-    """Whether a text comes to a right number: rounded as one of three digits or more, 45 % as 45 or as 0.45."""
+    """Return whether the number in a text equals a right one, rounded like it if that has three or more digits.
+
+    45 % equals both 45 and 0.45.
+    """
     from math_verify import verify
 
     reply = _parsed(text)
@@ -179,7 +182,7 @@ def _parsed(text: str) -> list[Any]:
 
 
 def plain(text: str) -> str:
-    r"""The answer of a text as math-verify reads it.
+    r"""Return the answer of a text in a form that math-verify reads.
 
     >>> plain("The balance is −$1 200."), plain("1.2 × 10³"), plain("It's 17, not 18."), plain(r"so \boxed{3\pi}")
     ('The balance is -1,200.', '1200', "It's 17, not .", '$3\\pi$')
@@ -209,7 +212,7 @@ def _written(value: float) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a right answer is a number, as far as its signs tell.
+    """Return whether a right answer looks like a number: digits with currency, decimal, percent and sign characters.
 
     >>> is_number("$1,200"), is_number("12 km")
     (True, False)
@@ -217,7 +220,7 @@ def is_number(text: str) -> bool:
     return re.fullmatch(r"[\s$€£¥\d.,/%+-]*\d[\s$€£¥\d.,/%+-]*", text) is not None
 
 
-#: (messages, the call's id) → what the judge replied.
+#: Send messages to a judge, and return its reply.
 Ask = Callable[[Sequence[Mapping[str, Any]]], Awaitable[str]]
 
 _SHOWN = """You grade an answer to a question. Both, and the right answer, stand between lines with the mark {fence}, \
@@ -259,13 +262,13 @@ _WORDS |= {"no": False, "n": False, "incorrect": False, "wrong": False}
 
 
 class Judge:
-    """A grader by a model.
+    """A grader that asks a model.
 
     Args:
-        ask: puts messages to the judge, and gives its reply; `GraderError` where there is none.
-        template: the rubric, with `{question}`, `{reference}`, `{answer}` and, where it fences them, `{fence}`; None is
-            the one built in.
-        most: the full score, which the rubric may name by `{score_max}`; None if it says right or wrong.
+        ask: sends messages to the judge and returns its reply, or raises `GraderError`.
+        template: template of the prompt, with `{question}`, `{reference}`, `{answer}` and optionally `{fence}`; None
+            for the built-in one.
+        most: full score, `{score_max}` in the template; None if the judge says right or wrong.
     """
 
     needs_reference = False
@@ -273,31 +276,31 @@ class Judge:
     def __init__(self, ask: Ask, template: str | None = None, most: float | None = None) -> None:
         self.ask, self.template, self.most = ask, template, most
         self.unread = 0
-        """Answers on which it gave no verdict that can be read, asked twice."""
+        """Number of answers with two unreadable replies."""
 
     @property
     def form(self) -> str:
-        """What it must reply with, in words."""
+        """Form of the judge's reply, in words."""
         return "yes or no" if self.most is None else f"a number from 0 to {self.most:g}"
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """What the judge says; asked once more where that is no verdict, and None if it is none again."""
+        """Ask the judge, and ask once more if its reply is unreadable; None if that is unreadable too."""
         messages = [{"role": "user", "content": rubric(attempt, self.template, self.most)}]
         reply = await self.ask(messages)
-        said = self._read(reply)
-        if said is None:
-            again = _AGAIN if self.most is None else _AGAIN_SCORE.format(most=self.most)
-            turns = {"role": "assistant", "content": reply or "…"}, {"role": "user", "content": again}
-            said = self._read(await self.ask([*messages, *turns]))
-        self.unread += said is None
-        return said
+        grade = self._read(reply)
+        if grade is None:
+            reminder = _AGAIN if self.most is None else _AGAIN_SCORE.format(most=self.most)
+            turns = {"role": "assistant", "content": reply or "…"}, {"role": "user", "content": reminder}
+            grade = self._read(await self.ask([*messages, *turns]))
+        self.unread += grade is None
+        return grade
 
     def _read(self, reply: str) -> float | None:
         return verdict(reply) if self.most is None else score(reply, self.most)
 
 
 def rubric(attempt: Attempt, template: str | None = None, most: float | None = None) -> str:
-    """What the judge is asked about an answer. Raises GraderError where the question is not known any more.
+    """Return the prompt of a judge about an answer. Raises GraderError if the question is unknown.
 
     >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",))
@@ -308,7 +311,7 @@ def rubric(attempt: Attempt, template: str | None = None, most: float | None = N
     if not messages:
         raise GraderError("a judge must see the questions, which are not in the log: give their file, --questions FILE")
     question = conversation(messages)
-    # A mark that none of the texts can hold: it is made of all of them.
+    # No text can contain the mark, since it is a hash of all of them.
     fence = sha256(json.dumps([question, *reference, attempt.text]).encode()).hexdigest()[:16]
     fillings = {
         "{fence}": fence,
@@ -316,48 +319,48 @@ def rubric(attempt: Attempt, template: str | None = None, most: float | None = N
         "{reference}": "\nor\n".join(reference) or _WITHOUT,
         "{answer}": attempt.text,
     } | ({} if most is None else {"{score_max}": f"{most:g}"})
-    # One pass, so that braces in a question or an answer stay what they are.
+    # One pass, so that braces in a question or an answer are not filled.
     pattern = "|".join(map(re.escape, fillings))
     filled = re.sub(pattern, lambda match: fillings[match[0]], template or (_RUBRIC if most is None else _SCALE))
-    return filled.encode(errors="replace").decode()  # half a surrogate pair, which nothing can be sent with
+    return filled.encode(errors="replace").decode()  # lone surrogates cannot be sent
 
 
 def verdict(reply: str) -> bool | None:
-    """A judge's verdict: one word alone on its last line, or `{"correct": true}`; None for all that could be misread.
+    """Read a judge's verdict: one word alone on its last line, or `{"correct": true}`; None if it could be misread.
 
-    Thoughts are none, whether or not they end; nor is a word after a line that says the opposite.
+    Reasoning before the reply is ignored; a line that says the opposite makes the reply unreadable.
 
     >>> verdict("Both are 4.\\n**Yes.**"), verdict('{"correct": false}'), verdict("The answer is not right")
     (True, False, None)
     """
-    said, lines = _said(reply, "correct")
+    value, lines = _value_or_lines(reply, "correct")
     if not lines:
-        return said if isinstance(said, bool) else None
+        return value if isinstance(value, bool) else None
     words = [_WORDS.get(line) for line in lines]
     return None if {True, False} <= {*words} else words[-1]
 
 
 def score(reply: str, most: float) -> float | None:
-    """A judge's score as a share of the full one: one number alone on the last line, `7/10`, or `{"score": 7}`.
+    """Read a judge's score as a share of the full score: a number alone on the last line, `7/10`, or `{"score": 7}`.
 
-    None for all that could be misread: a number that is none of the scale, or another one alone on a line before.
+    Return None if it could be misread: a number off the scale, or another number alone on an earlier line.
 
     >>> score("Two of four.\\n**5**", 10), score('{"score": 10}', 10), score("5/20", 10), score("3\\n4", 10)
     (0.5, True, None, None)
     """
-    said, lines = _said(reply, "score")
+    value, lines = _value_or_lines(reply, "score")
     if lines:
         form = rf"(?:score\s*:\s*)?(\d+(?:\.\d+)?)(?:\s*/\s*{re.escape(f'{most:g}')})?"
         numbers = [re.fullmatch(form, line) for line in lines]
         distinct = {float(number[1]) for number in numbers if number is not None}
-        said = distinct.pop() if numbers[-1] is not None and len(distinct) == 1 else None
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= most:
+        value = distinct.pop() if numbers[-1] is not None and len(distinct) == 1 else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         return None
-    return bool(said) if said in (0, most) else said / most
+    return bool(value) if value in (0, most) else value / most
 
 
-def _said(reply: str, name: str) -> tuple[Any, list[str]]:
-    """(what the field `name` of an object says, no lines) of a reply that is one; else (None, its lines, laid bare)."""
+def _value_or_lines(reply: str, name: str) -> tuple[Any, list[str]]:
+    """Return (field `name`, []) of a reply that is a JSON object; else (None, its lines without markup)."""
     text = re.sub(r"\A```(?:json)?\s|```\Z", "", without_thoughts(reply)).strip()
     if not text.startswith("{"):
         return None, [line.strip(" \t\r*_`\"'“”()[].!").casefold() for line in text.split("\n")]
@@ -367,14 +370,14 @@ def _said(reply: str, name: str) -> tuple[Any, list[str]]:
         return None, []
 
 
-_MOST_CALLS = 6  # of one name, whose order is tried
+_MOST_CALLS = 6  # of one function, for which all orders are tried
 
 
 def right_call(attempt: Attempt) -> bool:
-    """Whether the calls of a reply are the right ones, in any order; `[]` is right where no tool is to be called.
+    """Return whether the calls of a reply are the right ones, in any order; `[]` stands for no call.
 
-    A right answer is a call, `{"name", "arguments"}`, or a list of them. Each argument is a value, or a list of allowed
-    values, where null stands for one that is left out; arguments in its list `free` may have any value, or none.
+    A right answer is a call, `{"name", "arguments"}`, or a list of calls. Each argument is a value or a list of allowed
+    values, in which null allows its absence. Arguments in the list `free` may have any value, or be absent.
 
     >>> from rcjax.collecting.questions import Question
     >>> right = '{"name": "weather", "arguments": {"city": ["Paris", "Paris, France"]}, "free": ["unit"]}'
@@ -382,12 +385,12 @@ def right_call(attempt: Attempt) -> bool:
     >>> right_call(Attempt(Question("q", (), (right,)), said, said))
     True
     """
-    said = _calls_of(attempt)
-    return said is not None and any(_same_calls(said, _wanted_calls(text)) for text in attempt.question.reference)
+    calls = _calls_of(attempt)
+    return calls is not None and any(_same_calls(calls, _wanted_calls(text)) for text in attempt.question.reference)
 
 
 def _calls_of(attempt: Attempt) -> list[dict[str, Any]] | None:
-    """The calls that a reply makes; none of a text, and None where they cannot be read."""
+    """Return the calls of a reply: [] for a text, None if they are malformed."""
     document = read_json_text(attempt.answer.removeprefix(INVALID))
     document = read_json_text(attempt.text) if document is None else document
     if isinstance(document, Mapping):
@@ -412,24 +415,24 @@ def _is_wanted(call: Any) -> bool:
     )
 
 
-def _same_calls(said: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether each call that is said is one that is wanted, one to one."""
-    if sorted(call["name"] for call in said) != sorted(call["name"] for call in wanted):
+def _same_calls(made: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the calls made match the wanted calls one to one."""
+    if sorted(call["name"] for call in made) != sorted(call["name"] for call in wanted):
         return False
     for name in {call["name"] for call in wanted}:
-        ours, theirs = ([call for call in calls if call["name"] == name] for calls in (said, wanted))
+        ours, theirs = ([call for call in calls if call["name"] == name] for calls in (made, wanted))
         orders = permutations(theirs) if len(theirs) <= _MOST_CALLS else [tuple(theirs)]
         if not any(all(map(_same_call, ours, order)) for order in orders):
             return False
     return True
 
 
-def _same_call(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _same_call(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     arguments, free = wanted.get("arguments", {}), {*wanted.get("free", [])}
-    if any(name not in arguments and name not in free for name in said["arguments"]):
+    if any(name not in arguments and name not in free for name in made["arguments"]):
         return False
     return all(
-        name in free or _is_allowed(said["arguments"].get(name), allowed, name in said["arguments"])
+        name in free or _is_allowed(made["arguments"].get(name), allowed, name in made["arguments"])
         for name, allowed in arguments.items()
     )
 
@@ -445,20 +448,20 @@ def _form(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class JsonGrader:
-    """A grader of JSON objects by their fields: right where all are equal.
+    """A grader of JSON by its fields: right if all are equal.
 
     Args:
-        scores: whether to give the share of the fields that are equal instead, of those of either object.
+        scores: give the share of equal fields, among the fields of both objects, in place of right or wrong.
     """
 
     scores: bool = False
     needs_reference: bool = True
 
     async def grade(self, attempt: Attempt) -> float:
-        """Whether the fields of the reply are those of a right answer, or how many are."""
-        said = read_json_text(attempt.answer.removeprefix(INVALID))
-        said = read_json_text(attempt.text) if said is None else said
-        shares = [_share(said, _wanted_document(text)) for text in attempt.question.reference]
+        """Compare the fields of the reply with those of each right answer, and return the best verdict."""
+        document = read_json_text(attempt.answer.removeprefix(INVALID))
+        document = read_json_text(attempt.text) if document is None else document
+        shares = [_share(document, _wanted_document(text)) for text in attempt.question.reference]
         best = max(shares, default=0.0)
         return best if self.scores else best == 1
 
@@ -470,10 +473,10 @@ def _wanted_document(text: str) -> Any:
     return document
 
 
-def _share(said: Any, wanted: Any) -> float:
-    """The share of the fields of two objects that are equal; of lists and others whether they are."""
-    if not isinstance(said, Mapping) or not isinstance(wanted, Mapping):
-        return float(said is not None and _form(said) == _form(wanted))
-    names = {*said, *wanted}
-    equal = sum(name in said and name in wanted and _form(said[name]) == _form(wanted[name]) for name in names)
+def _share(given: Any, wanted: Any) -> float:
+    """Return the share of equal fields among the fields of both objects; for other values, 1 if equal, else 0."""
+    if not isinstance(given, Mapping) or not isinstance(wanted, Mapping):
+        return float(given is not None and _form(given) == _form(wanted))
+    names = {*given, *wanted}
+    equal = sum(name in given and name in wanted and _form(given[name]) == _form(wanted[name]) for name in names)
     return equal / len(names) if names else 1.0
