@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rcjax._base.codec import written
+from rcjax._base.normal_law import half_width
 from rcjax._base.wording import Money, capitalised, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
@@ -176,7 +176,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
-    spread = np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2)
+    spread = np.array([-1, 1]) * half_width(LEVEL)
     intervals = {"error_interval": error_interval(replay, log, LEVEL)}
     for name in ("cost", "spent"):
         mean, se = (np.asarray(figures[part])[..., None] for part in (name, f"{name}_se"))

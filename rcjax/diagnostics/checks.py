@@ -256,59 +256,88 @@ def judge_size(n: int) -> Iterator[CheckResult]:
     yield _check("queries", "", float(n), rough)
 
 
-def judge_calibration(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[CheckResult]:
-    """Do confidences mean what they say, tell better answers from worse ones, and differ at all?"""
-    for row in rows:
-        yield _judge_accuracy(row, counted.noun)
-        yield from (judgement(row) for judgement in (_judge_error, _judge_separation, _judge_certain))
+@dataclasses.dataclass(frozen=True)
+class ModelCalibration:
+    """How well the confidences of one model tell its right answers, on the log that is judged."""
 
+    model: str
+    accuracy: float
+    """Share of right answers."""
+    expected_accuracy: float
+    """Share of right answers on the log that was fitted."""
+    accuracy_p: float
+    """p-value of the difference of the two."""
+    calibration_error: float
+    """Expected calibration error of all labelled answers, held out."""
+    by_chance: float
+    """Calibration error of a perfect calibration with as many answers."""
+    p_value: float
+    """p-value of the calibration error."""
+    separation: float
+    """Probability that the better of two answers has the higher confidence; NaN where no answer is better."""
+    slope: float
+    """Slope of the logistic regression."""
+    slope_p: float
+    """p-value of the slope."""
+    certain: float
+    """Share of answers with probability 1."""
+    states: bool
+    """Whether the model states its confidences."""
 
-def _judge_accuracy(row: Mapping[str, Any], noun: str) -> CheckResult:
-    name, gap = row["model"], row["accuracy"] - row["expected_accuracy"]
-    advice = (
-        f"the {noun} of {name} is {percent(1 - row['accuracy'])} here, and {percent(1 - row['expected_accuracy'])} on "
-        f"the queries fitted to: this log is {'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
-    )
-    return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"], noun=noun)
+    def checks(self, counted: Counted = ERRORS) -> Iterator[CheckResult]:
+        """Do confidences mean what they say, tell better answers from worse ones, and differ at all?"""
+        yield self._accuracy_check(counted.noun)
+        yield self._error_check()
+        yield self._separation_check()
+        yield self._certain_check()
 
+    def _accuracy_check(self, noun: str) -> CheckResult:
+        gap = self.accuracy - self.expected_accuracy
+        advice = (
+            f"the {noun} of {self.model} is {percent(1 - self.accuracy)} here, and "
+            f"{percent(1 - self.expected_accuracy)} on the queries fitted to: this log is "
+            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
+        )
+        return _check("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
 
-def _judge_error(row: Mapping[str, Any]) -> CheckResult:
-    name, error, chance = row["model"], row["calibration_error"], percent(row["by_chance"])
-    if row["p_value"] >= SIGNIFICANT:
-        why = f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
-    else:
-        why = f"more than the {chance} that chance explains: label more queries, or drop the model"
-    advice = f"the calibration error of {name} is {percent(error)}, {why}"
-    return _check("calibration error", name, error, advice, p_value=row["p_value"])
+    def _error_check(self) -> CheckResult:
+        error, chance = self.calibration_error, percent(self.by_chance)
+        if self.p_value >= SIGNIFICANT:
+            why = (
+                f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
+            )
+        else:
+            why = f"more than the {chance} that chance explains: label more queries, or drop the model"
+        advice = f"the calibration error of {self.model} is {percent(error)}, {why}"
+        return _check("calibration error", self.model, error, advice, p_value=self.p_value)
 
+    def _separation_check(self) -> CheckResult:
+        name, figure = self.model, self.separation
+        by_chance = not self.slope_p < SIGNIFICANT
+        verdict = limit = judge("separation", figure)
+        if self.slope < 0 or by_chance:
+            verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
+        if np.isnan(figure):
+            advice = (
+                f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
+            )
+        elif self.slope < 0 and not by_chance:
+            advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
+        else:
+            what = "deferring by its confidence gains little; get it another signal, or leave it out"
+            if limit == "fine":
+                what = "but chance alone can make that with so few queries; label more before you trust its confidence"
+            share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
+            advice = f"the better of two answers of {name} has the higher confidence {share}: {what}"
+        return _check("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
 
-def _judge_separation(row: Mapping[str, Any]) -> CheckResult:
-    name, figure, slope_p = row["model"], row["separation"], row["slope_p"]
-    by_chance = not slope_p < SIGNIFICANT
-    verdict = limit = judge("separation", figure)
-    if row["slope"] < 0 or by_chance:
-        verdict = "doubtful" if row["slope"] >= 0 and limit == "fine" else "bad"
-    if np.isnan(figure):
-        advice = f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
-    elif row["slope"] < 0 and not by_chance:
-        advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
-    else:
-        what = "deferring by its confidence gains little; get it another signal, or leave it out"
-        if limit == "fine":
-            what = "but chance alone can make that with so few queries; label more before you trust its confidence"
-        share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
-        advice = f"the better of two answers of {name} has the higher confidence {share}: {what}"
-    return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
-
-
-def _judge_certain(row: Mapping[str, Any]) -> CheckResult:
-    name, share = row["model"], row["certain"]
-    remedy = "use another signal, such as votes" if row["states"] else "log more digits, or use another signal"
-    advice = (
-        f"{percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can part "
-        f"those: {remedy}"
-    )
-    return _check("certain answers", name, share, advice)
+    def _certain_check(self) -> CheckResult:
+        remedy = "use another signal, such as votes" if self.states else "log more digits, or use another signal"
+        advice = (
+            f"{percent(self.certain, 0)} of the answers of {self.model} are given as certain (probability 1), and no "
+            f"threshold can part those: {remedy}"
+        )
+        return _check("certain answers", self.model, self.certain, advice)
 
 
 def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:

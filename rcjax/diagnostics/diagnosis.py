@@ -18,14 +18,15 @@ import jax
 import numpy as np
 
 from rcjax._base.checks import takes
+from rcjax._base.normal_law import Z95
 from rcjax._core.batching import part, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax.copulas import OneOf
 from rcjax.diagnostics.checks import (
     CheckResult,
+    ModelCalibration,
     Verdict,
-    judge_calibration,
     judge_copulas,
     judge_marginals,
     judge_markov,
@@ -192,7 +193,7 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
         # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
         errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
     n = sum(int(log.complete.sum()) for _, log in judged)
-    widen = 1.645 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)  # of a mean of independent parts
+    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)  # of a mean of independent parts
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
     return means | bands
@@ -221,10 +222,8 @@ class Diagnosis:
     """(N, k) calibrated confidences of all queries of the log, held out; NaN for no answer. Not in the JSON form."""
     correct: np.ndarray
     """(N, k) whether the answers were right, as numbers; NaN for those without a label. Not in the JSON form."""
-    calibration: list[dict[str, Any]]
-    """By model: `accuracy`, `expected_accuracy` on the log fitted to, `accuracy_p` of their difference; the expected
-    `calibration_error` of all labelled answers, held out, with `by_chance` and `p_value`; `separation`; `slope`
-    with `slope_p`; `certain`, the share of answers with probability 1, and whether the model `states` its values."""
+    calibration: tuple[ModelCalibration, ...]
+    """The confidences of each model."""
     marginals: list[dict[str, Any]]
     """Where the fit was tested, by model: `trained` and `refitted` √CvM, and `trained_p`."""
     copulas: list[dict[str, Any]]
@@ -234,7 +233,7 @@ class Diagnosis:
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     promise: dict[str, Any] | None = None
     """The frontier that was tuned as its search promises it, and seen, with that `search`; see
-    `diagnostics.promise.try_promise`. None where it was not judged."""
+    `try_promise`. None where it was not judged."""
     counted: Counted = ERRORS
     """What is counted on the log, with the words for it; in the JSON form its noun."""
 
@@ -243,7 +242,7 @@ class Diagnosis:
         """Every check, judged."""
         return (
             *judge_size(self.n),
-            *judge_calibration(self.calibration, self.counted),
+            *(check for model in self.calibration for check in model.checks(self.counted)),
             *judge_marginals(self.marginals),
             *judge_copulas(self.copulas),
             *judge_markov(self.markov),
@@ -267,8 +266,10 @@ class Diagnosis:
         """Everything as JSON values; what is not a number (NaN) becomes None."""
         left_out = ("confidence", "correct")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
-        judged = {"checks": [dataclasses.asdict(check) for check in self.checks], "remarks": self.remarks}
-        return {"verdict": self.verdict} | plain(fields | judged | {"counted": self.counted.noun})
+        judged = {name: list(map(dataclasses.asdict, getattr(self, name))) for name in ("calibration", "checks")}
+        return {"verdict": self.verdict} | plain(
+            fields | judged | {"remarks": self.remarks, "counted": self.counted.noun}
+        )
 
 
 @takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))
@@ -288,7 +289,7 @@ def diagnose(
     five folds, each judged by a model fitted to the others. Queries that lack a model are left out. Of a log that
     holds queries which the model was fitted to, an `OverlapWarning` tells how many.
 
-    The promise is the error and cost of the policies that were tuned (`diagnostics.promise`): of `frontier`, or of what
+    The promise is the error and cost of the policies that were tuned (`try_promise`): of `frontier`, or of what
     the default search finds on the log fitted to. Without either it is left out.
 
     Args:
@@ -393,7 +394,7 @@ def _calibration(
     trained_on: int,
     key: jax.Array,
     replicates: int,
-) -> list[dict[str, Any]]:
+) -> tuple[ModelCalibration, ...]:
     labelled = np.isfinite(correct)
     filled = np.where(labelled, correct, 0)
     outcome = filled if log.scores is not None else filled.astype(bool)
@@ -409,23 +410,23 @@ def _calibration(
     states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
     expected = np.asarray(_mean_confidence(model.marginals))  # which a logistic regression fits to the accuracy
-    return [
-        {
-            "model": name,
-            "accuracy": float(outcomes[:, j].mean()),
-            "expected_accuracy": float(expected[j]),
-            "accuracy_p": accuracy_p_value(float(expected[j]), outcomes[:, j], trained_on),
-            "calibration_error": tests[j].error,
-            "by_chance": tests[j].by_chance,
-            "p_value": tests[j].p_value,
-            "separation": separation(*labels[j]),
-            "slope": float(calibrators.coefficients[j, 1]),
-            "slope_p": float(calibrators.slope_p[j]),
-            "certain": float(certain[j]),
-            "states": bool(np.asarray(states)[j]),
-        }
+    return tuple(
+        ModelCalibration(
+            model=name,
+            accuracy=float(outcomes[:, j].mean()),
+            expected_accuracy=float(expected[j]),
+            accuracy_p=accuracy_p_value(float(expected[j]), outcomes[:, j], trained_on),
+            calibration_error=tests[j].error,
+            by_chance=tests[j].by_chance,
+            p_value=tests[j].p_value,
+            separation=separation(*labels[j]),
+            slope=float(calibrators.coefficients[j, 1]),
+            slope_p=float(calibrators.slope_p[j]),
+            certain=float(certain[j]),
+            states=bool(np.asarray(states)[j]),
+        )
         for j, name in enumerate(model.models)
-    ]
+    )
 
 
 @partial(compiled, runs="once")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._base.normal_law import Z95
 from rcjax._base.wording import count, percent
 from rcjax.diagnostics.checks import KINDS, CheckResult, Verdict, adjusted
 from rcjax.logs.errors import LogError
@@ -27,7 +28,6 @@ from rcjax.replaying.replay import walk_log
 from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, retune, why_untested
 from rcjax.tuning.tune import Tuned
 
-_Z = 1.645  # one-sided, 5 %
 _CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
 _MATTERS = 0.02  # of error
 
@@ -170,7 +170,7 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     expected = after.expected.get("error")
     bar = max(old.mean(), 0.0 if expected is None else expected)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
-    if new.mean() - bar <= max(_MATTERS, _Z * spread):
+    if new.mean() - bar <= max(_MATTERS, Z95 * spread):
         return None
     noun, promised = log.counted.noun, after.expected.get("error")
     promise = f"{percent(promised)} {noun} is promised" if promised is not None else "less is promised"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from rcjax._base.normal_law import Z95
 from rcjax._base.wording import budget_between, choose_unit, figure, no_confidence
 from rcjax.logs.errors import listed
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
 FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second a warning
-_Z90 = 1.645  # standard errors on either side of a 90 % interval
 #: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
 _ANOTHER_UNIT = 100
 #: Factors to money per query from a budget per thousand and per million queries.
@@ -59,7 +59,7 @@ def _doubtful(log: Log) -> Iterator[str]:
     if FEWEST <= n < _SOME:
         known = [float(right[has].mean()) for right, has in zip(labels.T, labelled.T, strict=True) if has.any()]
         best = min(max(known, default=0.5), 1 - 1 / n)
-        points = 100 * _Z90 * math.sqrt(best * (1 - best) / n)
+        points = 100 * Z95 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
     if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
         return  # answers are compared, and `read_log` has warned that there is no confidence

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._base.normal_law import Z95
 from rcjax._base.wording import choose_unit, count
 from rcjax.frontier.hull import position_weights
 from rcjax.logs.errors import LogError
@@ -211,7 +212,6 @@ def _alone(policy: AnyPolicy) -> str | None:
     return next(iter(names)) if len(names) == 1 and not refuses else None
 
 
-_Z = 1.645  # one-sided, 5 %
 _REFUSED = -1
 
 
@@ -341,7 +341,7 @@ class Difference(NamedTuple):
         'better'
         """
         loss, se = self.more + lam * self.cost, math.hypot(self.more_se, lam * self.cost_se)
-        return "better" if loss < -_Z * se else "worse" if loss > _Z * se else "alike"
+        return "better" if loss < -Z95 * se else "worse" if loss > Z95 * se else "alike"
 
     def describe(self, counted: Counted = ERRORS) -> str:
         """The figures, in words.

@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from rcjax._base.normal_law import half_width
 from rcjax._base.wording import percent
 from rcjax._core.compilation import is_traced
 from rcjax.goodness_of_fit.reliability import wilson_interval
@@ -91,7 +91,7 @@ def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.nda
     n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
     if is_whole(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
-    labels, square = _labels(replayed, log), NormalDist().inv_cdf((1 + level) / 2) ** 2
+    labels, square = _labels(replayed, log), half_width(level) ** 2
     centre = (labels * error + square / 2) / (labels + square)
     more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
     return np.minimum(centre * (1 - centre) / (variance + more), n)

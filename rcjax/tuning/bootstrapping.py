@@ -7,12 +7,11 @@ Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17): that tells the
 figures on the log from those in service; it does not rest on the model being right.
 """
 
-from statistics import NormalDist
-
 import jax
 import numpy as np
 
 from rcjax._base.checks import takes
+from rcjax._base.normal_law import half_width
 from rcjax._core.batching import join, side_by_side
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, Outcomes, check_level
@@ -244,7 +243,7 @@ def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
     the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
     sections 4.1 and 4.4: percentiles, expanded).
     """
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    z = half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
     student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     spread = spread[np.isfinite(spread).all(1)]

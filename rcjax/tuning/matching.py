@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcjax._base.normal_law import Z95
 from rcjax._base.wording import count, points
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier, make_frontier
 from rcjax.frontier.hull import InfeasibleError, position_weights
@@ -29,8 +30,6 @@ from rcjax.replaying.comparing import Replies, Today, comparable_log, errors_alo
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Deployed, guaranteed
-
-_Z = 1.645
 
 _STEPS = 20  # positions tried from each rung to the next
 
@@ -48,7 +47,7 @@ class Margins(NamedTuple):
 
     def cheapest(self, margin: float) -> int | None:
         """Which is the cheapest position that keeps to a margin; None where none below today's bill does."""
-        kept = np.flatnonzero(self.cheaper & (self.more + _Z * self.se <= margin * (1 + 1e-9)))
+        kept = np.flatnonzero(self.cheaper & (self.more + Z95 * self.se <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
     def describe(self, place: int) -> str:
@@ -60,7 +59,7 @@ class Margins(NamedTuple):
         """
         more = 100 * self.more[place]
         differs = f"{abs(more):.1f} points {'more' if more > 0 else 'less'} than today's"
-        room = f"{100 * _Z * self.se[place]:.1f} points of room for chance"
+        room = f"{100 * Z95 * self.se[place]:.1f} points of room for chance"
         cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
         return f"{cheaper}this one has {differs}, and {room}"
 
@@ -76,7 +75,7 @@ class Margins(NamedTuple):
         if not hopeful.any():
             return None
         least = float((self.se[hopeful] / room[hopeful]).min())
-        needed = math.ceil(self.queries * (_Z * least) ** 2)
+        needed = math.ceil(self.queries * (Z95 * least) ** 2)
         return needed if needed <= _MOST_LABELS else None
 
 

@@ -5,13 +5,13 @@ A week of labels alone makes a policy that is as often worse as it is better; wi
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rcjax._base.checks import takes
+from rcjax._base.normal_law import upper_tail
 from rcjax._core.batching import side_by_side
 from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
@@ -115,7 +115,7 @@ def _contradicted(policy: AnyPolicy, both: Log) -> bool:
     alone, right = both.take(fresh), alike(corrected_log(both))
     without = _left_out(_losses_on_others(policy, alone, right.take(fresh), tuning.spec, lam))
     gain = _gain(_left_out(_losses_on_others(policy, both, right, tuning.spec, lam))[fresh], without)
-    return gain.mean > 0 and _above_zero(*gain) < _CONTRADICTION
+    return gain.mean > 0 and upper_tail(*gain) < _CONTRADICTION
 
 
 def _comparable(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
@@ -233,7 +233,7 @@ class RetuningGain:
     @property
     def worse(self) -> bool:
         """Whether chance does not explain the loss."""
-        return self.gain.mean < -_ROUNDING * self.loss and _above_zero(-self.gain.mean, self.gain.se) < _CHANCE
+        return self.gain.mean < -_ROUNDING * self.loss and upper_tail(-self.gain.mean, self.gain.se) < _CHANCE
 
     @property
     def expected(self) -> bool:
@@ -245,7 +245,7 @@ class RetuningGain:
         """One-sided, that nothing is to be gained by tuning again; by the normal law."""
         if abs(self.gain.mean) <= _ROUNDING * self.loss:
             return 1.0  # policies that do the same, but for rounding
-        return _above_zero(*self.gain)
+        return upper_tail(*self.gain)
 
     def describe(self, noun: str) -> str:
         """The gain in words, at the price of an error that the policy was tuned for.
@@ -260,11 +260,6 @@ class RetuningGain:
         """The figures: `retuned` is the loss of the policies tuned again."""
         figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
         return figures | {"lam": self.lam, "n": self.n, "share": self.share}
-
-
-def _above_zero(mean: float, se: float) -> float:
-    """The probability, by chance alone, of a mean so far above 0."""
-    return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
 
 
 def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | None = None) -> RetuningGain | None:

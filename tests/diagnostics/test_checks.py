@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax._base.wording import choose_unit
-from rcjax.diagnostics.checks import KINDS, _judge_separation, adjusted, judge, judge_promise
+from rcjax.diagnostics.checks import KINDS, ModelCalibration, adjusted, judge, judge_promise
 from rcjax.diagnostics.decision import Figure, decide, tell_cheaper
 from rcjax.diagnostics.policy_check import ModelChange
 from rcjax.diagnostics.replacement import Replacement
@@ -85,11 +85,12 @@ def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
 
 
 def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
-    row = {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2}
-    found = _judge_separation(row)
+    fine = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
+    small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2})
+    found = {check.name: check for check in small.checks()}["separation"]
     assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
     assert "in 100 % of cases (by chance 50 %): but chance alone can make that" in found.advice
-    weak = _judge_separation(row | {"separation": 0.53})
+    weak = {check.name: check for check in dataclasses.replace(small, separation=0.53).checks()}["separation"]
     assert (weak.verdict, "gains little" in weak.advice) == ("bad", True)
 
 

@@ -103,10 +103,10 @@ def test_held_out_figures(found, found_fresh, model, logs):
     for each in (found, found_fresh):
         for j, row in enumerate(each.calibration):
             error = expected_calibration_error(each.confidence[:, j], each.correct[:, j])
-            assert row["calibration_error"] == pytest.approx(error, abs=1e-9)
+            assert row.calibration_error == pytest.approx(error, abs=1e-9)
             # A logistic regression is right on average on its own log, and the marginal nearly so.
-            assert row["expected_accuracy"] == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
-    assert [row["calibration_error"] for row in found.calibration] == [
+            assert row.expected_accuracy == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
+    assert [row.calibration_error for row in found.calibration] == [
         pytest.approx(one.calibration_error, abs=1e-9) for one in alone
     ]
     assert all(row["trained"] == row["refitted"] for row in found.marginals)

@@ -36,10 +36,10 @@ def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
     whole, _ = logs
     truth = np.asarray(whole.correct).mean(0)
     for j, row in enumerate(diagnosis.calibration):
-        assert row["accuracy"] == pytest.approx(truth[j], abs=0.03)  # of all, by labels and the judge
-        assert row["accuracy_p"] > 0.05
-        assert row["calibration_error"] < 0.12
-        assert row["separation"] > 0.55
+        assert row.accuracy == pytest.approx(truth[j], abs=0.03)  # of all, by labels and the judge
+        assert row.accuracy_p > 0.05
+        assert row.calibration_error < 0.12
+        assert row.separation > 0.55
     assert np.isfinite(diagnosis.correct).sum() == 600
     assert not [
         check.name
