@@ -1,4 +1,4 @@
-"""`rcjax collect`: a log from a file of questions and one of models."""
+"""`rcjax collect`: make a log from a file of questions and a file of models."""
 
 from __future__ import annotations
 
@@ -48,32 +48,32 @@ def collect(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Ask several models the same questions, grade what they answer, and write the log that `rcjax tune` takes.
+    """Ask several models the same questions, grade their answers, and write the log for `rcjax tune`.
 
-    Each call is a line as soon as it is there: the same command goes on where it was stopped, and asks nothing twice.
-    Keys come from the environment.
+    Each call is written at once: the same command resumes a stopped run, and repeats no call. Keys come from the
+    environment.
 
     Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`
 
     Args:
         questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C),
             tools, response_format.
-        models: models.toml: where and at what price.
-        out: The log, in JSON Lines; one that is there goes on.
-        limit: A random sample of so many questions.
-        seed: Of the sample.
-        budget: Never spend more, over all runs of this log.
-        signal: Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**,
-            **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the
-            questions, and what the models can do]
-        samples: Answers of a model to each question: how many agree is its confidence.
-        system: A system message before each question.
-        template: The prompt, with {prompt} and other columns in it.
-        max_tokens: Of an answer. [default: 1024; 16 where there are choices]
-        concurrency: Questions to a model at once.
-        timeout: Limit for one attempt.
-        probe: Ask each model once, and say what it can do.
-        dry_run: Say what it will cost, and stop there.
+        models: File of the models, models.toml: endpoints and prices.
+        out: The log, in JSON Lines; an existing log is resumed.
+        limit: Size of a random sample of the questions.
+        seed: Seed of the sample.
+        budget: Limit on the money for all runs of this log.
+        signal: Signal of confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check,
+            **json**, **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: by
+            the questions and the abilities of the models]
+        samples: Number of answers of a model to each question: the share that agrees is the confidence.
+        system: System message before each question.
+        template: Template of the prompt, with {prompt} and other columns.
+        max_tokens: Limit on the tokens of an answer. [default: 1024; 16 for choices]
+        concurrency: Number of questions to a model at once.
+        timeout: Time limit for one attempt.
+        probe: Ask each model once, and report its abilities.
+        dry_run: Estimate the cost, and ask nothing.
     """
     if models is None:
         raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
@@ -90,8 +90,8 @@ def collect(
     except ValueError as problem:
         raise typer.BadParameter(str(problem), param_hint="--signal") from None
     money = None if budget is None else Decimal(str(budget))
-    how = tuple(grading.graders or ()), grading.words(), money, max_tokens, float(timeout), samples
-    plan = Plan(settings, settings, signal, *how, grading.score_max)
+    options = tuple(grading.graders or ()), grading.words(), money, max_tokens, float(timeout), samples
+    plan = Plan(settings, settings, signal, *options, grading.score_max)
     if probe:
         _probe(plan, json_)
         return
@@ -101,12 +101,12 @@ def collect(
     require_outputs({"--out": out}, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
     if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
         raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
-    asked = draw(read_questions(questions, system, template), limit, seed)
-    _run(plan, asked, questions, out, None if dry_run else concurrency, json_)
+    drawn = draw(read_questions(questions, system, template), limit, seed)
+    _run(plan, drawn, questions, out, None if dry_run else concurrency, json_)
 
 
 def _probe(plan: Plan, as_json: bool) -> None:
-    import asyncio  # which takes long to import
+    import asyncio  # slow to import
 
     from rcjax.collecting.plan import probe_all
 
@@ -123,28 +123,28 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
 
 def _wrong_signal(plan: Plan, one: Abilities) -> str | None:
-    """The signal that somebody chose for a model which cannot give it; None if it can, or nobody chose any."""
+    """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
     from rcjax.signals.records import is_check
 
     signal = plan.models[one.model].signal or plan.signal
-    told = one.error is None and signal is not None and not is_check(signal)
-    return signal if told and signal not in one.signals else None
+    known = one.error is None and signal is not None and not is_check(signal)
+    return signal if known and signal not in one.signals else None
 
 
 def _run(
     plan: Plan, questions: list[Question], source: Path, out: Path | None, concurrency: int | None, as_json: bool
 ) -> None:
-    """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well.
+    """Ask the models, or estimate the cost, print the results, and set the exit status.
 
     Args:
-        plan: how to ask.
-        questions: what.
-        source: their file.
-        out: the log that is written, or gone on with.
+        plan: plan of the run.
+        questions: questions to ask.
+        source: file of the questions.
+        out: log to write or to resume.
         concurrency: questions to a model at once; None to ask nothing.
-        as_json: whether results are one document.
+        as_json: whether results are one JSON document.
     """
-    import asyncio  # which takes long to import
+    import asyncio  # slow to import
 
     from rcjax.collecting.run import collected
 
@@ -157,8 +157,8 @@ def _run(
     if run is None:
         conclude(document, partial(_show_estimate, document), as_json=as_json)
         return
-    came = collected(run)
-    document |= came | {"notes": document["notes"] + came["notes"]}
+    results = collected(run)
+    document |= results | {"notes": document["notes"] + results["notes"]}
     conclude(document, partial(_show_collected, document, source), as_json=as_json)
     if run.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -169,9 +169,9 @@ def _run(
 async def _work(
     plan: Plan, questions: list[Question], out: Path | None, concurrency: int | None, as_json: bool
 ) -> tuple[dict[str, Any], Run | None]:
-    """(the estimate, the run, which begins with the answers that are there, and what it tells).
+    """Return (document with the estimate, the finished run); None for the run if nothing is asked.
 
-    Raises LogError where some of them are to something else than is asked now.
+    Raises LogError if the log holds answers to other questions, or of models that were asked in another way.
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
     from rcjax.collecting.calls import estimate
@@ -181,7 +181,7 @@ async def _work(
     async with aclosing(Setup(plan)) as setup:
         setup.graders.require(questions)
         with ExitStack() as files:
-            # Before anything is read in it: nobody else writes to it from here on.
+            # Opened, and thus locked, before it is read: no other process writes to it from here on.
             file = None if concurrency is None or out is None else files.enter_context(closing(AnswerFile(out)))
             answers = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
             assumed = assume_signals(setup, questions, answers)
@@ -205,7 +205,7 @@ async def _work(
 
 
 def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
-    """What is worth knowing before anything is asked."""
+    """Return remarks for the user before the run."""
     from rcjax.serving.models_file import describe_listed
 
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
@@ -219,20 +219,20 @@ def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: Ans
 
 
 def how_far(run: Run, started: float) -> str:
-    """Of all answers of a run, how many there are, how long the slowest model takes, what all cost, and what fails."""
+    """Return the progress of a run in words: answers, time left of the slowest model, forecast bill, failures."""
     tallies, seconds = run.tallies.values(), time.monotonic() - started
-    done, whole, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
-    asked = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
-    left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in asked if ended < to_do]
+    done, total, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
+    running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
+    left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
     in_all = "" if run.forecast is None else f", about ${figure(run.forecast)} in all"
-    return f"{share_done(done, whole)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
+    return f"{share_done(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
 async def _ask(
     setup: Setup, questions: Sequence[Question], file: AnswerFile, concurrency: int
 ) -> tuple[Run, list[str]]:
-    """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
+    """Ask all questions and show the progress; an interrupt lets calls under way finish."""
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run, grade_anew
 
@@ -249,7 +249,7 @@ async def _ask(
 
 @shown
 def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
-    """Print what each model can do."""
+    """Print the abilities of each model."""
     screen = Screen()
     table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals")
     for row in models:
@@ -277,7 +277,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
 
 @shown
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
-    """Print what a run will cost; on standard error where it comes `before` the run."""
+    """Print the estimated cost of a run; on standard error if it comes `before` the run."""
     from rcjax.collecting.calls import USUAL_CHOICE, USUAL_TEXT
 
     screen = Screen(stderr=before)
@@ -289,11 +289,11 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     if document["spent"]:
         screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
-        asked = count(row["questions"], "question")
+        questions = count(row["questions"], "question")
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
-        screen.hang(row["model"], f"{asked}{several}, {money}")
-    if any(row["questions"] == document["questions"] for row in rows):  # of a model without an answer nothing is known
+        screen.hang(row["model"], f"{questions}{several}, {money}")
+    if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
         what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
         screen.hang("assumed", f"{what}; after twenty answers of each model a run tells by theirs what all will cost")
     screen.hang("note", *document["notes"])
@@ -330,7 +330,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
 
 
 def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    """Who has graded how many answers, and how many nobody has."""
+    """Print the number of answers by grader, and of ungraded answers."""
     graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
     if graders:
         screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
@@ -343,7 +343,7 @@ _ENOUGH = 30  # questions that all models answered, to tune on
 
 
 def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
-    """What to do first, and the command: nothing that ends as this run did."""
+    """Return (advice, command) for the next step, which must not fail as this run did."""
     left = sum(row["left"] for row in document["models"])
     stopped = ", ".join(dict.fromkeys([*document["stopped"], *document["silent"]]))
     before = f"see to what stopped {stopped} (above), then " if stopped else ""
@@ -359,7 +359,7 @@ def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
 
 
 def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
-    """Say how many answers have no verdict, if any, and of how many the right answer is not known."""
+    """Print the number of answers without a verdict, if any, and of those to questions without a right answer."""
     if answers:
         why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
         screen.hang("note", f"{count(answers, 'answer')} without a verdict{why}")

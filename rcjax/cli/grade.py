@@ -1,4 +1,4 @@
-"""`rcjax grade`: verdicts for the answers of a log, without asking the models again."""
+"""`rcjax grade`: grade the answers of a log without asking the models again."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def grade(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Grade the answers of a log again: the models are not asked, and the verdicts take the place of the old ones.
+    """Grade the answers of a log again, without asking the models; new verdicts replace the old ones.
 
-    Of the log of a service the answers to shadow queries are graded.
+    In the log of a service, the answers to shadow queries are graded.
 
     Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml`
 
     Args:
-        answers: The log that `rcjax collect`, or a service, has written.
-        questions: The questions: a judge must see them. [default: those in the log of a service]
-        models: models.toml, for a judge.
-        budget: Never spend more on judges.
-        into: Where verdicts go: **judged**, or **judged_NAME** for one of several judges, leaves the labels in correct
-            as they are, which then correct the judge (`rcjax tune`).
-        reference: The answers of this model take the place of right ones: whether others are the same goes to
+        answers: The log of `rcjax collect`, or of a service.
+        questions: File of the questions, which a judge must see. [default: the questions in the log of a service]
+        models: File of the models, models.toml, for a judge.
+        budget: Limit on the money for judges.
+        into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
+            correct, which then correct the judge (`rcjax tune`).
+        reference: Model whose answers take the place of right ones: the verdicts whether others are the same go to
             **judged_same**, for `rcjax tune --reference MODEL --same GRADER`.
-        out: Of the log of a service, which stays as it is: where its shadow calls go with their verdicts, a log to read
-            in its place. [default: beside ANSWERS]
-        again: Also what the same grader has graded.
+        out: For the log of a service, a new log with its shadow calls and their verdicts; the log itself is kept as it
+            is. [default: beside ANSWERS]
+        again: Also grade answers that the same grader has graded.
     """
     if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
         raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
@@ -73,7 +73,7 @@ def grade(
     target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
     inputs = {"ANSWERS": answers, "--questions": questions, "--models": models, "--rubric": grading.rubric}
     require_outputs({"--out": target}, inputs if shadow is not None else {})
-    import asyncio  # which takes long to import
+    import asyncio  # slow to import
 
     from rcjax.collecting.answer_file import AnswerFile
     from rcjax.collecting.grading import Manner, questions_against
@@ -88,24 +88,24 @@ def grade(
     scale = {"score_max": grading.score_max, "whole": reference is not None}
     plan = Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
     with closing(AnswerFile(target)) as file:
-        asked, calls = {}, None
+        by_id, calls = {}, None
         if shadow is not None:
-            shadow.write(file)  # what the file does not hold yet
-            asked |= shadow.questions
+            shadow.write(file)  # adds the calls that the file does not hold yet
+            by_id |= shadow.questions
         if not file.answers.answered:
             raise LogError(f"{target.name}: no answers in it: was it written completely?")
-        asked |= {question.query: question for question in read_questions(questions)} if questions else {}
+        by_id |= {question.query: question for question in read_questions(questions)} if questions else {}
         if reference is not None:
-            asked = questions_against(file.answers, asked, reference)
+            by_id = questions_against(file.answers, by_id, reference)
         if shadow is not None:
             by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in grading.graders or ())
-            calls = shadow.gradable(asked, reference, by_judge)
+            calls = shadow.gradable(by_id, reference, by_judge)
             if not calls:
                 raise LogError(f"{answers.name}: nothing can be graded: left out are {_reasons(shadow.left_out)}")
         far = HowFar()
         manner = Manner(into, again, reference, calls, watch=far.note)
         with busy("grading", how_far=far), terminable():
-            regraded, spent, notes = asyncio.run(_grade(plan, file, asked, manner))
+            regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, manner))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
@@ -113,7 +113,7 @@ def grade(
 
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
-    """What can be learnt from in the log of a service; None if it is that of a run."""
+    """Read the shadow calls from the log of a service; None for the log of a run."""
     from rcjax.collecting.answer_file import read_shadow_calls
     from rcjax.logs.errors import LogError
 
@@ -131,7 +131,7 @@ def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
 async def _grade(
     plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
 ) -> tuple[Regrading, float, list[str]]:
-    """(what has changed, money for judges, what is to be said of them)."""
+    """Return (the changes, money spent on judges, remarks on them)."""
     from rcjax.collecting.grading import regrade
     from rcjax.collecting.plan import Setup
 
@@ -143,7 +143,7 @@ async def _grade(
 
 @shown
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
-    """Print what was graded, and how far it agrees with the labels that there are."""
+    """Print the number of graded answers, and the agreement with existing labels."""
     screen = Screen()
     new = f"{document['changed']:,} with a verdict that they had not before"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"

@@ -1,4 +1,4 @@
-"""`rcjax import`: one log from evaluations that other programs ran."""
+"""`rcjax import`: make one log from evaluations that other programs ran."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def import_(
 ) -> None:
     """Make one log of evaluations that other programs ran.
 
-    Many files become one log: models by name (`openai/gpt-4o-mini` is `gpt-4o-mini` where that stays unique), queries
-    by what names them in their format. Logs of calls do not tell right from wrong: give labels when you tune
-    (`--labels`); nor do most files tell money: give `--prices` then, too.
+    Many files become one log. Models have their names (`openai/gpt-4o-mini` becomes `gpt-4o-mini` if that is unique);
+    queries have the ids of their format. Logs of calls have no labels: give `--labels` when you tune. Most files have
+    no costs: then give `--prices`, too.
 
     Example: `rcjax import logs/*.eval --out log.parquet`
 
@@ -42,14 +42,14 @@ def import_(
         files: Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of
             LiteLLM, output of OpenAI's batches, tables of your own; or folders of them.
         out: The log: CSV, TSV, Parquet or JSON Lines.
-        format_: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **openai-batch**, **table**
-            or **wide**: a table with columns for each model. [default: by the content; wide must be said]
-        scorer: Whose scores count: a scorer of Inspect, a filter of lm-eval, …
+        format_: Format of the files: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **openai-batch**,
+            **table** or **wide**, a table with columns for each model. [default: by the content, except wide]
+        scorer: Scorer whose scores count: a scorer of Inspect, a filter of lm-eval, …
         score_max: The full score. [default: 1]
-        rename: Another name for a model; may be given again.
-        column: What a table calls a column; `correct=is_right`, … Of LiteLLM, what names the query:
+        rename: Another name for a model; may be repeated.
+        column: Name of a column in a table: `correct=is_right`, … For LiteLLM, the field with the id of the query:
             `query=metadata.requester_metadata.id`.
-        prompts: Say in the log what was asked, for a person to label it.
+        prompts: Include the prompts in the log, for labelling by hand.
     """
     require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
@@ -76,7 +76,7 @@ def import_(
 
 @shown
 def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
-    """Print what was imported, model by model, what was assumed, and what to do with the file `out`, if it is there."""
+    """Print the imported models, the remarks, and the next step with the file `out`, if it was written."""
     screen = Screen()
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
@@ -90,17 +90,17 @@ def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | N
 
 _TO_LABEL = "no answer has a label: give them to rcjax tune with --labels, or label some by hand"
 
-_LABELS = 100  # by hand
+_LABELS = 100  # answers to label by hand
 
 
 def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **options: object) -> tuple[str, str]:
-    """What to do with the answers of models, and the command: nothing that refuses them.
+    """Return (advice, command) for a log of answers; the command accepts the log.
 
     Args:
-        summary: `models`, and how many queries are `answered_by_all`, as `summarise` gives them.
-        out: the log with the answers.
-        unlabelled: what to do where no answer has a label.
-        options: what else `rcjax label` needs, `questions`, and `rcjax tune`, `task`; None where nothing.
+        summary: `models`, and the number of queries `answered_by_all`, from `summarise`.
+        out: path of the log.
+        unlabelled: advice if no answer has a label.
+        options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
     """
     from rcjax.logs.oddities import FEWEST
 
@@ -127,12 +127,12 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
 
 
 def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str] | None = None) -> Table:
-    """What is known of each model's answers, the cheapest model first; after a run also its `signals` and failures."""
+    """Make a table of the models, the cheapest first; after a run it includes the `signals` and the failed calls."""
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     run = signals is not None
     heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better\nis surer", f"$ per\n{money.name}"]
     table = make_table("model", *heads, words=1 + run, unbroken=True)
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"  # and nothing is cut
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"  # nothing is cut
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         cells = [f"{row['answers']:,}"]
         cells = cells if signals is None else [signals[row["model"]], *cells, f"{row['failed']:,}"]

@@ -1,4 +1,4 @@
-"""`rcjax label`: answers drawn to be labelled by hand, as a table, and one by one in the terminal."""
+"""`rcjax label`: draw answers to label by hand, in a table or one by one in the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 
-_WIDEST = 100  # columns of a text: longer lines are hard to read
+_WIDEST = 100  # most columns of a text: longer lines are hard to read
 
 
 def label(
@@ -45,22 +45,20 @@ def label(
 ) -> None:
     """Draw answers at random, equally many of each model, and write a table in which to label them.
 
-    The table shows question and answer, as far as LOG or `--questions` hold them, with an empty column correct: 1 for
-    right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`. Labels that are there already, in LOG or
-    `--labels`, go into the new table too.
+    The table shows question and answer, if LOG or `--questions` have them, with an empty column correct: 1 for right, 0
+    for wrong. `rcjax tune LOG --labels FILE` reads it. Labels in LOG or `--labels` are copied to the table.
 
     Example: `rcjax label log.csv --n 100 --out to_label.csv --ask`
 
     Args:
         out: The table to label, a new CSV file.
-        n: How many answers to label.
-        ask: Label them here, one by one; each is saved at once. The same command goes on.
-        questions: What was asked, to show it, where LOG has no column question or prompt: the questions of rcjax
-            collect.
-        seed: Of the draw.
-        between: Draw both answers to N queries that this policy, or model, and that of `--and` answer differently:
-            these labels say which is better (`rcjax check --against`), and nothing else.
-        and_: The other one.
+        n: Number of answers to label.
+        ask: Label them here, one by one; each label is saved at once. The same command resumes.
+        questions: File of the questions, as for rcjax collect, if LOG has no column question or prompt.
+        seed: Seed of the draw.
+        between: Draw both answers to N queries that this policy, or model, and that of `--and` answer differently.
+            These labels only tell which of the two is better (`rcjax check --against`).
+        and_: The other policy or model.
     """
     if (between is None) != (and_ is None):
         one, other = ("--between", "--and") if and_ is None else ("--and", "--between")
@@ -81,8 +79,8 @@ def label(
 
     back = command("tune", log, **reading.as_options() | {"labels": out})
     if pair:
-        again = reading.as_options() | {"labels": out, "task": None, "models": None}  # the policy tells the rest
-        back = command("check", pair[0][0], log, **again, against=pair[1][0])
+        options = reading.as_options() | {"labels": out, "task": None, "models": None}  # the policy has the others
+        back = command("check", pair[0][0], log, **options, against=pair[1][0])
     if out.exists() and ask:
         _ask(out, read_sheet(out), back)
         return
@@ -91,8 +89,8 @@ def label(
         raise ValueError(f"{out}: {what}")
     require_outputs({"--out": out}, {})
     start_jax()
-    how = reading.options() | {"models": reading.models, "unlabelled": True}
-    data = read_log(log, "their answers are drawn too", **how)
+    options = reading.options() | {"models": reading.models, "unlabelled": True}
+    data = read_log(log, "their answers are drawn too", **options)
     if data.scores is not None:
         what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
         raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
@@ -116,7 +114,7 @@ def label(
 
 
 def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
-    """(query and model of the answers drawn, by position; how they were, in words)."""
+    """Draw answers where two policies differ; return ((query, model) of each answer by position, a description)."""
     from rcjax.replaying.comparing import Differing
 
     found = Differing.of(first, second, data)
@@ -128,7 +126,7 @@ def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> 
 
 
 def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
-    """What the log tells of its answers, with what was asked from a file beside it."""
+    """Join the texts of the answers in a log with their questions, from the log or from a second file."""
     import polars as pl
 
     from rcjax.collecting.questions import conversation, read_questions, spoken
@@ -136,20 +134,21 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
 
     texts = answer_texts(log)
     if questions is not None:
-        asked = {
+        by_id = {
             one.query: (conversation(one.messages), " or ".join(one.reference)) for one in read_questions(questions)
         }
-        told = dict(zip(("question", "right_answer"), zip(*asked.values(), strict=True), strict=True))
-        return texts.drop(*told, strict=False).join(pl.DataFrame({"query": [*asked], **told}), on="query", how="left")
+        columns = dict(zip(("question", "right_answer"), zip(*by_id.values(), strict=True), strict=True))
+        known = pl.DataFrame({"query": [*by_id], **columns})
+        return texts.drop(*columns, strict=False).join(known, on="query", how="left")
     if "question" in texts.columns:
-        said = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
-        return texts.with_columns(question=pl.Series(said, dtype=pl.String))
+        plain = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
+        return texts.with_columns(question=pl.Series(plain, dtype=pl.String))
     return texts
 
 
 @shown
 def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: str) -> None:
-    """How many answers are to be labelled, and how to go on where nobody is asked for them."""
+    """Print the number of answers to label and, without `--ask`, the next step."""
     screen = Screen()
     screen.print(log)
     screen.print(f"\n{count(document['drawn'], 'answer')} to label, {document['how']}")
@@ -163,7 +162,7 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
 
 
 def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
-    """Ask for the labels that are missing, one by one; each is written at once."""
+    """Ask for the missing labels one by one, and write each at once."""
     import polars as pl
 
     from rcjax.logs.labels import write_sheet
@@ -184,8 +183,8 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
         key = "\x03"
         screen.print()
     left = labels.count(None)
-    told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
-    screen.print_path(escaped(f"saved in {out}: {told}"))
+    progress = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
+    screen.print_path(escaped(f"saved in {out}: {progress}"))
     if not left:
         screen.next_step("tune with these labels", escaped(back))
     if key == "\x03":
@@ -193,7 +192,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
 
 
 def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
-    """What is asked about; who answered is not shown, so that nobody is judged by the name."""
+    """Print a question with its answer, without the name of the model, which might bias the label."""
     for name in ("question", "right_answer", "answer", "other_answers"):
         if row.get(name) or name == "answer":
             lines = [visible(line) for line in (row[name] or "(empty)").expandtabs(4).splitlines()]
@@ -204,7 +203,7 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
 
 
 def _key(screen: Screen) -> str:
-    """The next key that means something: the first of several that come at once, as with Enter behind it."""
+    """Wait for a key with a meaning; of several at once, as with Enter after a letter, the first counts."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
     key = None
     while key is None:

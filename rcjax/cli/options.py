@@ -1,4 +1,4 @@
-"""Functions as commands: the parameters of a function are its options, and so are the fields of its records."""
+"""Turn functions into commands: the options are the parameters of a function, and the fields of its records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecEr
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
 
-# What options are of; the text of each is in the docstring of its command, unless it is said here.
+# Types of options. The help of an option is in the docstring of its command, unless it stands here.
 
 File = Annotated[Path | None, typer.Option(metavar="FILE")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE")]
@@ -48,18 +48,18 @@ LogFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="LOG...",
-        help="A log, several parts of one, or a folder of rotated parts; a column time tells when queries came.",
+        help="A log, several parts of one, or a folder of rotated parts; a column time has the times of queries.",
     ),
 ]
-PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
-AsJson = Annotated[bool, typer.Option(help='Print one JSON document; where something is wrong, with "error".')]
-Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and logs that look odd.")]
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="File of the policy, from `rcjax tune --out`.")]
+AsJson = Annotated[bool, typer.Option(help='Print one JSON document; after a failure, with "error".')]
+Really = Annotated[bool, typer.Option("--yes", help="Accept implausible prices, budgets and logs.")]
 Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE|genai",
-        help="Per million tokens, TOML: for each a [MODEL] with input = 0.1, output = 0.4; others cost as in LOG. "
-        "genai: public prices, of the day of each call (`rcjax[prices]`). LiteLLM's and OpenRouter's lists do, too.",
+        help="Prices per million tokens, TOML: a table [MODEL] with input = 0.1, output = 0.4; other models cost as in "
+        "LOG. genai: public prices of the day of each call (`rcjax[prices]`). Also LiteLLM's and OpenRouter's lists.",
     ),
 ]
 InUse = Annotated[Any, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
@@ -68,15 +68,15 @@ CopulaFamily = Annotated[Any, typer.Option(parser=parsers.family, metavar="FAMIL
 
 @dataclass(frozen=True)
 class Grading:
-    """Who grades answers, as the command line says it.
+    """The options of grading.
 
     Args:
-        graders: **exact**, **choice**, **number**, **contains**, **call**, **json**, **regex:…**,
-            **python:module:function**, **command:…** or **judge:MODEL**; again for other kinds of question. [default:
-            what suits the answers]
-        rubric: What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.
-        score_max: The full score that json, a judge, a function or a program gives: 10 if they go from 0 to 10.
-            [default: a judge says right or wrong, the scores of others go from 0 to 1]
+        graders: Grader: **exact**, **choice**, **number**, **contains**, **call**, **json**, **regex:…**,
+            **python:module:function**, **command:…** or **judge:MODEL**; may be repeated for other kinds of question.
+            [default: by the answers]
+        rubric: File with the prompt of a judge: {question}, {reference} and {answer}, fenced by {fence}.
+        score_max: The full score of json, a judge, a function or a program: 10 if scores go from 0 to 10. [default: a
+            judge says right or wrong, the scores of others go from 0 to 1]
     """
 
     graders: Annotated[list[str] | None, typer.Option("--grade", metavar="[KIND=]GRADER")] = None
@@ -84,7 +84,7 @@ class Grading:
     score_max: FullScore = None
 
     def words(self) -> str | None:
-        """The text of the rubric; None for what is built in. Raises ValueError where the answer has no place in it."""
+        """Read the rubric; None for the built-in one. Raises ValueError for a rubric without {answer}."""
         if self.rubric is None:
             return None
         try:
@@ -98,13 +98,13 @@ class Grading:
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """What replicas of a service share, as the command line says it.
+    """The options of a replica of a service.
 
     Args:
-        ledger: Where replicas share what they spent: redis://host:6379 (Redis or Valkey). The variable RCJAX_LEDGER
-            keeps a password out of sight.
-        share: Of the money for a period, what this one of five replicas may spend: 1/5. For replicas without a ledger.
-        replica: Which replica this is, in the log and the ledger. [default: the name of the host]
+        ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
+            RCJAX_LEDGER keeps a password out of sight.
+        share: Share of the money for a period that this replica may spend, without a ledger: 1/5 for one of five.
+        replica: Name of this replica in the log and the ledger. [default: the name of the host]
     """
 
     ledger: Annotated[str | None, typer.Option(metavar="URL", envvar="RCJAX_LEDGER", show_envvar=False)] = None
@@ -112,7 +112,7 @@ class ReplicaOptions:
     replica: Name = None
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the service that it gives; a usage error for what cannot be."""
+        """Return the settings of the service; a usage error for options that do not go together."""
         if self.ledger is not None and self.share is not None:
             what = "goes without --ledger: a ledger divides the money by itself"
             raise typer.BadParameter(what, param_hint="--share")
@@ -125,25 +125,24 @@ class ReplicaOptions:
 
 @dataclass(frozen=True)
 class BudgetOptions:
-    """A budget, as the command line says it.
+    """The options of a budget.
 
     Args:
         budget: Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month:
             500/month.
-        queries: How many queries come: money is then told for that time, and may be given for a period. [default: as
-            in LOG, if that is of a service]
+        queries: Number of queries in a period: amounts are then for that time, and a budget may be, too. [default: as
+            in LOG, if LOG is of a service]
     """
 
     budget: Annotated[Any, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)] = None
     queries: Annotated[Any, typer.Option(parser=parsers.queries, metavar="N/month", rich_help_panel=TARGET)] = None
 
     def spread(self, spec: Spec, *log: Path) -> Spec:
-        """How to tune for it; a usage error where that cannot be.
+        """Add the budget to the options of tuning; a usage error for a period without a number of queries.
 
         Args:
-            spec: how else.
-            log: perhaps that of a service, or of several replicas, whose queries are counted where nobody says how
-                many come.
+            spec: other options of tuning.
+            log: log of a service, or of its replicas: its queries are counted if `queries` is not given.
         """
         from rcjax.policy.ladder import PERIODS, Period, Queries
 
@@ -157,25 +156,24 @@ class BudgetOptions:
         if per_day is None:
             what = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
             raise typer.BadParameter(f"{what} (only the log of a service tells it)", param_hint="--queries")
-        come = Queries(per_day * PERIODS[self.budget.every], self.budget.every)
-        return replace(spec, budget=self.budget.money / come.number, period=self.budget, queries=come)
+        queries = Queries(per_day * PERIODS[self.budget.every], self.budget.every)
+        return replace(spec, budget=self.budget.money / queries.number, period=self.budget, queries=queries)
 
 
 @dataclass(frozen=True)
 class LogOptions:
-    """How a log is read, as the command line says it.
+    """The options of reading a log.
 
     Args:
-        labels: Which answers were right, in place of a column correct: a table of query, model, correct, or of query
-            and answer (the right one).
-        answers: What the models answered to the queries of LOG, so that policies may compare answers, in place of a
-            column answer: a table of query, model and answer (or answer_key).
+        labels: File of labels, in place of a column correct: a table of query, model, correct, or of query and answer
+            (the right one).
+        answers: File of the models' answers, for policies that compare answers, in place of a column answer: a table of
+            query, model and answer (or answer_key).
         reference: A model of LOG whose answers take the place of right ones: errors are then answers that differ.
-        same: The grader by which `rcjax grade LOG --reference MODEL --grade GRADER` has told whether an answer is that
-            of `--reference`. [default: answer, as policies compare]
-        score_max: The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is
-            lost.
-        task: What the models did: wrote text, or picked a choice.
+        same: The grader of `rcjax grade LOG --reference MODEL --grade GRADER`, whose verdicts say whether an answer is
+            that of `--reference`. [default: answer, as policies compare]
+        score_max: The full score, if labels are scores: 10 if they go from 0 to 10. Then the lost score is counted.
+        task: Task of the models: to write text, or to pick a choice.
         models: Use these models, in this order. [default: by cost]
     """
 
@@ -190,18 +188,18 @@ class LogOptions:
     really: Really = False
 
     def inputs(self, *log: Path) -> dict[str, Path | None]:
-        """The files that are read, by the option, for `require_outputs`."""
+        """Return the input files by option, for `require_outputs`."""
         logs = {"LOG" if place == 0 else f"LOG {place + 1}": path for place, path in enumerate(log)}
         return {**logs, "--prices": self.prices, "--labels": self.labels, "--answers": self.answers}
 
     def options(self) -> dict[str, Any]:
-        """What `read_log` takes, except the models; a usage error for what needs a reference."""
+        """Return the options of `read_log`, except the models; a usage error for `--same` without a reference."""
         given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "task", "really")}
         scale = {} if self.score_max is None else {"score_max": self.score_max}
         return given | scale | {"reference": _reference(self.reference, self.same)}
 
     def as_options(self) -> dict[str, Any]:
-        """The same as options of a command that is to read the log alike."""
+        """Return the options for another command that reads the log in the same way."""
         given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "reference", "same")}
         given |= {"task": None if self.task == "generation" else self.task}
         given |= {"score-max": None if self.score_max is None else f"{self.score_max:g}"}
@@ -209,7 +207,7 @@ class LogOptions:
 
 
 def _reference(reference: str | None, same: str | None) -> Reference | None:
-    """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
+    """Build the reference of `--reference` and `--same`, if given; a usage error for `--same` alone."""
     if reference is None:
         if same is not None:
             what = "needs --reference, the model whose answers the others are compared with"
@@ -224,22 +222,22 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
 
 # Functions as commands.
 
-#: The panels that come by `--help-all` alone.
+#: The panels that only `--help-all` shows.
 _LONG = tuple(panel for panel in PANELS if panel not in (TARGET, OUTPUT))
 _ALL = "rcjax.cli.help_all"
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
 class LongHelp(TyperCommand):
-    """A command with many options: `--help` shows those that most people need, `--help-all` every one."""
+    """A command with many options: `--help` shows the most used options, `--help-all` all."""
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        """Print the help, without what only `--help-all` shows, unless it is that."""
+        """Print the help; options of the long panels only for `--help-all`."""
         rest = [option for option in self.params if getattr(option, "rich_help_panel", None) in _LONG]
         for option in rest:
             option.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
-        for option in rest:  # what is hidden is not completed
+        for option in rest:  # completion ignores hidden options
             option.hidden = False  # type: ignore[attr-defined]
 
 
@@ -254,23 +252,23 @@ _HelpAll = Annotated[bool, typer.Option(callback=_help_all, is_eager=True, help=
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """A function for typer, whose help is the docstring, and that of each option is under its "Args:".
+    """Wrap a function for typer: its docstring is the help, and its "Args:" are the help of the options.
 
-    A parameter that is a record becomes options for the record's fields: annotated as `Spec` all that the command line
-    offers, as `Annotated[Spec, "budget", …]` those that are named; a parameter of the function's own stands for the
-    field of its name. Options stand in the order of their panels, flags last.
+    A parameter that is a record becomes options for the record's fields: all offered fields for the annotation `Spec`,
+    the named ones for `Annotated[Spec, "budget", …]`. A parameter of the function replaces the field of the same name.
+    Options stand in the order of their panels, flags last.
     """
     text, helps = _split(function.__doc__)
-    own = inspect.signature(function, eval_str=True).parameters
+    declared = inspect.signature(function, eval_str=True).parameters
     parameters: dict[str, inspect.Parameter] = {}
     records: dict[str, tuple[Any, list[str]]] = {}
-    for name, parameter in own.items():
+    for name, parameter in declared.items():
         kind, *names = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (None,)
         kind = kind or parameter.annotation
         if is_dataclass(kind):
             offered = [option for option in _of_record(kind) if not names or option.name in names]
-            records[name] = kind, [option.name for option in offered if option.name not in own]
-            parameters |= {option.name: option for option in offered if option.name not in own}
+            records[name] = kind, [option.name for option in offered if option.name not in declared]
+            parameters |= {option.name: option for option in offered if option.name not in declared}
         else:
             parameters[name] = _option(name, parameter.annotation, parameter.default, helps.get(name, ""))
     if any(_panel(one) in _LONG for one in parameters.values()):
@@ -295,7 +293,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _split(docstring: str | None) -> tuple[str, dict[str, str]]:
-    """(what a docstring says before its "Args:", the text on each of these by name).
+    """Split a docstring into (text before its "Args:", text of each argument by name).
 
     >>> _split("Look.\\n\\nArgs:\\n    far: How far,\\n        in miles.\\n    fast: Run.")
     ('Look.', {'far': 'How far, in miles.', 'fast': 'Run.'})
@@ -306,7 +304,7 @@ def _split(docstring: str | None) -> tuple[str, dict[str, str]]:
 
 
 def option_name(name: str) -> str:
-    """An option as the command line has it.
+    """Return the spelling of an option on the command line.
 
     >>> option_name("max_error"), option_name("json_")
     ('--max-error', '--json')
@@ -315,18 +313,18 @@ def option_name(name: str) -> str:
 
 
 def _option(name: str, annotation: Any, default: Any, words: str = "") -> inspect.Parameter:
-    """The parameter of a command: what its option is of, how it is spelt, and what it is for."""
+    """Make the parameter of a command: the type, the spelling and the help of its option."""
     kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     info = copy.copy(next((one for one in about if isinstance(one, ParameterInfo)), typer.Option()))
     info.help = words or info.help
-    if not isinstance(info, ArgumentInfo) and info.default is ...:  # where typer keeps a name that is given
+    if not isinstance(info, ArgumentInfo) and info.default is ...:  # typer keeps a given spelling in `default`
         flag, either = option_name(name), bool in (kind, *get_args(kind)) and default is not False
         info.param_decls = (f"{flag}/--no-{flag[2:]}" if either else flag,)
     return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[kind, info])
 
 
 def _of_record(kind: Any) -> list[inspect.Parameter]:
-    """The parameters of a command for the fields of a record."""
+    """Make the parameters of a command for the fields of a record."""
     hints, (_, helps) = get_type_hints(kind, include_extras=True), _split(kind.__doc__)
     if kind is Spec:
         return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]
@@ -334,7 +332,7 @@ def _of_record(kind: Any) -> list[inspect.Parameter]:
 
 
 def _of_spec(field: Any, words: str) -> inspect.Parameter:
-    """The parameter of a command for a field of `Spec`, whose text calls other fields by their names."""
+    """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
     metavar, parser = field.metadata["form"] or (None, None)
     how = {"metavar": metavar, "parser": parser and getattr(parsers, parser, str)}
     flag = [field.metadata["flag"]] if field.metadata["flag"] else []
@@ -349,6 +347,6 @@ def _panel(parameter: inspect.Parameter) -> str | None:
 
 
 def _place(parameter: inspect.Parameter) -> tuple[int, bool]:
-    """The place of a parameter's panel, of which none is the first, and whether it is a flag: these come last."""
+    """Return the sort key of a parameter: the place of its panel (0 without one), then flags last."""
     panel = _panel(parameter)
     return (1 + PANELS.index(panel) if panel in PANELS else 0), get_args(parameter.annotation)[0] is bool

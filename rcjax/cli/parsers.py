@@ -1,4 +1,4 @@
-"""What people type, as values: money, shares, numbers, names; each a usage error where it is none."""
+"""Parse the values of options: money, shares, numbers, names; a usage error for an invalid value."""
 
 import math
 import os
@@ -10,7 +10,7 @@ import typer
 
 _KINDS = ("all", "full", "adaptive")
 
-_MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
+_MOST, _LEAST = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
 
 _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 
@@ -18,7 +18,7 @@ _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M":
 
 
 def _number(number: str, text: str, what: str) -> float:
-    """A finite number; a usage error calls the text of which it is a part no `what`."""
+    """Parse a finite number, at least 0; the usage error says that the whole text is no `what`."""
     try:
         value = float(number)
     except ValueError:
@@ -29,7 +29,7 @@ def _number(number: str, text: str, what: str) -> float:
 
 
 def _bounded(value: float, text: str) -> float:
-    """A sum of money or λ of a size that can be computed with."""
+    """Return a sum of money, or λ; a usage error beyond the range of computation."""
     if value != 0 and not _LEAST <= value <= _MOST:
         raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
     return value
@@ -52,7 +52,7 @@ def budget(text: str) -> Any:
 
 
 def queries(text: str) -> Any:
-    """Parse how many queries come in a period, `200000/month`, as `Queries`."""
+    """Parse a number of queries in a period, `200000/month`, as `Queries`."""
     from rcjax.policy.ladder import PERIODS, Queries
 
     amount, _, unit = text.strip().lower().partition("/")
@@ -78,7 +78,7 @@ def margin(text: str) -> float:
 
 
 def part(text: str) -> float:
-    """Parse a part of a whole: `1/5`, `0.2` or `20%`."""
+    """Parse a share: `1/5`, `0.2` or `20%`."""
     number, slash, of = text.partition("/")
     value = positive(number) / positive(of) if slash else fraction(text)
     if not 0 < value <= 1:
@@ -125,7 +125,7 @@ def seconds_limit(text: str) -> Any:
 
 
 def today(text: str) -> Any:
-    """Parse what is in use today: the file of a policy, which is read, or the name of a model."""
+    """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
     if not (text.endswith(".json") or os.path.isfile(text)):
         return text
     from rcjax.policy.ladder import load_policy
@@ -147,7 +147,7 @@ def names(text: str) -> Any:
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Parse pairs such as `old=new`, each of another name; a usage error for what is none.
+    """Parse pairs such as `old=new`, each of another name; a usage error for any other text.
 
     >>> pairs(["correct=is_right", "model=engine"], "--column")
     {'correct': 'is_right', 'model': 'engine'}
@@ -162,7 +162,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def cascade(text: str) -> Any:
-    """Parse a search by the model, as `Spec.cascade` has it: a word, or the names of the models of one cascade.
+    """Parse a search by the model, for `Spec.cascade`: a word, or the names of the models of one cascade.
 
     >>> cascade("full"), cascade("small,large")
     ('full', (('small', 'large'),))
@@ -171,7 +171,7 @@ def cascade(text: str) -> Any:
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
-    """The models that `--models` names, or those of one `--cascade`, asked in the order given, whatever they cost.
+    """Return the models of `--models`, or those of one `--cascade`, in the order given rather than by cost.
 
     >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
     (('large', 'small'), None)

@@ -1,8 +1,8 @@
-"""What a command prints: text without control characters, JSON, warnings, and what went wrong, in one line.
+"""Print text without control characters, JSON, warnings and errors of one line; and handle interrupts.
 
-Names of models, queries and files come from other people: an escape sequence or a line feed in one could write whatever
-it likes on a terminal. What is shown passes through `shown`, messages pass through `one_line`, so nothing is printed
-raw. Ctrl-C, and SIGTERM, which does the same, stop a command that works for long. The standard library and typer alone.
+Names of models, queries and files come from other people: an escape sequence or a line feed in a name could write
+anything on a terminal. All screens pass through `shown`, and all messages through `one_line`, so that no text is
+printed raw. Ctrl-C and SIGTERM stop long work. Standard library and typer only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rcjax._base.wording import visible
 
 P = ParamSpec("P")
 
-INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+INTERRUPTED = 130  # the usual exit status after Ctrl-C
 
-_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # of XLA, ld.so, Python
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # by XLA, ld.so, Python
 
 _MEMORY = "there is not enough memory: give it more, or a part of the log"
 
@@ -39,9 +39,9 @@ _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBAC
 
 
 def escaped(value: Any) -> Any:
-    r"""Texts and paths, in lists and mappings too, with what is not printable written as Python writes it in a string.
+    r"""Escape unprintable characters in texts and paths, also in lists and mappings, as Python does in a string.
 
-    That is control characters, line breaks, marks that turn the direction of writing, and white space that is no space.
+    Unprintable are control characters, line breaks, marks of the direction of writing, and white space but the space.
 
     >>> escaped({"small\x1b[2J": ["a\u202eb", 1.5]})
     {'small\\x1b[2J': ['a\\u202eb', 1.5]}
@@ -56,7 +56,7 @@ def escaped(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    r"""A message on one line: white space at its ends and line breaks go, other control characters are escaped.
+    r"""Put a message on one line: strip its ends, replace line breaks by spaces, escape control characters.
 
     >>> one_line("first\n  second \x1b[31m")
     'first second \\x1b[31m'
@@ -65,7 +65,7 @@ def one_line(text: str) -> str:
 
 
 def shown(show: Callable[P, None]) -> Callable[P, None]:
-    """A function that prints its arguments, so that it prints them `escaped` and its errors name standard output."""
+    """Decorate a function that prints its arguments: they are `escaped`, and its errors name standard output."""
 
     @functools.wraps(show)
     def show_escaped(*args: P.args, **named: P.kwargs) -> None:
@@ -76,7 +76,7 @@ def shown(show: Callable[P, None]) -> Callable[P, None]:
 
 
 def command(*words: object, **options: object) -> str:
-    """A command of rcjax as a shell takes it, with the options that are not None; True is a flag.
+    """Return a command of rcjax for a shell, with the options that are not None; True stands for a flag.
 
     >>> command("check", "my policy.json", "log.csv", prices=None, labels="labels.csv", yes=True)
     "rcjax check 'my policy.json' log.csv --labels labels.csv --yes"
@@ -95,17 +95,17 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def warn(message: object, kind: str = "warning") -> None:
-    """Print a line on standard error, which a terminal folds between words: a warning, or what else it is."""
+    """Print a line on standard error, a warning or another `kind`; in a terminal it is folded between words."""
     line = f"{kind}: {one_line(str(message))}"
     if sys.stderr.isatty():
         line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # standard error is closed
         typer.echo(line, err=True)
 
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """A block that prints: an error of writing is one of standard output, which is then silent."""
+    """Name standard output in the block's errors of writing, and silence it after one."""
     try:
         yield
         sys.stdout.flush()
@@ -117,16 +117,16 @@ def standard_output() -> Iterator[None]:
 
 
 def silence() -> None:
-    """Give standard output, which nobody takes, somewhere to go: Python flushes it once more at the end."""
-    with suppress(OSError, ValueError):  # ValueError: it is no file
+    """Redirect a broken standard output to the null device, as Python flushes it once more at the end."""
+    with suppress(OSError, ValueError):  # ValueError: it is not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# What came of it, and what went wrong.
+# Results and errors.
 
 
 def attempt(write: Callable[[], object]) -> OSError | None:
-    """Write a file; what went wrong, to be raised once the results are shown (`conclude`)."""
+    """Write a file; return the error, which is reported after the results (`conclude`)."""
     try:
         write()
     except OSError as problem:
@@ -137,9 +137,9 @@ def attempt(write: Callable[[], object]) -> OSError | None:
 def conclude(
     document: Mapping[str, Any], show: Callable[[], None], *, as_json: bool, problem: Exception | None = None
 ) -> None:
-    """Print results, as one JSON document or as `show` does, then the problem, if there is one, and end with status 1.
+    """Print results, as one JSON document or by `show`; then report the problem, if any, and exit with status 1.
 
-    A pipe that nobody reads any more is no error.
+    A closed pipe is not an error.
     """
     try:
         if not as_json:
@@ -154,9 +154,9 @@ def conclude(
 
 
 def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | None = None) -> None:
-    """Print what went wrong, in a line; if `as_json`, add {"error": {"message", "kind"}} to the document of results.
+    """Print a problem in one line; if `as_json`, add {"error": {"message", "kind"}} to the document of results.
 
-    With RCJAX_TRACEBACK in the environment, where it was raised too.
+    With RCJAX_TRACEBACK in the environment, the traceback is printed, too.
     """
     message, kind = _describe(problem)
     message = one_line(message)
@@ -176,12 +176,12 @@ def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | 
             silence()
 
 
-#: Left out where only `rcjax serve` is installed.
+#: The libraries that an installation for `rcjax serve` alone lacks.
 _HEAVY = ("jax", "narwhals", "numpy", "polars", "scipy")
 
 
 def _describe(problem: BaseException) -> tuple[str, str]:
-    """The message of a problem, and its kind: usage, data, infeasible, file, memory, missing or internal."""
+    """Return (message, kind) of a problem: usage, data, infeasible, file, memory, missing or internal."""
     if (usage := getattr(problem, "format_message", None)) is not None:  # of typer
         return usage(), "usage"
     text = str(problem)
@@ -192,8 +192,8 @@ def _describe(problem: BaseException) -> tuple[str, str]:
         named = problem.filename is not None
         return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if named else text, "file"
     if isinstance(problem, ValueError):
-        choosing = sys.modules.get("rcjax.frontier.hull")  # where it is not there nothing was infeasible
-        infeasible = choosing is not None and isinstance(problem, choosing.InfeasibleError)
+        hull = sys.modules.get("rcjax.frontier.hull")  # nothing is infeasible before it is imported
+        infeasible = hull is not None and isinstance(problem, hull.InfeasibleError)
         return text, "infeasible" if infeasible else "data"
     if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _HEAVY:
         return f"this needs {name}, which an installation for rcjax serve alone lacks: pip install rcjax", "missing"
@@ -202,19 +202,19 @@ def _describe(problem: BaseException) -> tuple[str, str]:
 
 # Signals.
 
-_TOLD = b"finishing the calls under way; Ctrl-C again ends at once\n"
+_FINISHING = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """A block in which SIGTERM does what Ctrl-C does there; once it has ended by that, another one changes nothing."""
+    """Let SIGTERM do in the block what Ctrl-C does; after an interrupt, a further SIGTERM is ignored."""
     with _handling(signal.SIGTERM, _terminate) as afterwards:
         try:
             yield
         except BaseException as problem:
-            import asyncio  # which takes long to import
+            import asyncio  # slow to import
 
-            # Files are closed, and the exit status is to tell what happened. Handlers in Python end before Python does.
+            # The interrupt is handled already, and the exit status must tell of it: ignore SIGTERM until the end.
             if isinstance(problem, KeyboardInterrupt | asyncio.CancelledError):
                 afterwards[0] = signal.SIG_IGN
             raise
@@ -222,20 +222,20 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """A block of a task in which the first Ctrl-C calls `stop`, and the next one ends the task where it is.
+    """Let the first Ctrl-C in a task's block call `stop`, and the second one end the task at once.
 
-    So is one that does not wait but computes, as a grader of the user's own may for ever.
+    The second one also ends a task that computes without waiting, as a user's grader may.
     """
     import asyncio
 
-    loop, heard = asyncio.get_running_loop(), list[int]()
+    loop, received = asyncio.get_running_loop(), list[int]()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if heard:
+        if received:
             raise KeyboardInterrupt
-        heard.append(number)
+        received.append(number)
         with suppress(OSError):
-            os.write(2, _TOLD)  # sys.stderr may be in the midst of another line
+            os.write(2, _FINISHING)  # sys.stderr may be in the midst of another line
         loop.call_soon_threadsafe(stop)
 
     with _handling(signal.SIGINT, interrupt):
@@ -244,17 +244,17 @@ def interruptible(stop: Callable[[], None]) -> Iterator[None]:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):  # in the background, shells have Ctrl-C ignored
+    if not callable(handler):  # shells ignore Ctrl-C for a process in the background
         raise KeyboardInterrupt
     handler(number, frame)
 
 
 @contextmanager
 def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[list[Any]]:
-    """A block with a handler of a signal; what it yields has the handler that comes after the block."""
+    """Handle a signal in the block; the yielded list holds the handler for after the block."""
     try:
         before = signal.signal(number, handler)
-    except ValueError:  # not the main thread, which alone has signals
+    except ValueError:  # only the main thread can handle signals
         yield [None]
         return
     afterwards = [before if before is not None else signal.SIG_DFL]

@@ -1,4 +1,4 @@
-"""`rcjax --requirements`: runs where neither typer nor anything else that rcjax needs is installed yet."""
+"""`rcjax --requirements`: print the requirements of extras, before typer or any of them is installed."""
 
 import sys
 
@@ -6,7 +6,7 @@ from rcjax._base.extras import requirements
 
 
 def print_requirements(extras: str) -> int:
-    """Print the requirements of extras, whose names commas separate, one a line; the exit status."""
+    """Print the requirements of extras, given with commas, one a line; return the exit status."""
     try:
         lines = requirements(*filter(None, map(str.strip, extras.split(","))))
     except (ValueError, LookupError) as problem:

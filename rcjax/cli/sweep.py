@@ -1,4 +1,4 @@
-"""`rcjax sweep`: what the command line makes of a sweep's file."""
+"""`rcjax sweep`: fit and solve many logs at once, from a TOML file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rcjax.cli.printing import conclude, shown, warn
 if TYPE_CHECKING:
     from rcjax.sweeps import Sweep
 
-_MOST_TOLD = 5  # logs that were left out
+_MOST_LISTED = 5  # logs that were left out
 
 
 def sweep(
@@ -33,18 +33,19 @@ def sweep(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Fit and solve many logs, cascades, copulas, prices and replicates at once; a sweep that was killed goes on.
+    """Fit and solve many logs, cascades, copulas, prices and replicates at once.
 
-    CONFIG has the arguments of `rcjax.sweeps.sweep` by their names, logs = ["logs/*.csv"] first of all. Results are
-    Parquet files in a folder, a row per point of a frontier. Call it again to go on with what is left.
+    CONFIG has the arguments of `rcjax.sweeps.sweep` by name; it needs at least logs = ["logs/*.csv"]. Results are
+    Parquet files in a folder, a row per point of a frontier. The same command resumes a sweep that was killed.
 
     Example: `rcjax sweep nightly.toml`
 
     Args:
-        config: TOML: logs, and what to sweep over.
-        out: Write the results here. [default: CONFIG without .toml]
-        float32: Solve in float32, which is quicker on consumer GPUs.
-        ray: Solve on a Ray cluster, a batch on each core or GPU: its head, or `auto` for RAY_ADDRESS or the one here.
+        config: TOML file of the logs and the settings.
+        out: Folder of the results. [default: CONFIG without .toml]
+        float32: Solve in float32, which is faster on consumer GPUs.
+        ray: Solve on a Ray cluster, a batch on each core or GPU: address of its head, or `auto` for RAY_ADDRESS or the
+            cluster of this machine.
     """
     from rcjax._core.batching import cores
 
@@ -60,7 +61,7 @@ def sweep(
     require_plausible_prices(settings.get("prices"), really)
     started = time.perf_counter()
     far = HowFar()
-    with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
+    with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
         done = rcjax.sweeps.sweep(**settings, ray=ray, progress=far.note)
     facts = _facts(done, time.perf_counter() - started)
     if facts["with_answers"]:
@@ -70,7 +71,7 @@ def sweep(
 
 
 def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse a folder of results in which a sweep would write over what it reads."""
+    """Refuse a folder of results in which the sweep would overwrite its inputs."""
     folder = Path(settings["out"])
     written = [folder / "sweep.json", folder / "logs.parquet", *folder.glob("fits/*"), *folder.glob("parts/*")]
     logs = settings["logs"]
@@ -82,11 +83,11 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _leave_to_ray() -> None:
-    """This process only reads and writes. ValueError without Ray."""
+    """Leave the GPUs of this machine to the tasks of Ray. Raises ValueError without Ray."""
     require_libraries("--ray", "ray", "ray")
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # a GPU of this machine is the tasks'
+    jax.config.update("jax_platforms", "cpu")
 
 
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
@@ -111,9 +112,9 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
 @shown
 def _show(facts: dict[str, Any]) -> None:
     screen = Screen()
-    for entry in facts["left_out"][:_MOST_TOLD]:
+    for entry in facts["left_out"][:_MOST_LISTED]:
         warn(f"{entry['log']} is left out: {entry['problem']}")
-    more = len(facts["left_out"]) - _MOST_TOLD
+    more = len(facts["left_out"]) - _MOST_LISTED
     if more > 0:
         warn(f"and {more:,} more: see logs.parquet")
     screen.print(f"{count(facts['points'], 'point')} of {count(facts['logs'], 'log')}, in {facts['seconds']:,.1f} s")

@@ -1,4 +1,4 @@
-"""The one verdict on a policy, in the one form in which every screen shows it, and what to do next."""
+"""The verdict on a policy, in the form that every screen shows, and the next step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def judge_policy(
     policy: AnyPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
-    """(the check of a policy on a log as JSON values, ""), or (None, why it cannot be checked)."""
+    """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
     from rcjax.diagnostics.policy_check import check_policy
 
     try:
@@ -37,22 +37,24 @@ def judge_policy(
 
 
 def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
-    """(a policy beside today's on a log, as JSON values, and as it was tuned; why it cannot be compared, if so).
+    """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
+
+    A remark gives the reason if no comparison is possible.
 
     Args:
         policy: the policy.
         log: the log.
-        today: a model or a policy; None for what the policy was tuned with.
+        today: today's model or policy; None for the one that the policy was tuned with.
     """
     from rcjax.logs.errors import LogError
     from rcjax.replaying.comparing import compare_policy
 
-    beside = recorded_tuning(policy).spec.today if today is None else today
+    rival = recorded_tuning(policy).spec.today if today is None else today
     as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
     promised = written(recorded_comparison(policy.provenance)) if as_tuned else None
     try:
         return {
-            "comparison": written(compare_policy(policy, log, beside, money=policy.budget)),
+            "comparison": written(compare_policy(policy, log, rival, money=policy.budget)),
             "promised": promised,
         }, []
     except LogError as problem:
@@ -60,14 +62,14 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
-    """Print the `comparison` of a document, where it has one, beside that of the tuning."""
+    """Print the `comparison` of a document, if it has one, with that of the tuning."""
     if document.get("comparison"):
         now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
         screen.print(comparison_table(now, money, noun, then))
 
 
 def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
-    """Print the verdict, and the `reasons`: what tuning again would gain, or what speaks against that."""
+    """Print the verdict and, with `reasons`, the gain expected of tuning again, or the objections to it."""
     decision, looked = facts["decision"], facts["looked"]
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
     if looked["since"]:
@@ -76,21 +78,21 @@ def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = Tr
 
 
 def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
-    """What to do by the verdict, in words, and the command where that is to tune again."""
+    """Return (advice of the verdict, command); the command is empty unless the advice is to tune again."""
     decision = facts["decision"]
     return decision["advice"], retune if decision["tune_again"] else ""
 
 
 def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
-    """The commands that tune a policy, and then tune it again on fresh queries, where no file holds the policy yet.
+    """Return the commands that tune a policy, and tune it again on fresh queries, if no file holds the policy yet.
 
-    Empty where a policy is in use today: nobody knows its file, and without it they would match another.
+    Empty if today's is a policy: its file is not known, and without it the commands would match another rival.
 
     Args:
-        log, test: the files of the log and of the fresh queries.
-        reading: how they are read.
-        spec: how the log is tuned.
-        target: for what.
+        log, test: files of the log and of the fresh queries.
+        reading: options of reading them.
+        spec: options of tuning.
+        target: target of tuning.
     """
     if isinstance(spec.today, AnyPolicy):
         return ""
