@@ -32,6 +32,7 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, cast
 
 import jax
@@ -40,6 +41,7 @@ import numpy as np
 from jax.scipy import special
 from scipy.interpolate import CubicSpline
 
+from rcjax._base.checks import require, what_it_is
 from rcjax._base.codec import Between, Positive
 from rcjax._base.extras import required
 from rcjax._core.batching import part
@@ -97,6 +99,33 @@ KNOTS = np.linspace(-6.0, 6.0, 49)
 _SPLINE = CubicSpline(np.arange(len(KNOTS)), np.eye(len(KNOTS)), bc_type="natural")(np.arange(len(KNOTS)), 1)
 
 
+#: The support that the prior of each site of the model has, by its name in `numpyro.distributions.constraints`.
+SUPPORTS = {
+    **dict.fromkeys(("slope_pool", "intercept", "slope", "lower", "dependence_pool", "dependence"), "real"),
+    **{"share": "unit_interval", "gap": "positive", "concentration": "positive"},
+}
+
+
+def check_distributions(distributions: Mapping[str, Any]) -> dict[str, Any]:
+    """The priors that replace those of the model, by site; ValueError where one cannot.
+
+    >>> from numpyro import distributions as dist
+    >>> check_distributions({"gap": dist.Normal(0.0, 1.0)})
+    Traceback (most recent call last):
+    ...
+    ValueError: distributions.gap: its support must be positive, and Normal has real
+    """
+    numbers = required("numpyro.distributions", extra="posterior")
+    for name, prior in distributions.items():
+        require(name in SUPPORTS, "distributions", f"must name some of {', '.join(SUPPORTS)}", name)
+        if not isinstance(prior, numbers.Distribution):
+            raise TypeError(f"distributions.{name}: must be a distribution of NumPyro, not {what_it_is(prior)}")
+        if prior.support is not getattr(numbers.constraints, SUPPORTS[name]):
+            has = type(prior).__name__, type(prior.support).__name__.strip("_").lower()
+            raise ValueError(f"distributions.{name}: its support must be {SUPPORTS[name]}, and {has[0]} has {has[1]}")
+    return dict(distributions)
+
+
 class Observations(NamedTuple):
     """What the model is conditioned on: k models, n queries, P pairs. Masked entries hold any finite number."""
 
@@ -112,6 +141,7 @@ class Observations(NamedTuple):
     tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
     atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None if no model has any
     priors: Priors = PRIORS
+    distributions: dict[str, Any] = {}  # NumPyro's, by the site whose prior they replace  # noqa: RUF012
 
 
 def gather(
@@ -236,11 +266,12 @@ def hierarchical_model(evidence: Observations) -> None:
     """
     numpyro, dist = (required(name, extra="posterior") for name in ("numpyro", "numpyro.distributions"))
 
-    def site(name: str, distribution: Any, *shape: int) -> jax.Array:
-        return numpyro.sample(name, distribution.expand(shape).to_event(len(shape)))
+    def site(name: str, default: Any, *shape: int) -> jax.Array:
+        prior = evidence.distributions.get(name, default)
+        return numpyro.sample(name, prior.expand(shape).to_event(len(shape)))
 
     k, priors = evidence.z.shape[0], evidence.priors
-    slope_pool = numpyro.sample("slope_pool", dist.Normal(priors.slope_center, priors.slope_scale))
+    slope_pool = site("slope_pool", dist.Normal(priors.slope_center, priors.slope_scale))
     intercept = site("intercept", dist.Normal(0.0, priors.intercept_scale), k)
     slope = site("slope", dist.Normal(slope_pool, priors.slope_spread), k)
     answers = dist.Bernoulli(logits=intercept[:, None] + slope[:, None] * evidence.z)
@@ -253,7 +284,7 @@ def hierarchical_model(evidence: Observations) -> None:
     concentration = site("concentration", sizes, k, 2)
     numpyro.factor("confidence", mixture_terms(evidence, share, *_shapes(lower, gap, concentration)).sum())
 
-    dependence_pool = numpyro.sample(
+    dependence_pool = site(
         "dependence_pool", dist.Normal(_as_dependence(priors.tau_center, evidence.tau_range), priors.dependence_scale)
     )
     dependence = site("dependence", dist.Normal(dependence_pool, priors.dependence_spread), evidence.pairs.shape[0])

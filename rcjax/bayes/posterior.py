@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from rcjax.bayes.hierarchy import (
     Observations,
     Priors,
     assemble,
+    check_distributions,
     described,
     draw_masses,
     gather,
@@ -119,6 +120,7 @@ def sample_posterior(
     seed: int = 0,
     progress: bool = False,
     priors: Priors | None = None,
+    distributions: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draw the parameters of the Markov-copula model given a log: the model at the head of `rcjax.bayes.hierarchy`.
 
@@ -134,6 +136,10 @@ def sample_posterior(
         seed: of the draws.
         progress: show NumPyro's bar.
         priors: the constants of the priors; None: those of `Priors()`.
+        distributions: NumPyro distributions that replace priors, by site (`rcjax.bayes.hierarchy`): `intercept`,
+            `slope`, `share`, `lower`, `gap`, `concentration` of each model, `dependence` of each pair, and the pools
+            `slope_pool` and `dependence_pool`. Each has the support of the prior that it replaces; without a batch it
+            holds for all models or pairs.
 
     Arrays have jax's default float type.
 
@@ -159,10 +165,12 @@ def sample_posterior(
     with inside("priors"):
         check_fields(priors)
     required("numpyro", extra="posterior")
+    replaced = check_distributions(distributions or {})
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = dataclasses.replace(reference, models=())  # names, which are static, would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
+    evidence = evidence._replace(distributions=replaced)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
     if method == "laplace":
