@@ -1,6 +1,6 @@
-"""Values checked where they enter: arguments and JSON files. What is wrong is one line, with its place.
+"""Check values at the boundary: arguments and JSON files. A message is one line that names the place.
 
-An argument of another kind is a TypeError that says what was wanted; a value of a file, a ValueError.
+An argument of a wrong type is a TypeError that says what was expected; a wrong value in a file is a ValueError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rcjax._base.wording import visible
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1  # of all files of ours
+SCHEMA_VERSION = 1  # of all files that rcjax writes
 
 _WORDS = {
     NoneType: "None",
@@ -34,7 +34,7 @@ _WORDS = {
     Mapping: "a mapping",
 }
 
-#: What our own classes are called, by their names, and what gives one.
+#: rcjax's classes in words, with the function that returns one.
 _OURS = {
     "AnyPolicy": "a policy (rcjax.load_policy)",
     "CascadeModel": "a model (rcjax.fit)",
@@ -52,7 +52,7 @@ _short.maxstring = _short.maxother = 80
 
 
 def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
-    """Raise TypeError unless an argument is of a class, or of one of several.
+    """Raise TypeError unless an argument is an instance of a class, or of one of several.
 
     >>> instance("x", (str, Mapping), "prices")
     >>> instance(None, (str, Mapping), "prices")
@@ -69,10 +69,10 @@ P = ParamSpec("P")
 
 
 def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have a function raise TypeError where an argument is not of its class: it says what was given instead.
+    """Decorate a function to raise TypeError if an argument is not of its class.
 
     Args:
-        kinds: the class of each argument that is checked, or several; None among them for an argument that may be None.
+        kinds: the class of each argument to check, or a tuple of classes; None in the tuple allows None.
 
     >>> @takes(log=Mapping, test=(Mapping, None))
     ... def tune(log, *, test=None):
@@ -104,7 +104,7 @@ def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]],
 
 
 def whole(value: Any, argument: str, low: int | None = None) -> int:
-    """A whole number, at least `low`, as int; TypeError or ValueError for anything else, a boolean too.
+    """Return a whole number of at least `low` as int; TypeError or ValueError for other values, bools included.
 
     >>> whole(1.5, "retries", 0)
     Traceback (most recent call last):
@@ -118,7 +118,7 @@ def whole(value: Any, argument: str, low: int | None = None) -> int:
 
 
 def what_it_is(value: object) -> str:
-    """What kind of thing a value is, in words.
+    """Return the type of a value in words.
 
     >>> what_it_is(None), what_it_is(int), what_it_is([1]), what_it_is("1.5")
     ('None', 'the class int', 'a list', 'a text')
@@ -135,7 +135,7 @@ def _with_article(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: what is nested or long is cut, so that it stays one line."""
+    """Return a value as a message quotes it: on one line, nested and long values abbreviated."""
     text = _short.repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
@@ -144,10 +144,10 @@ def require(condition: bool, where: str, what: str, value: object) -> None:
     """Raise ValueError unless a condition holds.
 
     Args:
-        condition: what must be.
-        where: the place, for the message.
-        what: what the value at this place must be, in words.
-        value: what it is.
+        condition: the condition.
+        where: place of the value, for the message.
+        what: the requirement, in words.
+        value: the value.
     """
     if not condition:
         problem = "it is missing or null" if value is None else f"it is {shown(value)}"
@@ -156,7 +156,7 @@ def require(condition: bool, where: str, what: str, value: object) -> None:
 
 @contextmanager
 def inside(where: str) -> Iterator[None]:
-    """Errors inside tell their place from there on: put the place of the whole before it."""
+    """Prefix the place in errors raised inside: they name it relative to `where`."""
     try:
         yield
     except ValueError as problem:
@@ -164,7 +164,7 @@ def inside(where: str) -> Iterator[None]:
 
 
 def header(data: Any, kind: str) -> None:
-    """The beginning of every file of ours: an object that tells its format and the version of its schema."""
+    """Check the beginning of a file that rcjax wrote: an object with its format and the version of its schema."""
     require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
     form, version = data.get("format"), data.get("schema_version")
     require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
@@ -177,7 +177,7 @@ def header(data: Any, kind: str) -> None:
 
 
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
-    """What `build` makes of the JSON value in a file; its errors name the file."""
+    """Build an object from the JSON value in a file; errors name the file."""
     instance(path, (str, os.PathLike), "path")
     content = Path(path).read_bytes()
     try:
@@ -187,7 +187,7 @@ def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
 
 
 def parsed(content: bytes) -> Any:
-    """The JSON value in the bytes of a file; a key that is there twice in one object is refused."""
+    """Parse the bytes of a JSON file; ValueError for invalid JSON, or a key that occurs twice in one object."""
     try:
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
     except RecursionError as problem:
@@ -197,11 +197,11 @@ def parsed(content: bytes) -> Any:
 
 
 def read_table(path: str | os.PathLike[str]) -> Any:
-    """What a TOML or JSON file holds, as the end of its name says; UTF-8, or what a byte order mark says.
+    """Read a TOML or JSON file, by its suffix; UTF-8, or the encoding of a byte order mark.
 
-    Raises ValueError, which names the file and what is wrong, with the line where the parser knows it, and OSError.
+    Raises ValueError, which names the file, the problem and, if the parser knows it, the line; and OSError.
     """
-    import tomllib  # which few commands need
+    import tomllib  # here: few commands need it
 
     path = Path(path)
     content = path.read_bytes()
@@ -217,7 +217,7 @@ def read_table(path: str | os.PathLike[str]) -> Any:
 
 
 def object_in(line: bytes | str) -> dict[str, Any]:
-    """The JSON object in a line; an empty one where it is none.
+    """Return the JSON object in a line; {} if it is not an object.
 
     >>> object_in('{"a": 1}'), object_in("[1]"), object_in(b'{"a"')
     ({'a': 1}, {}, {})

@@ -1,20 +1,20 @@
-"""Records as JSON: how a value is read with checks, and written, told by its type alone.
+"""Read and write records as JSON; the type of a value says how it is checked and converted.
 
 | type | JSON | read as |
 |---|---|---|
 | `float`, `int`, `bool` | a number, a whole number, true or false | itself |
 | `str` | a text that is not empty | itself |
 | `Literal["a", "b"]` | one of the words | itself |
-| `tuple[T, ...]`, `tuple[T, T]` | a list, a list of so many | a tuple |
+| `tuple[T, ...]`, `tuple[T, T]` | a list, a list of this length | a tuple |
 | `Mapping[str, T]` | an object; no key is empty | a read-only mapping |
 | `T \\| None` | null, or as T | None, or as T |
 | a dataclass | an object of its fields; other keys are ignored | the record |
-| `Any` | any value | immutable, as `frozen` gives it |
+| `Any` | any value | immutable (`frozen`) |
 | `object` | any value | itself |
-| `Annotated[T, Between(…)]` | as T | as T, a number between two |
-| `Annotated[T, check]` | as T | what the check, given the value and its place, makes of it |
+| `Annotated[T, Between(…)]` | as T | as T, a number within bounds |
+| `Annotated[T, check]` | as T | the result of `check(value, place)` |
 
-A `Record` checks its fields when it is made, and then what relates them to each other. Standard library only.
+A `Record` checks its fields when it is made; its subclass may then check relations between them. Standard library only.
 
 >>> @dataclass(frozen=True)
 ... class Offer(Record):
@@ -44,7 +44,7 @@ from rcjax._base.checks import inside, require
 
 T = TypeVar("T")
 
-HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
+HUGE = 1e100  # above all sums of money and coefficients; products of two or three are still finite
 
 TINY = 1 / HUGE
 
@@ -53,14 +53,14 @@ _DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's rec
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The least and the greatest that a number may be."""
+    """Bounds of a number, both included."""
 
     low: float = -HUGE
     high: float = HUGE
 
 
 def filled(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    """A list that is not empty, as it is."""
+    """Return a list unchanged; ValueError if it is empty."""
     require(value != (), where, "must be a list, not empty", value)
     return value
 
@@ -71,29 +71,29 @@ def _different(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
 
 
 Amount = Annotated[float, Between(0.0)]
-Positive = Annotated[float, Between(TINY)]  # it has an inverse
+Positive = Annotated[float, Between(TINY)]  # its inverse is finite
 Share = Annotated[float, Between(0.0, 1.0)]
 Names = Annotated[tuple[str, ...], filled, _different]
 Object = Mapping[str, Any]
 
 
 Reader = Callable[[Any, str], Any]
-"""Takes a value and its place, and gives what is kept of it; ValueError for what is wrong."""
+"""Check and convert a value, given the value and its place; ValueError for a wrong one."""
 
 
 def read(kind: Any, value: Any, where: str) -> Any:
-    """A value as a type has it; ValueError tells its place, what is wrong with it, and what it must be.
+    """Check a value against a type and convert it; ValueError names its place, the problem and the requirement.
 
     Args:
         kind: the type.
-        value: what the file holds there, or the value itself.
-        where: the place, for the message.
+        value: JSON value, or a value that is converted already.
+        where: place of the value, for the message.
     """
     return _reader(kind)(value, where)
 
 
 def written(value: Any) -> Any:
-    """A value as JSON has it: objects for records (without what they leave open) and mappings, lists for tuples.
+    """Return a value as JSON values: objects for records (without fields that are None) and mappings, lists for tuples.
 
     >>> written(MappingProxyType({"choices": ("A", "B")}))
     {'choices': ['A', 'B']}
@@ -107,19 +107,19 @@ def written(value: Any) -> Any:
 
 
 def read_list(kind: Any, value: Any, where: str, length: int) -> tuple[Any, ...]:
-    """A list of so many values of a type, as `read` reads them.
+    """Read a list of `length` values of a type.
 
     Args:
-        kind: the type of each.
-        value, where: as of `read`.
-        length: how many there must be.
+        kind: type of each entry.
+        value, where: as in `read`.
+        length: required length.
     """
     return _list(_reader(kind), length, value, where)
 
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """How values of a type are read."""
+    """Return the reader of a type's values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _held_to(arguments[0], arguments[1:])
@@ -135,7 +135,7 @@ def _reader(kind: Any) -> Reader:
 
 
 class Record:
-    """A frozen dataclass that checks its fields by their types, and keeps each as it is read."""
+    """A frozen dataclass that checks and converts its fields by their types when it is made."""
 
     __slots__ = ()
 
@@ -143,49 +143,49 @@ class Record:
         check_fields(self)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it, without what is open."""
+        """Return the record as JSON values, without fields that are None."""
         return written(self)
 
 
 def check_fields(record: Any) -> None:
-    """Check the fields of a frozen dataclass by their types, and keep each as it is read."""
+    """Check and convert the fields of a frozen dataclass by their types, in place."""
     for key, kind in kinds_of(type(record)).items():
         object.__setattr__(record, key, read(kind, getattr(record, key), key))
 
 
 def read_fields(kind: Any, value: Any, where: str) -> dict[str, Any]:
-    """The fields of a record that an object holds, each read as its type says.
+    """Read those fields of a record that a JSON object holds; other keys are ignored.
 
     Args:
-        kind: the class of the record.
-        value: what the file holds there.
-        where: the place, for the message.
+        kind: class of the record.
+        value: JSON value.
+        where: place of the value, for the message.
     """
     known = read(Object, value, where)
     return {key: read(one, value[key], f"{where}.{key}") for key, one in kinds_of(kind).items() if key in known}
 
 
 def among(names: Sequence[str], where: str, allowed: Sequence[str]) -> Sequence[str]:
-    """Names, which must be some of those allowed, in their order; ValueError where they are others."""
+    """Return names unchanged; ValueError unless they are a subset of the allowed names, in the same order."""
     right = [one for one in allowed if one in names]
     require(right == list(names), where, f"must name some of {', '.join(allowed)}, in this order", names)
     return names
 
 
 def keyed(value: Mapping[str, T], where: str, keys: Sequence[str]) -> Mapping[str, T]:
-    """A mapping whose keys must be these, in their order; ValueError where they are others.
+    """Return a mapping with its keys in the required order; ValueError if it has other keys.
 
     Args:
         value: the mapping.
-        where: its place, for the message.
-        keys: what they must be.
+        where: place of the mapping, for the message.
+        keys: required keys.
     """
     require(set(value) == set(keys), where, f"must have as keys {tuple(keys)}", list(value))
     return MappingProxyType({key: value[key] for key in keys})
 
 
 def frozen(value: Any, where: str, depth: int = 0) -> Any:
-    """Any JSON value, with tuples for lists and read-only mappings for objects."""
+    """Return any JSON value with tuples for lists and read-only mappings for objects."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Real):
@@ -200,14 +200,14 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
-    """A number as float; no boolean, no NaN.
+    """Return a number as float; ValueError for other types, bools and NaN.
 
     Args:
-        value: what should be one.
-        where: its place, for the message.
-        low, high: between these it must be.
+        value: the value.
+        where: place of the value, for the message.
+        low, high: bounds, both included.
     """
-    if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
+    if type(value) is float and low <= value <= high:  # the fast path: nearly all numbers in large files
         return value
     require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
     exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
@@ -216,7 +216,7 @@ def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> fl
 
 
 def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
-    """One of the words allowed."""
+    """Return a word; ValueError unless it is one of those allowed."""
     if type(value) is not str or value not in allowed:
         require(_text(value, where) in allowed, where, f"must be one of {', '.join(allowed)}", value)
     return value
@@ -239,7 +239,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _held_to(kind: Any, checks: tuple[Any, ...]) -> Reader:
-    """Of a type whose values are held to more."""
+    """Return the reader of an annotated type: that of the type, followed by the checks."""
     reader = _reader(kind)
     for check in checks:
         if isinstance(check, Between):
@@ -270,7 +270,7 @@ def _mapping(read_entry: Reader, value: Any, where: str) -> Mapping[str, Any]:
 
 @cache
 def kinds_of(kind: Any) -> dict[str, Any]:
-    """The types of a record's fields, by name."""
+    """Return the types of a record's fields, by name."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: hints[one.name] for one in fields(kind) if one.init}
 

@@ -1,7 +1,4 @@
-"""What is imported when it is used: public names of packages, and modules that not every installation has.
-
-Standard library only.
-"""
+"""Lazy imports: public names of packages, and modules of extras, which may not be installed. Standard library only."""
 
 import ast
 import importlib
@@ -14,8 +11,8 @@ from typing import Any
 
 @cache
 def version() -> str:
-    """The version, such as `"0.1.0"`; "unknown" where the package runs without having been installed."""
-    from importlib import metadata  # which takes long to import
+    """Return rcjax's version, such as `"0.1.0"`; "unknown" if the package is not installed."""
+    from importlib import metadata  # here: its import is slow
 
     try:
         return metadata.version("rcjax")
@@ -24,7 +21,7 @@ def version() -> str:
 
 
 def required(module: str, extra: str) -> Any:
-    """A module of an extra; ImportError says which extra where it is not installed.
+    """Import a module of an extra; ImportError names the extra if the module is missing.
 
     >>> required("json", extra="posterior").dumps([1])
     '[1]'
@@ -39,7 +36,7 @@ def required(module: str, extra: str) -> Any:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that adds an extra to rcjax, wherever it was installed from: pip keeps what is there.
+    """Return the command that adds an extra to an installed rcjax, whatever its origin: pip keeps the package itself.
 
     >>> how_to_install("report")
     "pip install 'rcjax[report]'"
@@ -48,10 +45,10 @@ def how_to_install(extra: str) -> str:
 
 
 def requirements(*extras: str) -> list[str]:
-    """List the requirements of some extras, without those of all of rcjax: lines for pip, by the installed metadata.
+    """List the requirements of some extras, without those of rcjax itself, as lines for pip.
 
-    A service needs neither JAX nor numpy nor polars, and no way of packaging says that an extra leaves something out.
-    Raises ValueError for an extra that rcjax does not have, LookupError where rcjax was not installed.
+    A service needs neither JAX nor numpy nor polars, and packaging has no extras that leave requirements out.
+    Raises ValueError for an unknown extra, and LookupError if rcjax is not installed.
 
     >>> [line.partition(">")[0] for line in requirements("objectives")]
     ['optax']
@@ -61,12 +58,12 @@ def requirements(*extras: str) -> list[str]:
     """
     from importlib import metadata
 
-    told = metadata.metadata("rcjax")
-    unknown = [extra for extra in extras if extra not in (told.get_all("Provides-Extra") or ())]
+    package = metadata.metadata("rcjax")
+    unknown = [extra for extra in extras if extra not in (package.get_all("Provides-Extra") or ())]
     if unknown:
         raise ValueError(f"rcjax has no extra named {', '.join(unknown)}: see pyproject.toml")
-    lines: dict[str, None] = {}  # in their order, each once
-    for line in told.get_all("Requires-Dist") or ():
+    lines: dict[str, None] = {}  # an ordered set
+    for line in package.get_all("Requires-Dist") or ():
         requirement, _, marker = line.partition(";")
         match = re.fullmatch(r"\s*(?:(.*) and )?extra == ['\"](.+)['\"]", marker)
         if match and match[2] in extras:
@@ -75,13 +72,14 @@ def requirements(*extras: str) -> list[str]:
 
 
 def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """(`__getattr__`, `__dir__`, `__all__`) of a package, by the imports of its stub, which type checkers read too.
+    """Return (`__getattr__`, `__dir__`, `__all__`) of a package, from the imports of its stub.
 
     Args:
-        package: its `__name__`.
-        file: its `__file__`; the stub is `__init__.pyi` beside it, of lines `from module import name as name`.
+        package: `__name__` of the package.
+        file: `__file__` of the package; the stub is `__init__.pyi` beside it, with lines `from module import name as
+            name`.
 
-    Submodules are attributes too, as they would be had they been imported; the stub may list some for type checkers.
+    Submodules are attributes too, as if they had been imported; the stub may list some for type checkers.
 
     >>> look_up, _, names = exports("rcjax", __import__("rcjax").__file__)
     >>> look_up("Policy").__name__, "Policy" in names

@@ -1,4 +1,7 @@
-"""Files written whole: who reads one sees the old content or the new; lines appended by many. Standard library only."""
+"""Atomic writes, which show a reader the old content or the new; and lines appended by many processes.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,11 @@ from rcjax._base.checks import instance
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, private: bool = False) -> None:
-    """Write bytes, or text as UTF-8, to a file at once: into a new file beside it, which then takes its name.
+    """Write bytes, or text as UTF-8, to a file atomically: write a new file beside it, and rename that.
 
-    A file that was there is replaced, through a symbolic link to it too; the new one has the permissions that
-    any new file of the process gets, or if it is `private` those by which its owner alone reads it. A pipe or a device,
-    such as /dev/null, is written to as it is. Raises OSError with the file's name where it cannot be written; what was
-    there is then untouched.
+    An existing file is replaced, also through a symbolic link. The new file has default permissions, or with `private`
+    only its owner can read it. A pipe or a device, such as /dev/null, is written to directly. Raises OSError with the
+    file's name if it cannot be written; the old content then stays.
     """
     instance(path, (str, os.PathLike), "path")
     content = content.encode() if isinstance(content, str) else content
@@ -29,12 +31,12 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, priv
         else:
             target = Path(os.path.realpath(path))  # through a link, so that the link stays one
             _replace(target, content, 0o600 if private else 0o666)
-    except OSError as problem:  # a full disk tells no name, other errors that of the new file
+    except OSError as problem:  # a full disk gives no name, other errors the name of the new file
         raise OSError(problem.errno, f"cannot be written: {problem.strerror or problem}", os.fspath(path)) from problem
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether there is something of this name that is neither a file nor a folder: a pipe or a device."""
+    """Return whether a path is a pipe or a device: it exists, and is neither a file nor a folder."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
@@ -47,7 +49,7 @@ def _replace(target: Path, content: bytes, mode: int) -> None:
             os.fsync(file.fileno())  # the content must be on the disk before the name points to it
         os.replace(beside, target)
     except BaseException:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # report the first error
             beside.unlink(missing_ok=True)
         raise
 
@@ -61,13 +63,13 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 class LineStream:
-    """Standard output, each line whole, also where several processes write to it."""
+    """Standard output with whole lines, even if several processes write to it."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
 
     def append(self, line: bytes) -> None:
-        """Write a line, which must end in a newline. Raises OSError where nobody reads it."""
+        """Write a line, which must end in a newline. Raises OSError if the reader has gone."""
         with self._turn:
             _lock_process(_OUTPUT, held=True)
             try:
@@ -77,35 +79,34 @@ class LineStream:
                 _lock_process(_OUTPUT, held=False)
 
     def close(self) -> None:
-        """Leave it open: it is the process's."""
+        """Do nothing: standard output belongs to the process."""
 
 
 _OUTPUT = 1  # standard output
 
 
 def _lock_process(file: int, *, held: bool) -> None:
-    """Keep other processes that share a file from writing: a pipe takes 4 kB at once, and no more."""
+    """Lock a file against other processes, or unlock it: a pipe takes only 4 kB atomically."""
     if fcntl is not None:
         with suppress(OSError):
             fcntl.lockf(file, fcntl.LOCK_EX if held else fcntl.LOCK_UN)
 
 
 class LineFile:
-    """A file open for appending, each line by one write.
+    """A file open for appending, with one write per line.
 
-    A line that a kill or a full disk left unfinished stays as it is: the next one goes on a line of its own. A file
-    that another program renames or removes, as logrotate does, gets no line more: the next one goes to the file that
-    then has the name, a new one where there is none.
+    After a truncated line, left by a kill or a full disk, the next one begins on a new line. If another program renames
+    or removes the file, as logrotate does, the next line goes to the file that then has the name, or to a new one.
 
     Args:
-        path: of the file; it is made where it is not there, for its owner alone to read: lines may hold what was asked.
+        path: path of the file. A missing file is created, readable by its owner alone: lines may hold prompts.
 
-    Raises OSError where the file cannot be opened, and from `append` where it cannot be written.
+    Raises OSError if the file cannot be opened, and from `append` if it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._full_path = os.path.abspath(self.path)  # wherever the process goes
+        self._full_path = os.path.abspath(self.path)  # the process may change its folder
         self._turn = threading.Lock()
         self._file = os.open(self._full_path, _FLAGS, 0o600)
 
@@ -137,33 +138,32 @@ class LineFile:
             return self._is_cut_off()
 
     def has_room(self) -> bool:
-        """Return whether its disk has room for more."""
+        """Return whether the disk has room for more."""
         with self._turn, suppress(OSError, AttributeError):  # Windows has no such call
             return os.fstatvfs(self._file).f_bavail > 0
         return True
 
     def _follow_the_name(self) -> None:
-        """Open what has the name, where that is another file by now; a new one has the permissions of that before."""
+        """Reopen the path if it is another file by now; a new file gets the permissions of the old one."""
         before = os.fstat(self._file)
         try:
             if os.path.samestat(os.stat(self._full_path), before):
                 return
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except OSError:  # who may not look keeps what is open
+        except OSError:  # without permission to look, keep the open file
             return
         file = os.open(self._full_path, _FLAGS, stat.S_IMODE(before.st_mode))
         os.close(self._file)
         self._file = file
 
     def _lock(self, *, exclusive: bool) -> None:
-        """Keep others from writing: of a long line, they would see the beginning first."""
+        """Lock the file against other processes, or unlock it: they might see the beginning of a long line."""
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_UN)
 
     def _is_cut_off(self) -> bool:
-        """Whether the file ends within a line, as a kill or a full disk leaves it, of this process or another."""
         size = os.lseek(self._file, 0, os.SEEK_END)
         if not size:
             return False

@@ -1,4 +1,4 @@
-"""Tokens that calls use, and what they cost: input and output, and of the input what a cache gave and took."""
+"""Tokens of calls and their prices: input, output, and input read from or written to a cache."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any, NamedTuple
 
 from rcjax._base.wording import visible
 
-#: The prices of a model, by the names that files have for them; the first two must be there.
+#: Names of a model's prices in files; the first two are required.
 PRICES = ("input", "output", "cached_input", "cache_write")
 
 
 class Tokens(NamedTuple):
-    """How many tokens were read and written."""
+    """Numbers of tokens that calls used."""
 
     read: Any
-    """Of the input, all of it."""
+    """Input tokens, cached ones included."""
     written: Any
-    """Of the output, hidden reasoning included."""
+    """Output tokens, hidden reasoning included."""
     cached: Any = 0
-    """Of those that were read: what came from a cache."""
+    """Input tokens read from a cache."""
     stored: Any = 0
-    """Of those that were read: what was put into a cache."""
+    """Input tokens written to a cache."""
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The tokens of each of the `PRICES`.
+        """Tokens at each of the `PRICES`.
 
         >>> Tokens(100, 5, cached=60).parts
         (40, 5, 60, 0)
@@ -39,22 +39,22 @@ class Price(NamedTuple):
     input: Any
     output: Any
     cached_input: Any = None
-    """Of input from a cache; None: as other input."""
+    """Price of input read from a cache; None for the price of other input."""
     cache_write: Any = None
-    """Of input that is put into a cache; None: as other input."""
+    """Price of input written to a cache; None for the price of other input."""
 
     @property
     def full(self) -> tuple[Any, ...]:
-        """The price of each of the parts of `Tokens.parts`."""
+        """Price of each of `Tokens.parts`."""
         return self.input, self.output, *(self.input if one is None else one for one in self[2:])
 
     @property
     def dearest_input(self) -> Any:
-        """Of input, whatever a cache does."""
+        """Largest price of input: a request may be written to a cache."""
         return max(self.input, self.full[3])
 
     def money(self, tokens: Tokens) -> Any:
-        """What so many tokens cost.
+        """Return the cost of tokens.
 
         >>> round(Price(3.0, 15.0, cached_input=0.3).money(Tokens(1_000_000, 0, cached=900_000)), 6)
         0.57
@@ -62,22 +62,22 @@ class Price(NamedTuple):
         return sum(price * count for price, count in zip(self.full, tokens.parts, strict=True)) / 1_000_000
 
     def record(self) -> dict[str, float]:
-        """The prices by name, as JSON has them."""
+        """Return the prices by name, as JSON values."""
         return {name: float(price) for name, price in zip(PRICES, self, strict=True) if price is not None}
 
     def completed(self, other: Price | None) -> Price:
-        """With what another price of the same model says of caches, where this one says nothing."""
+        """Fill in missing cache prices from another price, if its input and output prices are the same."""
         if other is None or tuple(self[:2]) != tuple(other[:2]):
             return self
-        return Price(*(theirs if own is None else own for own, theirs in zip(self, other, strict=True)))
+        return Price(*(theirs if ours is None else ours for ours, theirs in zip(self, other, strict=True)))
 
 
-#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
+#: Money per million tokens: a lower price is unlikely, and below the second bound it is probably per token.
 _LEAST_LIKELY, _PER_TOKEN = 5e-3, 2e-5
 
 
 def too_small(prices: Mapping[str, Price]) -> str | None:
-    """The first price that is hardly meant per million tokens, and what it may be, in words; None if there is none.
+    """Describe the first price that is too small to be per million tokens, with a proposal; None if there is none.
 
     >>> too_small({"small": Price(1e-7, 4e-7)}).rpartition(": ")[2]
     'if it is meant per token, write 0.1'

@@ -1,4 +1,4 @@
-"""Figures in words, for people: money, shares, thresholds, cascades. The standard library alone."""
+"""Figures in words, for people: money, shares, thresholds, cascades. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ARROW = " → "
 
 @dataclass(frozen=True)
 class Money:
-    """How sums of money per query are shown: per million queries, per thousand where they are large, or for a period.
+    """A unit for money per query: per million or thousand queries, or per period.
 
     `name` is "million", "thousand", "day", "week" or "month"; `scale` is its number of queries.
 
@@ -25,12 +25,12 @@ class Money:
 
     @property
     def per(self) -> str:
-        """What an amount is for, in words."""
+        """Denominator of an amount, in words."""
         return f"per {self.name} queries" if self.name in ("million", "thousand") else f"a {self.name}"
 
     @property
     def label(self) -> str:
-        """The head of a column of amounts."""
+        """Head of a column of amounts."""
         return f"$ {self.per.removesuffix(' queries')}"
 
     def show(self, amount: float) -> str:
@@ -53,7 +53,7 @@ class Money:
 
 
 def capitalised(text: str) -> str:
-    """A sentence with its first letter as a capital.
+    """Return a sentence with its first letter capitalised.
 
     >>> capitalised("use gpt-4o")
     'Use gpt-4o'
@@ -62,7 +62,7 @@ def capitalised(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A text as one line that is safe to print: control characters, and those that turn its direction, as escapes.
+    """Return a text as one line that is safe to print: unprintable and direction-changing characters become escapes.
 
     >>> print(visible("small\\x1b[2J\\nlarge \\u202e größe"))
     small\\x1b[2J\\nlarge \\u202e größe
@@ -76,7 +76,7 @@ def choose_unit(amounts: Sequence[float]) -> Money:
 
 
 def budget_between(costs: Sequence[float | None]) -> str:
-    """A budget as an example for a log: between what its cheapest and its dearest model cost per query.
+    """Return an example of a budget for a log, between the costs per query of its cheapest and its dearest model.
 
     >>> budget_between([2e-5, 8e-4]), budget_between([0.0, 3e-4]), budget_between([None, 0.0])
     ('130/M', '150/M', '150/M')
@@ -94,7 +94,7 @@ def budget_between(costs: Sequence[float | None]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number of things, of one of them in the singular.
+    """Return a number with a noun, in the singular or plural.
 
     >>> count(1, "model"), count(2000, "query")
     ('1 model', '2,000 queries')
@@ -114,7 +114,7 @@ def points(share: float) -> str:
 
 
 def not_likeliest(model: str, number: int, answers: int) -> str:
-    """That so many answers of a model give another choice than the likeliest, in words.
+    """Say how many answers of a model give another choice than the likeliest one.
 
     >>> not_likeliest("small", 263, 600)[:79]
     'small: 263 of 600 answers give another choice than the likeliest one, as happen'
@@ -125,10 +125,10 @@ def not_likeliest(model: str, number: int, answers: int) -> str:
 
 
 def no_confidence(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
-    """Which models gave answers without a confidence, and how many of these are right; None where all have one.
+    """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
 
     Args:
-        answers: (model, answers without a confidence, how many of them have a label, how many are right) by model.
+        answers: (model, number of answers without a confidence, of these labelled, of these right) of each model.
 
     >>> no_confidence([("small", 12, 10, 2), ("large", 0, 0, 0)])
     'no confidence in 12 answers of small (right: 2 of 10): they count as the least sure, and are passed on'
@@ -147,7 +147,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def apart(*shares: float) -> tuple[str, ...]:
-    """Return shares as percentages with as many digits as tell them apart, one at least.
+    """Return shares as percentages with as many digits as distinguish them, at least one.
 
     >>> apart(0.25, 0.2), apart(0.10999, 0.1103)
     (('25.0 %', '20.0 %'), ('11.00 %', '11.03 %'))
@@ -160,17 +160,17 @@ def apart(*shares: float) -> tuple[str, ...]:
 
 
 def figure(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits; an exponent only where a table has no room for its zeros."""
+    """Return a number with `digits` significant digits; with an exponent only below 1e-9 and from 1e15 on."""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else "–"
     if not 1e-9 <= abs(value) < 1e15:
         return f"{value:.{digits - 1}e}"
-    power = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded value: 9.999 is 10.0
+    power = int(f"{value:.{digits - 1}e}".partition("e")[2])  # exponent of the rounded value: 9.999 is 10.0
     return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
 def check_figure(value: float | None, unit: str) -> str:
-    """Return the figure of a check of a diagnosis, a share or a number.
+    """Format the figure of a diagnostic check, which is a share or a number.
 
     >>> check_figure(0.031, "share"), check_figure(0.0312, "number"), check_figure(285, "number")
     ('3.1 %', '0.031', '285')
@@ -181,7 +181,7 @@ def check_figure(value: float | None, unit: str) -> str:
 
 
 def threshold(value: float) -> str:
-    """Two digits, of which none that lies between is 0 or 1.
+    """Return a threshold with two decimals; one strictly between 0 and 1 stays so.
 
     >>> threshold(0.9413), threshold(0.9999), threshold(3e-5), threshold(1.0)
     ('0.94', '0.99', '0.01', '1')
@@ -190,26 +190,26 @@ def threshold(value: float) -> str:
 
 
 def between(ends: Sequence[float]) -> str:
-    """Two shares as percentages without the unit."""
+    """Return an interval of shares as percentages without the unit."""
     return "–".join(f"{100 * end:.1f}" for end in ends)
 
 
 def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
-    """Put a policy's JSON form, or a point of a frontier's, into words, in lines of at most `width` where that can be.
+    """Describe the JSON form of a policy, or of a point of a frontier, in lines of at most `width` if possible.
 
     >>> last = [{"up_to": 1, "action": "answer"}]
     >>> rules = {"a": [{"up_to": 0.62, "action": "ask", "model": "b"}, *last], "b": last}
     >>> describe_cascade({"models": ["a", "b"], "rules": rules})
     'a >0.62 → b'
 
-    A model whose answer is kept where an earlier one said the same:
+    A model whose answer is kept if an earlier model gave the same:
 
     >>> rules = rules | {"b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
     >>> agreements = {"b": {"earlier": "a", "model": "c"}}
     >>> describe_cascade({"models": ["a", "b", "c"], "rules": rules, "agreements": agreements})
     'a >0.62 → b, agree? → c'
 
-    What a model refuses to answer is told behind its name.
+    A refusal follows the name of the model:
 
     >>> refusing = {"a": [{"up_to": 0.2, "action": "abstain"}, *last]}
     >>> describe_cascade({"models": ["a"], "rules": refusing})
@@ -222,7 +222,7 @@ def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
 
 
 def is_chain(policy: Mapping[str, Any]) -> bool:
-    """Whether each model that is asked refuses, then asks the next one, then answers, by one confidence each."""
+    """Return whether a policy is a chain: each model has at most a refusal, a request to the next model, an answer."""
     names = _asked(policy)
     for name, following in zip(names, [*names[1:], None], strict=True):
         acts = [(rule["action"], rule.get("model")) for rule in policy["rules"][name]]
@@ -233,7 +233,7 @@ def is_chain(policy: Mapping[str, Any]) -> bool:
 
 
 def _asked(policy: Mapping[str, Any]) -> list[str]:
-    """The models that some query goes to, in order: a rung also names those that only its segments ask."""
+    """Return the models that the rules reach, in order; a rung of a ladder also names models of its segments."""
     asked, agreements = {*policy["models"][:1]}, policy.get("agreements") or {}
     for name in policy["models"]:
         if name in asked:
@@ -242,7 +242,7 @@ def _asked(policy: Mapping[str, Any]) -> list[str]:
 
 
 def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:
-    """One model of a chain: above which confidence it answers, and what it refuses."""
+    """Describe one model of a chain: the threshold above which it answers, and its refusals."""
     cut = next((rule["up_to"] for rule in rules if rule["action"] == "ask"), None)
     words = name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{threshold(cut)}"
     if rules[0]["action"] == "abstain" and name not in agreements:

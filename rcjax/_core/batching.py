@@ -1,8 +1,8 @@
-"""Many alike at a time: batched pytrees, logs filled up to few sizes, and work in pieces and threads.
+"""Batches: batched pytrees, padding of logs to size classes, and work in chunks and threads.
 
-Compiled programs are made for one number of queries, and no two logs have the same: so a log is filled up with queries
-that nobody answered, which count for nothing. Up to `_LEAST` queries there is one size, then they double as long as
-programs take longer to compile than to run, then grow by an eighth. XLA compiles and runs without Python's lock.
+A compiled program serves one number of queries, which differs from log to log: so a log is padded to a size class with
+queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation takes
+longer than the run, and then grow by an eighth. XLA compiles and runs without Python's global lock.
 """
 
 import os
@@ -19,7 +19,7 @@ from jax import lax
 
 
 def part(tree: Any, index: Any) -> Any:
-    """The entries of a batched pytree at an index, a slice or an array of indices of its leading axis.
+    """Return the entries of a batched pytree at an index, a slice or an array of indices of its leading axis.
 
     >>> import numpy as np
     >>> batch = {"mean": np.array([1.0, 2.0, 3.0]), "weights": np.eye(3)}
@@ -30,7 +30,7 @@ def part(tree: Any, index: Any) -> Any:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Pytrees of one shape as a batch of them, of numpy's arrays.
+    """Stack pytrees of one structure into a batch of numpy arrays.
 
     >>> stack([{"mean": 1.0}, {"mean": 2.0}])["mean"].tolist()
     [1.0, 2.0]
@@ -39,7 +39,7 @@ def stack(trees: Sequence[Any]) -> Any:
 
 
 def unstack(batch: Any) -> list[Any]:
-    """The entries of a batched pytree, in numpy's arrays: JAX would compile a program to take one of its own.
+    """Split a batched pytree into its entries, as numpy arrays: indexing a JAX array would compile a program.
 
     >>> [one["mean"].item() for one in unstack({"mean": jnp.array([1.0, 2.0])})]
     [1.0, 2.0]
@@ -49,7 +49,7 @@ def unstack(batch: Any) -> list[Any]:
 
 
 def join(batches: Sequence[Any]) -> Any:
-    """Batched pytrees one after the other, in numpy's arrays.
+    """Concatenate batched pytrees, as numpy arrays.
 
     >>> join([{"mean": np.array([1.0])}, {"mean": np.array([2.0, 3.0])}])["mean"].tolist()
     [1.0, 2.0, 3.0]
@@ -58,7 +58,7 @@ def join(batches: Sequence[Any]) -> Any:
 
 
 def varying_together(tree: Any) -> Any:
-    """A pytree with zero added to its floats: under `jax.shard_map` all then vary over the same devices, as loops ask.
+    """Add zero to the floats of a pytree, so that under `jax.shard_map` all vary over the same devices: loops need it.
 
     >>> varying_together({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
     [1.0, 2.0]
@@ -71,12 +71,12 @@ def varying_together(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf + zero.astype(jnp.result_type(leaf)) if is_float(leaf) else leaf, tree)
 
 
-#: From how many queries on things are computed one after the other: memory counts then, and each keeps all cores busy.
+#: Number of queries from which items are computed one after the other: one alone then fills the memory and the cores.
 MANY = 2**16
 
 
 def map_entries(function: Callable[..., Any], n: int, in_axes: Sequence[int]) -> Callable[..., Any]:
-    """`jax.vmap` of a function of arrays with n entries; of `MANY` and more, `lax.map`, which holds one call at a time.
+    """Map a function over arrays with n entries: by `jax.vmap`, or from `MANY` entries by `lax.map`, to save memory.
 
     >>> map_entries(lambda x, y: x @ y, 2, (0, 1))(jnp.eye(2), jnp.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [1.0, 4.0]
@@ -96,12 +96,12 @@ def map_entries(function: Callable[..., Any], n: int, in_axes: Sequence[int]) ->
 
 _LEAST, _DOUBLING_TO, _GROWTH = 96, 1536, 1.125
 
-#: Logs of more queries are not filled up: the time of their programs is what counts.
+#: Larger logs are not padded: their programs run longer than they compile.
 LARGEST = 2**16
 
 
 def size_class(n: int) -> int:
-    """The number of queries that a log of n queries is filled up to.
+    """Return the number of queries to which a log of n queries is padded.
 
     >>> [size_class(n) for n in (2, 96, 97, 300, 1000, 1536, 1537, 100_000)]
     [96, 96, 192, 384, 1536, 1536, 1728, 100000]
@@ -113,9 +113,9 @@ def size_class(n: int) -> int:
 
 
 def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, ...]:
-    """Arrays with n entries along an axis, filled up to the size class of n, or to a size: by zeros and False.
+    """Pad arrays with n entries along an axis to the size class of n, or to `size`, with zeros and False.
 
-    On the host, unless nothing is to be filled.
+    Padded arrays are numpy arrays; arrays that need no padding are returned unchanged.
 
     >>> [len(array) for array in fill_up(np.zeros(300), np.ones((300, 2), bool))]
     [384, 384]
@@ -135,12 +135,12 @@ Found = TypeVar("Found")
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def as_here(function: Callable[..., Found]) -> Callable[..., Found]:
-    """The function with this thread's float type and device, to be called in another, which does not take them over."""
+    """Bind a function to this thread's float type and device, which other threads do not inherit."""
     wide, device = bool(jax.config.jax_enable_x64), jax.config.jax_default_device  # type: ignore[attr-defined]
 
     @wraps(function)
@@ -151,23 +151,21 @@ def as_here(function: Callable[..., Found]) -> Callable[..., Found]:
     return call
 
 
-#: Whether this thread is one of several that `side_by_side` keeps all cores busy with, and whether its work is one of
-#: many alike.
+#: Flags of a thread: `busy` in a worker of `side_by_side`, and `repeating` if its item is one of many alike.
 _WORKER = threading.local()
 
-#: From how many items on the time of their programs is worth more compiling.
+#: Number of items from which more compilation pays off in run time.
 _REPEATS = 50
 
 
 def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: int, alike: bool = True) -> list[Found]:
-    """The function of every item, in their order, by as many threads as there are cores; in such a thread, by itself.
+    """Map a function over items, in order, with one thread per core; inside such a thread, without more threads.
 
     Args:
-        function: what is called.
-        items: what with.
-        n: entries of an item. Where there are so many that one item alone takes a lot of memory, and keeps all cores
-            busy, they come one after the other.
-        alike: whether all items need the same programs: the first then goes ahead, so that they are compiled once.
+        function: the function.
+        items: its arguments.
+        n: entries of an item. From `MANY` entries, items are computed one after the other.
+        alike: whether all items need the same programs: the first then runs alone, so that they are compiled once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
@@ -181,27 +179,27 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
     try:
         results = [function(item) for item in ahead]
         return results + list(threads.map(as_here(function), items[len(ahead) :]))
-    finally:  # where one has failed, or somebody has had enough, the others need not be waited for
+    finally:  # after a failure or an interrupt, do not start the other items
         _WORKER.repeating = before
         threads.shutdown(cancel_futures=True)
 
 
 def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool = True) -> Any:
-    """What a function gives for batched rows, called with so many at a time: joined, on the host.
+    """Map a function over batched rows in chunks, and join the results on the host.
 
-    All pieces have one size, so that they share a program: the last one repeats its last row.
+    All chunks have one size, so that they share a program: the last one repeats its last row.
 
     Args:
-        function: of the rows of a piece.
-        rows: (n, …) numpy's arrays, as a pytree.
-        size: how many rows a piece has.
-        alike: whether all pieces need the same programs, as for `side_by_side`.
+        function: function of the rows of a chunk.
+        rows: pytree of (n, …) numpy arrays.
+        size: number of rows of a chunk.
+        alike: whether all chunks need the same programs, as in `side_by_side`.
 
     >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
     """
     count = len(jax.tree.leaves(rows)[0])
-    if not count:  # of no rows at all one is made up
+    if not count:  # without rows, make one up to get the shapes
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
     numbers = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
     solved = side_by_side(lambda some: jax.device_get(function(part(rows, some))), numbers, n=count, alike=alike)
@@ -209,7 +207,7 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool 
 
 
 def is_repeating() -> bool:
-    """Whether what this thread does is one of many items of `side_by_side` that need the same programs.
+    """Return whether this thread works on one of many items of `side_by_side` that need the same programs.
 
     >>> [{*side_by_side(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
     [{False}, {True}]

@@ -1,4 +1,4 @@
-"""The beta function, its incomplete integral with all derivatives, digamma and trigamma; elementwise on arrays."""
+"""The beta function, the incomplete beta function with all derivatives, digamma and trigamma; elementwise on arrays."""
 
 from functools import partial
 from typing import Any
@@ -9,8 +9,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 _FRACTION_TERMS = 80
-#: Terms of a continued fraction that an accelerator sums by one kernel: its turns, which wait for one another, are most
-#: of what a frontier takes there. On a CPU they are no quicker, and take longer to compile.
+#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for one another take most of the time
+#: of a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
 UNROLLED = 8
 
 
@@ -29,7 +29,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
     ratio = both / jnp.minimum(p, q) * ((both + 10) / jnp.maximum(p, q))
     p, q = a + 10, b + 10
 
-    # Stacked, they are one loop: most of what a small formula costs is its compilation.
+    # Stacked, they are one loop: a small formula takes longest to compile.
     y = 1 / jnp.stack([p, q, p + q])
     square = y * y
     inner = 1 / 1260 - square * (1 / 1680 - square * (1 / 1188 - square * 691 / 360360))
@@ -42,9 +42,9 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
     """The regularised incomplete beta function I_x(a, b), differentiable in all three arguments.
 
-    jax and tensorflow-probability leave the gradients in a and b out or get them wrong at integers; here they come
-    from the continued fraction, differentiated as it is summed (Boik & Robison-Cox 1998,
-    "Derivatives of the incomplete beta function", J. Stat. Softw. 3(1)).
+    jax and tensorflow-probability lack the gradients in a and b, or get them wrong at integers. Here the continued
+    fraction is differentiated term by term (Boik & Robison-Cox 1998, "Derivatives of the incomplete beta function",
+    J. Stat. Softw. 3(1)).
 
     >>> round(float(betainc(2.0, 3.0, 0.5)), 4)
     0.6875
@@ -56,15 +56,15 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
 
 @jax.custom_jvp
 def betainc_and_power(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """(I_x(a, b), xᵃ(1 − x)ᵇ / B(a, b)): the cdf of a beta variate, and x(1 − x) times its density.
+    """Return (I_x(a, b), xᵃ(1 − x)ᵇ / B(a, b)): the cdf of a beta variate, and x(1 − x) times its density.
 
-    Together they cost one evaluation, and I_x(a + 1, b) is the first less the second over a (DLMF 8.17.20).
+    Both come from one evaluation, and I_x(a + 1, b) is the first minus the second divided by a (DLMF 8.17.20).
 
     >>> [round(float(value), 4) for value in betainc_and_power(2.0, 3.0, 0.5)]
     [0.6875, 0.375]
     """
     a, b, x = (jnp.asarray(value, dtype=jnp.result_type(a, b, x, float)) for value in (a, b, x))
-    # Before broadcasting: the shapes are few and the points many.
+    # Before broadcasting: the parameters are few and the points many.
     log_beta = betaln(a, b)
     return _betainc_and_power(*jnp.broadcast_arrays(a, b, x, log_beta))
 
@@ -99,7 +99,7 @@ def _betainc_and_power_jvp(
 
 
 def _shape_gradients(a: jax.Array, b: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1."""
+    """Return (∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1."""
     a, b, x = jnp.broadcast_arrays(a, b, x)
     inside = (x > 0) & (x < 1)
     x = jnp.where(inside, x, 0.5)
@@ -117,7 +117,7 @@ def _shape_gradients(a: jax.Array, b: jax.Array, x: jax.Array) -> tuple[jax.Arra
 
 
 def _reflect(a: jax.Array, b: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
-    """Arguments for which the fraction converges fast: above the mean, I_x(a, b) = 1 − I_{1−x}(b, a)."""
+    """Return (swapped, p, q, y) with a fast fraction: I_x(a, b) = 1 − I_{1−x}(b, a) for x > (a + 1)/(a + b + 2)."""
     swap = x > (a + 1) / (a + b + 2)
     return swap, jnp.where(swap, b, a), jnp.where(swap, a, b), jnp.where(swap, 1 - x, x)
 
@@ -132,11 +132,11 @@ def _betainc_and_power(a: jax.Array, b: jax.Array, x: jax.Array, log_beta: jax.A
 
 
 def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
-    """The continued fraction of I_y(p, q), DLMF 8.17.22, from a late term back to its first.
+    """The continued fraction of I_y(p, q), DLMF 8.17.22, evaluated backwards.
 
-    Summed backwards it carries one number and needs one division for two terms. The terms that are left out are taken
-    to repeat the first of them (Gill 1975, "Infinite compositions of Möbius transformations"), which leaves errors
-    below 1e-12 for shapes up to 10⁴ and y below (p + 1)/(p + q + 2).
+    Backward evaluation carries one number and needs one division for two terms. The omitted tail repeats its first
+    terms (Gill 1975, "Infinite compositions of Möbius transformations"). Errors are below 1e-12 for shapes up to 10⁴
+    and y below (p + 1)/(p + q + 2).
     """
 
     def numerators(m: int | jax.Array) -> tuple[jax.Array, ...]:
@@ -162,7 +162,7 @@ def _unrolled() -> int:
 
 
 def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """(ψ(x), ψ′(x)), digamma and trigamma of x > 0 together: ten steps of the recurrence, then the asymptotic series.
+    """Return (ψ(x), ψ′(x)), digamma and trigamma of x > 0: ten steps of the recurrence, then the asymptotic series.
 
     Abramowitz & Stegun 6.3.5, 6.3.18, 6.4.6 and 6.4.12. jax's own trigamma is a Hurwitz zeta that takes a second to
     compile.

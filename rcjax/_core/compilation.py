@@ -1,9 +1,8 @@
-"""`jax.jit` for our largest programs, which spend seconds in XLA before the first answer.
+"""`jax.jit` for rcjax's largest programs, which take seconds to compile.
 
-A process may keep what is compiled in a folder (`keep_programs`; the command line does): then a later process neither
-traces nor compiles it. The program of a call is known again by the call's signature: equal signatures give equal
-programs, in another process too, as the function has the same source, versions, machine and settings are the same, and
-so are types and shapes of the arguments.
+A process may store compiled programs in a folder (`keep_programs`; the command line does): a later process then neither
+traces nor compiles them. The key of a program is the signature of the call: the function's source, the versions, the
+machine, the settings, and the types and shapes of the arguments. Equal signatures give equal programs.
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ from jaxlib.version import __version__ as jaxlib_version
 from rcjax._core.batching import cores, is_repeating
 from rcjax._core.program_files import ProgramFiles, open_program_files
 
-#: Settings of JAX that change what is compiled.
+#: Settings of JAX that change the compiled program.
 _SETTINGS = (
     "jax_enable_x64",
     "jax_disable_most_optimizations",
@@ -42,12 +41,12 @@ _SETTINGS = (
 
 
 def signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells one call from another within a process: hashable.
+    """Return a hashable signature of a call, valid within a process.
 
     Args:
-        leaves: the arrays of the arguments.
-        tree: how they are nested.
-        static: the arguments that are no arrays.
+        leaves: arrays of the arguments.
+        tree: tree structure of the arguments.
+        static: arguments that are not arrays.
     """
     shapes = tuple(_shape(leaf) for leaf in leaves)
     settings = tuple(getattr(jax.config, name, None) for name in _SETTINGS)
@@ -55,27 +54,27 @@ def signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[
 
 
 def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], options: Any) -> str | None:
-    """A name for the program of a call that holds in other processes too, or None.
+    """Return a key for the program of a call that is valid in other processes too, or None.
 
-    There is none if the function, a type of the arguments or a static argument is not rcjax's own or Python's: the
-    code of a copula family of the user's may change from run to run.
+    There is no key if the function, a type of the arguments or a static argument is neither rcjax's nor Python's: the
+    code of the user's copula family may change from run to run.
     """
     tree, shapes, static, settings = signature
     code = fingerprint()
     parts = [*_nested(tree), *(_named(value) for _, value in static)]
     if code is None or None in parts or not _is_ours(function) or "<" in function.__qualname__:
         return None
-    whole = (code, _named(function), repr(tree), shapes, parts, [name for name, _ in static], settings, options)
-    return hashlib.sha256(repr(whole).encode()).hexdigest()
+    content = (code, _named(function), repr(tree), shapes, parts, [name for name, _ in static], settings, options)
+    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def is_traced(leaves: list[Any]) -> bool:
-    """Whether a call is part of a larger trace."""
+    """Return whether a call is part of a larger trace."""
     return any(isinstance(leaf, Tracer) for leaf in leaves)
 
 
 def is_elsewhere(leaves: list[Any]) -> bool:
-    """Whether some arrays of a call are not on the default device."""
+    """Return whether some arrays of a call are not on the default device."""
     home = {_home()}
     return any(isinstance(leaf, jax.Array) and leaf.devices() != home for leaf in leaves)
 
@@ -93,7 +92,7 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
 
 
 def _nested(tree: Any) -> Iterator[str | None]:
-    """The names of all types in a tree, with what they hold beside arrays; None for one without a name."""
+    """Yield the names of all types in a tree, and of their static data; None for one without a name."""
     kind = tree.node_data()
     if kind is None:  # a leaf
         return
@@ -105,7 +104,7 @@ def _nested(tree: Any) -> Iterator[str | None]:
 
 
 def _named(value: Any) -> str | None:
-    """A text that is the same in every process and different for different values; None if there may be none."""
+    """Return a text that identifies a value in every process; None if there may be none."""
     if value is None or isinstance(value, bool | int | float | str | bytes | np.dtype):
         return repr(value)
     if isinstance(value, tuple | list):
@@ -121,14 +120,14 @@ def _named(value: Any) -> str | None:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a function or class is rcjax's own or Python's."""
+    """Return whether a function or class is rcjax's own or Python's."""
     named = isinstance(value, type) or callable(value)
     return named and str(getattr(value, "__module__", "")).partition(".")[0] in ("rcjax", "builtins", "collections")
 
 
 @cache
 def fingerprint() -> str | None:
-    """What every program depends on: rcjax's source, versions, the machine; None if the source cannot be read."""
+    """Return a hash of rcjax's source, the versions and the machine; None if the source cannot be read."""
     root = str(Path(__file__).parents[1])
     sources = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
     digest, sources = hashlib.sha256(), sorted(path for path in sources if path.endswith(".py"))
@@ -148,7 +147,7 @@ def fingerprint() -> str | None:
 
 
 def _features() -> str:
-    """What the processor can do, as far as the system tells: code for one may fail on another."""
+    """Return the processor's model and features, if the system tells: code for one may fail on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -157,32 +156,32 @@ def _features() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(fields)))
 
 
-#: How hard LLVM tries, on the CPU: for programs that run for milliseconds, once or a few times, and for those that run
-#: for a second. Measured on all of them: level 0 compiles in a third of the time, for three times the run time; level 1
-#: in three quarters, for the same run time as level 3, XLA's own.
+#: LLVM's optimization levels on the CPU: for programs that run for milliseconds, once or a few times, and for those
+#: that run for a second. Measured over all programs: level 0 compiles in a third of the time, and runs three times as
+#: long; level 1 compiles in three quarters, and runs as long as at XLA's default, level 3.
 LEVELS = {"once": 0, "long": 1}
 
-_LONG = 2**18  # entries of an array: whatever is done with so many runs for long
+_LONG = 2**18  # entries of an array, from which a program runs for long
 
-#: Threads trace one after the other: the first is then compiled while the second traces, and so on, where all at once
-#: would keep each other waiting for Python's lock before XLA has anything to do.
+#: Threads trace one after the other, so that XLA compiles the first program while the second is traced. Concurrent
+#: traces would wait for Python's global lock before XLA had anything to do.
 _TRACING = RLock()
 
-#: Where programs are kept, if anywhere.
+#: The folder of stored programs, if any.
 _FILES: list[ProgramFiles] = []
 
-#: Who is to be told that a program is not among them, and is compiled.
+#: Callbacks before the first compilation of a program that is not stored.
 _TO_TELL: list[Callable[[], None]] = []
 
-#: The kept programs of every function.
+#: The loaded programs of every function.
 _ALL_PROGRAMS: "list[_Programs]" = []
 
 
 def keep_programs(cache_folder: Path | None, tell: Callable[[], None] | None = None) -> bool:
-    """From now on keep compiled programs below this folder, or nowhere (None); whether they are kept.
+    """Store compiled programs below a folder from now on, or nowhere (None); return whether they are stored.
 
-    They are not where somebody else can write to the folder, and on the CPU only: elsewhere JAX's own cache has to do.
-    `tell` is called before the first is compiled.
+    Programs are stored on the CPU only (JAX's own cache serves accelerators), and in a private folder only. `tell` is
+    called before the first compilation.
     """
     files = open_program_files(cache_folder) if cache_folder is not None and jax.default_backend() == "cpu" else None
     _FILES[:] = [] if files is None else [files]
@@ -191,16 +190,16 @@ def keep_programs(cache_folder: Path | None, tell: Callable[[], None] | None = N
 
 
 def forget_programs() -> None:
-    """Let go of the kept programs that this process holds in memory; the files stay."""
+    """Release the stored programs that this process holds in memory; the files stay."""
     for programs in _ALL_PROGRAMS:
         programs.runners.clear()
 
 
 def in_full(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose products of matrices are taken in the precision of what they multiply.
+    """Return the function with matrix products in the full precision of their factors.
 
-    On a GPU XLA multiplies float32 in ten bits of mantissa otherwise (TF32): on an H200 that moved error + λ·cost by
-    1.3e-4 where it is now 3e-7, for the same time. On a CPU nothing changes.
+    By default XLA multiplies float32 with ten bits of mantissa on a GPU (TF32). On an H200 that changed error + λ·cost
+    by 1.3e-4, against 3e-7 now, in the same time. On a CPU nothing changes.
     """
 
     @wraps(function)
@@ -216,18 +215,18 @@ def compiled(
     static_argnames: str | Iterable[str] = (),
     runs: Literal["often", "once", "long"] = "often",
 ) -> Callable[..., Any]:
-    """`jax.jit`, with the options that compile fastest; inside another `jax.jit` it is the function itself.
+    """Compile a function by `jax.jit` with the fastest compiler options; inside another `jax.jit`, leave it as it is.
 
-    `runs`: "once" for what runs so quickly, and so rarely, that compiling is nearly all of its time; "long" for what
-    runs for a second at a time; "often" leaves it to jax's configuration, and to the size of the arguments.
+    `runs` selects the optimization level: "once" for a function whose compilation takes nearly all of its time; "long"
+    for one that runs for a second; "often" to decide by jax's configuration and the size of the arguments.
 
-    What is chosen is seen at the first call, when the backend is known, so that importing builds nothing.
+    The options are chosen at the first call, when the backend is known: an import compiles nothing.
     """
     static = {static_argnames} if isinstance(static_argnames, str) else {*static_argnames}
     function = in_full(function)
 
     @wraps(function)
-    def traced(*args: Any, **kwargs: Any) -> Any:  # called by jax to trace it, and no more
+    def traced(*args: Any, **kwargs: Any) -> Any:  # called by jax only to trace the function
         with _TRACING:
             return function(*args, **kwargs)
 
@@ -244,7 +243,7 @@ def compiled(
             return function(*args, **kwargs)
         backend, most = jax.default_backend(), max(map(np.size, leaves), default=0)
         level = _level(runs, most)
-        # What JAX has loaded from a cache of its own cannot be saved again.
+        # A program that JAX has loaded from its own cache cannot be saved.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
             return programs(program(backend, level), _options(backend, level), *args, **kwargs)
         return program(backend, level)(*args, **kwargs)
@@ -264,14 +263,14 @@ class _Programs:
 
     def __call__(self, plain: Callable[..., Any], options: Any, *args: Any, **kwargs: Any) -> Any:
         bound = self.parameters.bind(*args, **kwargs)
-        bound.apply_defaults()  # a call that says so is the same program
+        bound.apply_defaults()  # explicit defaults mean the same program
         static = {name: value for name, value in bound.arguments.items() if name in self.static}
         leaves, tree = jax.tree.flatten({name: value for name, value in bound.arguments.items() if name not in static})
         if is_elsewhere(leaves):
             return plain(*args, **kwargs)
         look = signature(leaves, tree, static)
         slot = look, repr(options), *_FILES
-        with self.locks.setdefault(slot, Lock()):  # another thread may be at it
+        with self.locks.setdefault(slot, Lock()):  # another thread may be compiling it
             if slot not in self.runners:
                 self.runners[slot] = self._runner(look, options, static, leaves)
             runner = self.runners[slot]
@@ -284,14 +283,14 @@ class _Programs:
         static: dict[str, Any],
         leaves: list[Any],
     ) -> Callable[..., Any] | None:
-        """The program that is kept, or is from now on; None if it cannot be."""
+        """Load the program, or compile and store it; None if it has no key."""
         key = signature_key(self.function, look, options)
         if key is None:
             return None
         (files,) = _FILES
         held = files.load(key)
         if held is None:
-            for tell in [*_TO_TELL]:  # another thread may be telling too, which does no harm
+            for tell in [*_TO_TELL]:  # a second call by another thread does no harm
                 tell()
             _TO_TELL.clear()
             held = self._compile(look[0], options, static, leaves)
@@ -303,7 +302,7 @@ class _Programs:
     def _compile(
         self, tree: Any, options: dict[str, Any] | None, static: dict[str, Any], leaves: list[Any]
     ) -> tuple[Any, Any]:
-        """(the program of the leaves, what it returns with its leaves numbered)."""
+        """Return (the compiled program of the leaves, its result's structure with numbered leaves)."""
         shapes = []
 
         @wraps(self.function)
@@ -317,7 +316,7 @@ class _Programs:
 
 
 def _level(runs: str, most: int) -> int | None:
-    """How hard LLVM tries for a program that `runs` so, of whose arguments the largest has so many entries."""
+    """Return LLVM's optimization level for a kind of run, and `most` entries of the largest argument; None: default."""
     if runs != "often":
         return LEVELS[runs]
     quick = jax.config.read("jax_disable_most_optimizations")
@@ -328,10 +327,10 @@ def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
     if backend != "cpu":
         return None
     options: dict[str, Any] = {} if level is None else {"xla_backend_optimization_level": level}
-    # XLA's newer emitter of fused kernels takes 1.7 times as long to compile `fit` and `solve_frontier` as the older
-    # one, for the same run time (benchmarks/speed.py). From jaxlib 0.11 on there is no choice.
+    # XLA's newer emitter of fused kernels compiles `fit` and `solve_frontier` 1.7 times as long as the older one, for
+    # the same run time (benchmarks/speed.py). From jaxlib 0.11 on only the newer one exists.
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
-        # In parts for as many threads as there are: XLA's 32 take a tenth longer on two cores.
+        # One part per core: XLA's default of 32 takes a tenth longer on two cores.
         options["xla_cpu_parallel_codegen_split_count"] = min(32, cores())
     return options or None

@@ -1,4 +1,4 @@
-"""Pytrees that `jax.export` can write: a function of them, once exported, is read and called by another process."""
+"""Register pytrees for `jax.export`, so that another process can load and call an exported function of them."""
 
 import json
 from contextlib import suppress
@@ -10,10 +10,10 @@ Class = TypeVar("Class", bound=type)
 
 
 def exportable(cls: Class) -> Class:
-    """Register a pytree for `jax.export`, by its module and name; a class decorator, above that of the pytree.
+    """Register a pytree class for `jax.export` under its module and name; a decorator above that of the pytree.
 
-    What is static in it must be text, or tuples of text. A name that is taken, as where a class is defined anew, stays
-    with the first class.
+    Its static data must be texts, or tuples of texts. A name that is taken, such as that of a class defined again,
+    stays with the first class.
     """
     name = f"{cls.__module__}.{cls.__qualname__}"
     with suppress(ValueError):

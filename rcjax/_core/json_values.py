@@ -1,4 +1,4 @@
-"""Values of arrays as others read them: JSON knows neither arrays nor infinities, and result codes have words."""
+"""Arrays as JSON values, which has neither arrays nor infinities; and result codes with messages."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """Arrays to lists, numbers that are not finite (a standard error that does not exist) to None, inside out.
+    """Convert arrays to lists, and numbers that are not finite (an undefined standard error) to None, recursively.
 
     >>> plain({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
     {'error': [0.5, None], 'models': ['small', 'large']}
@@ -27,13 +27,13 @@ def plain(value: Any) -> Any:
 
 
 def arrays_to_json(part: Any) -> dict[str, Any]:
-    """Field → nested lists; infinities (a standard error that does not exist) become null."""
+    """Return the fields of a dataclass as nested lists; infinities (an undefined standard error) become None."""
     data = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name != "transform"}
     return {name: plain(value) for name, value in data.items()}
 
 
 def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Field → array: the inverse of `arrays_to_json`."""
+    """Return arrays by field: the inverse of `arrays_to_json`."""
 
     def array(name: str, value: tuple[float, ...] | list[list[float] | float]) -> jax.Array:
         values = np.array(value, dtype=float)
@@ -45,7 +45,7 @@ def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
 class Status(IntEnum):
     """A result code with its meaning: subclasses list their members as `NAME = code, "meaning"`.
 
-    A member is a whole number, so that it may stand in arrays and in jitted functions.
+    A member is an integer, so that arrays and jitted functions can hold it.
 
     >>> class Weather(Status):
     ...     FAIR = 0, "not a cloud"
@@ -56,7 +56,7 @@ class Status(IntEnum):
     message: str
 
     def __new__(cls, code: int, message: str) -> "Status":
-        """A member with its code and message."""
+        """Make a member of its code and message."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.message = message

@@ -1,6 +1,6 @@
-"""Rank statistics that jit and batch: Kendall's tau-b with ties and missing entries, exact.
+"""Kendall's tau-b with ties and missing entries, exact; the functions jit and batch.
 
-Of two columns in O(n log n); of all pairs of columns by signs, in O(n²), which for short ones is quicker.
+For two columns it takes O(n log n); for all pairs of columns O(n²), by signs, which is quicker for short columns.
 """
 
 import jax
@@ -10,18 +10,18 @@ from jax import lax
 
 from rcjax._core.numerics import divide
 
-#: Up to so many entries all pairs of columns are quicker by their signs, for any number of columns.
+#: Largest number of entries for which signs are quicker, for any number of columns.
 FEW_ENTRIES = 1536
 
-_TILE = 48  # entries to a side of what is compared at a time: it fits into caches, and divides the sizes of logs
+_TILE = 48  # side of a tile of pairs, in entries: it fits into caches, and divides the size classes
 
 
 def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
-    """(k, k) Kendall's tau-b of every two columns, on the entries that are present in both; as `kendall_tau`.
+    """Return (k, k) Kendall's tau-b of all pairs of columns, on the entries present in both; see `kendall_tau`.
 
-    columns (n, k) numbers, present (n, k) bool; for n up to 4,096, beyond which single precision would lose counts.
-    The sum over all pairs of entries of the product of two columns' signs of differences is a product of matrices
-    (Kendall 1945, "The treatment of ties in ranking problems", eq. 3), taken a tile of the pairs at a time.
+    columns (n, k) numbers, present (n, k) bool; n up to 4,096, since single precision would lose larger counts.
+    The sum over pairs of entries of the product of two columns' signs of differences is a matrix product (Kendall
+    1945, "The treatment of ties in ranking problems", eq. 3). It is computed tile by tile.
 
     >>> columns, present = jnp.array([[1., 1.], [2., 3.], [3., 2.], [4., 4.]]), jnp.ones((4, 2), bool)
     >>> round(float(kendall_taus(columns, present)[0, 1]), 4)
@@ -30,14 +30,14 @@ def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
     n, k = columns.shape
     rows = (-(-n // _TILE)) * _TILE
     values, there = (jnp.pad(matrix.T, ((0, 0), (0, rows - n))) for matrix in (columns, present))
-    tiles = jnp.asarray(np.array(np.tril_indices(rows // _TILE)) * _TILE)  # where each starts; the others mirror them
+    tiles = jnp.asarray(np.array(np.tril_indices(rows // _TILE)) * _TILE)  # starts; the other tiles mirror these
 
     def add(number: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         one, other = tiles[:, number]
         (a, present_a), (b, present_b) = (
             [lax.dynamic_slice_in_dim(matrix, start, _TILE, 1) for matrix in (values, there)] for start in (one, other)
         )
-        # Whole numbers, which single precision holds exactly.
+        # Integers, which single precision holds exactly.
         both = (present_a[:, :, None] & present_b[:, None, :]).astype(jnp.float32)
         sign = jnp.where(a[:, :, None] > b[:, None, :], both, jnp.where(a[:, :, None] < b[:, None, :], -both, 0.0))
         both, sign = both.reshape(k, -1), sign.reshape(k, -1)
@@ -51,7 +51,7 @@ def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """Kendall's tau-b of the entries that are present, in [−1, 1]; 0 where it is undefined (x or y constant).
+    """Return Kendall's tau-b of the entries that are present, in [−1, 1]; 0 if it is undefined (x or y constant).
 
     x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact apart from
     the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹. O(n log n): the discordant pairs
@@ -62,12 +62,12 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     >>> round(float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present)), 4)
     0.6667
     """
-    # NaN, which sorts behind all numbers and equals none: absent entries come last in every order, in the same order.
+    # NaN sorts after all numbers and equals none: absent entries come last in every order, in the same order.
     x, y = jnp.where(present, jnp.stack([x, y]), jnp.nan)
     order = jnp.argsort(y, stable=True)
     order = order[jnp.argsort(x[order], stable=True)]
     x, y = x[order], y[order]
-    by_y = jnp.argsort(y, stable=True)  # ties in y by x: not one of them is out of order
+    by_y = jnp.argsort(y, stable=True)  # ties in y are in the order of x, so that none counts as an inversion
     ordered_y, index = y[by_y], jnp.arange(len(y), dtype=jnp.int32)
     same_x = x[1:] == x[:-1]
     tied_x, tied_y = _pairs_in_runs(same_x), _pairs_in_runs(ordered_y[1:] == ordered_y[:-1])
@@ -80,18 +80,18 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def _pairs_in_runs(same: jax.Array) -> jax.Array:
-    """Pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
+    """Count the pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
     index = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
     start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, index))
     return _total(index - start)
 
 
 def _inversions(order: jax.Array) -> jax.Array:
-    """Pairs out of order in a permutation: two entries part at the highest bit in which they differ.
+    """Count the inversions of a permutation: two entries separate at the highest bit in which they differ.
 
-    Padded to a power of two, those that agree in the bits above are a block of known place and size, half of it ones
-    (a wavelet tree: Grossi, Gupta & Vitter 2003). Parting each block by the next bit, in order, moves a 0 past the ones
-    before it, which are counted.
+    After padding to a power of two, entries with equal higher bits form a block of known position and size, half of it
+    ones (a wavelet tree: Grossi, Gupta & Vitter 2003). A stable partition of each block by the next bit moves a 0 past
+    the ones before it, which are counted.
     """
     n = order.shape[0]
     bits = max(n - 1, 1).bit_length()
@@ -112,7 +112,7 @@ def _inversions(order: jax.Array) -> jax.Array:
 
 
 def _total(counts: jax.Array) -> jax.Array:
-    """The sum of counts (n,) below n as a float, rounded a few times only: in integers as far as those reach."""
+    """Sum (n,) counts below n to a float: as integers in chunks that do not overflow, then the chunks as floats."""
     n = counts.shape[0]
     size = max(1, 2**30 // n)
     counts = jnp.pad(counts, (0, -n % min(size, n)))

@@ -1,8 +1,8 @@
-"""Arrays that are laid out over the devices of an explicit mesh, as `jax.make_mesh` makes them by default.
+"""Functions of arrays that are sharded over an explicit mesh, the default of `jax.make_mesh`.
 
-There every operation must say how its result is laid out, which loops and gathers of a search leave open. So a whole
-function is run with its axes turned automatic, where the compiler lays out what is between, and its result is laid out
-as an argument is.
+With explicit axes every operation must state the sharding of its result, which the loops and gathers of a search do
+not. So a function runs with automatic axes, for which the compiler chooses the shardings of intermediate results, and
+its result gets the sharding of an argument.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,14 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 
 def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, trailing: int = 0) -> Any:
-    """function(*arguments), also where some arrays are laid out over an explicit mesh.
+    """Return function(*arguments), also if some arrays are sharded over an explicit mesh.
 
     Args:
-        function: gives a pytree of arrays, whose leading axes are those of `like`.
-        arguments: pytrees of arrays; the function closes over none of an explicit mesh.
-        like: the array whose layout the result has; None: the result is whole on every device.
-        trailing: how many of its last axes the result does not have.
+        function: function that returns a pytree of arrays with the leading axes of `like`, and closes over no array of
+            an explicit mesh.
+        arguments: pytrees of arrays.
+        like: array whose sharding the result gets; None to replicate the result on every device.
+        trailing: number of last axes of `like` that the result lacks.
 
     >>> float(automatic(jax.numpy.sum, jax.numpy.arange(3.0)))
     3.0
@@ -35,7 +36,7 @@ def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, t
 
 
 def ndtri(p: jax.Array) -> jax.Array:
-    """The normal quantile, elementwise: `jax.scipy.special.ndtri`, which by itself fails under an explicit mesh.
+    """Return the normal quantile, elementwise: `jax.scipy.special.ndtri`, which alone fails under an explicit mesh.
 
     >>> round(float(ndtri(jax.numpy.asarray(0.975))), 2)
     1.96
@@ -44,5 +45,5 @@ def ndtri(p: jax.Array) -> jax.Array:
 
 
 def _mesh(array: Any) -> Any:
-    """The mesh that an array is laid out over; an empty one for numbers."""
+    """Return the mesh over which an array is sharded; an empty mesh for numbers."""
     return jax.typeof(array).sharding.mesh

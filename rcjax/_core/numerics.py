@@ -1,4 +1,4 @@
-"""Stable primitives that the rest of rcjax is written in: scalar mathematics, elementwise on arrays."""
+"""Numerically stable primitives of rcjax: scalar mathematics, elementwise on arrays."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,7 +14,7 @@ _ARTANH = [1 / (2 * power + 1) for power in range(17)]
 def log1mexp(x: ArrayLike) -> jax.Array:
     """log(1 − eˣ) for x ≤ 0, exact for x near 0 and for very negative x.
 
-    Mächler (2012), "Accurately computing log(1 − exp(−|a|))", has two formulas for it, here are both in one.
+    The formula combines the two of Mächler (2012), "Accurately computing log(1 − exp(−|a|))".
 
     >>> round(float(log1mexp(-1e-12)), 3)
     -27.631
@@ -24,14 +24,14 @@ def log1mexp(x: ArrayLike) -> jax.Array:
 
 
 def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
-    """log u for u and 1 − u, each rounded: to the digits of 1 − u where that is the smaller.
+    """Return log u from rounded u and 1 − u, with the relative precision of the smaller one.
 
-    One logarithm for both ends: in XLA `log1p` takes twice as long as `log`, and is off by up to 100 roundings.
+    One logarithm serves both ends: XLA's `log1p` takes twice as long as `log`, with errors of up to 100 roundings.
 
     >>> f"{float(log_of_pair(jnp.asarray(1.0), jnp.asarray(1e-30))):.0e}"
     '-1e-30'
     """
-    # What rounding took from u is the rest of 1 − u; over u, which 1/(2 − u) is near 1, where alone that matters.
+    # u's rounding error is (1 − u) − complement. It matters only near u = 1, where 1/u is close to 2 − u.
     lost = ((1 - value) - complement) * (2 - value)
     return jnp.log(value) + jnp.where(value >= 0.5, lost, 0.0)
 
@@ -39,7 +39,7 @@ def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
 def log1p_ratio(y: jax.Array) -> jax.Array:
     """log(1 + y)/y for −½ ≤ y ≤ 1, smooth at 0 where it is 1.
 
-    By the series of 2 artanh s = log((1 + s)/(1 − s)) with s = y/(2 + y): s² is at most 1/9.
+    It sums the series of 2 artanh s = log((1 + s)/(1 − s)) with s = y/(2 + y): s² is at most 1/9.
 
     >>> float(log1p_ratio(jnp.asarray(0.0))), round(float(log1p_ratio(jnp.asarray(1.0))), 4)
     (1.0, 0.6931)
@@ -49,7 +49,7 @@ def log1p_ratio(y: jax.Array) -> jax.Array:
 
 
 def polynomial(coefficients: Iterable[float], x: jax.Array) -> jax.Array:
-    """The polynomial at x by Horner's rule; coefficients from the constant on.
+    """Evaluate a polynomial at x by Horner's rule; coefficients begin with the constant.
 
     >>> float(polynomial([1.0, 0.0, 2.0], jnp.asarray(3.0)))
     19.0
@@ -63,7 +63,7 @@ def polynomial(coefficients: Iterable[float], x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
-    """log(1 + eˣ), for any x: with its derivatives in a fraction of the time that `jax.nn.softplus` takes.
+    """log(1 + eˣ) for any x; with derivatives it takes a fraction of the time of `jax.nn.softplus`.
 
     >>> round(float(softplus(jnp.asarray(0.0))), 4), float(softplus(jnp.asarray(-jnp.inf)))
     (0.6931, 0.0)
@@ -79,7 +79,7 @@ def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tupl
 
 @jax.custom_jvp
 def _sigmoid(x: jax.Array) -> jax.Array:
-    """1/(1 + e⁻ˣ), from the exponential that `softplus` takes anyway."""
+    """1/(1 + e⁻ˣ), with the exponential that `softplus` computes too."""
     small = jnp.exp(-jnp.abs(x))
     return jnp.where(x >= 0, 1.0, small) / (1 + small)
 
@@ -91,7 +91,7 @@ def _sigmoid_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple
 
 
 def open_unit(u: ArrayLike) -> jax.Array:
-    """u clipped to the open interval (0, 1): the nearest numbers whose logarithms are finite.
+    """Clip u to the open interval (0, 1), so that log u and log(1 − u) are finite.
 
     >>> bool(open_unit(0.0) > 0), bool(open_unit(1.0) < 1)
     (True, True)
@@ -102,7 +102,7 @@ def open_unit(u: ArrayLike) -> jax.Array:
 
 
 def divide(numerator: ArrayLike, denominator: ArrayLike, otherwise: ArrayLike = 0.0) -> jax.Array:
-    """numerator / denominator, and `otherwise` where the denominator is 0; gradients are finite in both cases.
+    """Return numerator / denominator, or `otherwise` if the denominator is 0; gradients are finite in both cases.
 
     >>> float(divide(1.0, 0.0)), float(divide(1.0, 4.0))
     (0.0, 0.25)
@@ -113,7 +113,7 @@ def divide(numerator: ArrayLike, denominator: ArrayLike, otherwise: ArrayLike = 
 
 
 def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """(least, largest) along the last axis of the values that are present, in one reduction; (∞, −∞) of none.
+    """Return (minimum, maximum) of the present values along the last axis, in one reduction; (∞, −∞) without any.
 
     >>> [float(end) for end in extremes(jnp.array([3.0, 1.0, 2.0]), jnp.array([True, False, True]))]
     [2.0, 3.0]
@@ -126,14 +126,14 @@ def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Arra
 
 
 def sorted_numbers(values: jax.Array) -> jax.Array:
-    """`jnp.sort` of floats, none of them NaN, without derivatives: as integers, in a sixth of the time.
+    """Sort floats without NaN as integers, in a sixth of the time of `jnp.sort`; there are no derivatives.
 
     >>> sorted_numbers(jnp.array([2.0, -jnp.inf, -1.0, 0.0])).tolist()
     [-inf, -1.0, 0.0, 2.0]
     """
     kind = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
 
-    def turn(bits: jax.Array) -> jax.Array:  # of negative numbers, the larger have the smaller bits
+    def turn(bits: jax.Array) -> jax.Array:  # the bits of negative numbers are in reverse order
         return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
 
     bits = lax.bitcast_convert_type(values + 0.0, kind)  # −0 is 0
@@ -141,9 +141,9 @@ def sorted_numbers(values: jax.Array) -> jax.Array:
 
 
 def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
-    """A solver for `implicit_root`: the scalar in [low, high] where an increasing function crosses 0, to rounding.
+    """Return a solver for `implicit_root`: it finds the root of an increasing function in [low, high], to rounding.
 
-    The nearer end where it does not cross.
+    Without a root there, it returns the end nearer to one.
     """
     halvings = jnp.finfo(dtype).nmant + 12
 
@@ -154,7 +154,7 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
             above = increasing(middle) > 0
             return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
-        # Like what is sought, so that under `jax.shard_map` both vary over the same devices.
+        # A zero that depends on the function: under `jax.shard_map` the bracket then varies over the same devices.
         like = ((increasing(jnp.asarray(low, dtype)) > 0) & False).astype(dtype)
         bracket = lax.fori_loop(0, halvings, halve, (low + like, high + like))
         return (bracket[0] + bracket[1]) / 2
@@ -163,10 +163,10 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
 
 
 def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..., jax.Array], dtype: Any) -> Any:
-    """The scalar z with function(z) = 0, found by solve(function, guess).
+    """Return the scalar z with function(z) = 0, found by solve(function, guess).
 
-    Differentiable in what the function closes over, by the implicit function theorem (Blondel et al. 2022,
-    "Efficient and modular implicit differentiation"); the gradient is 0 where the function is flat.
+    It is differentiable in the variables that the function closes over, by the implicit function theorem (Blondel et
+    al. 2022, "Efficient and modular implicit differentiation"); the gradient is 0 if the function is flat.
 
     >>> cube_root = lambda c: implicit_root(lambda z: z**3 - c, bisection(0.0, 10.0, float), float)
     >>> round(float(jax.grad(cube_root)(8.0)), 4)  # 1 / (3 z²)

@@ -1,4 +1,4 @@
-"""Families with parameters: a subclass with annotated parameters is a frozen dataclass and a pytree."""
+"""The base class of parametric families: a subclass with annotated parameters is a frozen dataclass and a pytree."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,14 @@ from rcjax._core.exporting import exportable
 
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
-    """A parameter of a family of copulas or of marginals.
+    """Declare a parameter of a family of copulas or of marginals.
 
     Args:
-        default: its value where nothing else is said.
-        support: the closed interval that it lives in. The family must be defined at both ends as far as they are
-            finite: where an end is open, name a number inside.
-        grid: its values, where a likelihood fit of a copula tries each and keeps the best.
-        free: whether it is fitted at all.
+        default: default value.
+        support: closed interval of its values. The family must be defined at each finite end; for an open end, give a
+            number inside.
+        grid: values that a likelihood fit of a copula tries, to keep the best.
+        free: whether a fit may change it.
     """
     low, high = support
     if not low <= default <= high:
@@ -29,7 +29,7 @@ def param(default: float, *, support: tuple[float, float], grid: tuple[float, ..
     return dataclasses.field(default=default, metadata=metadata)
 
 
-#: Metadata of a field that is no parameter of the family: never checked, never fitted.
+#: Metadata of a field that is not a parameter of the family: it is never checked or fitted.
 NO_PARAMETER = {"support": None, "free": False}
 
 
@@ -37,10 +37,10 @@ NO_PARAMETER = {"support": None, "free": False}
 class Parametric:
     """Base class of families; the parameters are the fields of the dataclass.
 
-    A parameter outside its support raises ValueError where its value is known (not while jax traces).
+    A parameter outside its support raises ValueError, unless jax traces and its value is unknown.
     """
 
-    #: The interval of each parameter, which of them a fit moves, and the values over which it profiles others.
+    #: Intervals of the parameters; names of the free ones; and the grids over which a fit profiles others.
     supports: ClassVar[dict[str, tuple[float, float]]] = {}
     free: ClassVar[tuple[str, ...]] = ()
     grids: ClassVar[dict[str, tuple[float, ...]]] = {}
@@ -71,7 +71,7 @@ class Parametric:
 
 
 def subclasses(cls: type) -> Iterator[Any]:
-    """All classes below one, the user's own included.
+    """Yield all subclasses of a class, the user's included.
 
     >>> class Own(Parametric):
     ...     pass
@@ -84,7 +84,7 @@ def subclasses(cls: type) -> Iterator[Any]:
 
 
 def _register(cls, names: tuple[str, ...]) -> None:
-    """As a pytree. Leaves are put back without __init__: jax puts tracers and placeholders there too."""
+    """Register a class as a pytree; unflattening skips `__init__`, since jax also passes tracers and placeholders."""
 
     def flatten(member: Any) -> tuple[tuple[Any, ...], None]:
         return tuple(getattr(member, name) for name in names), None

@@ -1,10 +1,10 @@
-"""Compiled programs kept in a folder of this user's, one file each.
+"""Compiled programs in a private folder, one file each.
 
-JAX's own cache saves compiling alone: a program is traced and lowered again to know its key. Here the key is what
-the call looks like (`rcjax._core.compilation`), so that nothing is traced.
+JAX's own cache saves only the compilation: a program is traced and lowered again to compute its key. Here the key is
+the signature of the call (`rcjax._core.compilation`), so that nothing is traced.
 
-An executable is machine code, in a pickle: it is loaded only from a folder that is this user's own and that nobody else
-may open, so that nobody else can have put a file there.
+An executable is machine code in a pickle. It is loaded only from a folder that belongs to this user and is closed to
+all others, so that nobody else can have put a file there.
 """
 
 import hashlib
@@ -25,17 +25,17 @@ from jax.experimental import serialize_executable
 
 from rcjax._base.files import write_atomically
 
-#: The most that the cache folder may hold, what JAX keeps there included; what was not used for longest goes first.
+#: Limit of the cache folder, JAX's files included; the least recently used files are deleted first.
 MOST_BYTES = 256 * 2**20
 
-#: A full folder is emptied down to this share, so that not every new program has to look for what may go.
+#: A full folder is emptied down to this share, so that not every new program has to delete files.
 _LEFT = 0.75
 
 _SUFFIX = ".program"
 
 _OF_JAX = "jax"  # the folder of JAX's own cache
 
-#: What may be deleted: our programs, and what JAX keeps. A cache folder may hold files of the user's too.
+#: Names of files that may be deleted: stored programs, and JAX's files. The folder may also hold files of the user.
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
 
 Program = Callable[..., Any]
@@ -48,9 +48,9 @@ class ProgramFiles:
     folder: Path
 
     def load(self, key: str) -> tuple[Program, Any] | None:
-        """(the program, an example of what it returns, with its leaves numbered); None if none is kept.
+        """Load a program; return (the program, its result's structure with numbered leaves), or None if not stored.
 
-        A damaged file counts as none, and so does one that somebody else may have put there.
+        A damaged file is ignored, and so is a folder that others could write to.
         """
         path = self._path(key)
         try:
@@ -65,24 +65,24 @@ class ProgramFiles:
             with suppress(OSError):
                 os.utime(path)  # the time of its last use
             trees = jax.tree.structure(((0,) * leaves, {})), jax.tree.structure([0] * len(jax.tree.leaves(example)))
-            # The first device alone: there may be more, and a program is compiled for one.
+            # A program is compiled for the first device; there may be more.
             devices = jax.devices()[:1]
             return serialize_executable.deserialize_and_load(executable, *trees, execution_devices=devices), example
-        except Exception:  # whatever is wrong with a file of a cache, it is only a cache
+        except Exception:  # a cache must never fail a call
             return None
 
     def save(self, key: str, program: jax.stages.Compiled, leaves: int, example: Any) -> None:
-        """Keep a program; that a disk is full, or that it cannot be kept, costs nothing.
+        """Store a program; a failure, such as a full disk, is ignored.
 
         Args:
-            key: its name, `rcjax._core.compilation.signature_key`.
+            key: key of the program, from `rcjax._core.compilation.signature_key`.
             program: the compiled program.
-            leaves: how many arrays it takes.
-            example: what it returns, with its leaves numbered.
+            leaves: number of its arguments, all arrays.
+            example: structure of its result, with numbered leaves.
         """
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)
-            record = executable, leaves, example, b"lapack_" in executable  # the names of what it calls are in there
+            record = executable, leaves, example, b"lapack_" in executable  # it contains the names of its callees
             content = zlib.compress(pickle.dumps(record), level=1)
             write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
             self._make_room()
@@ -91,7 +91,7 @@ class ProgramFiles:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self) -> None:
-        """Delete what was not used for longest, in the folder and in the one beside it, which is JAX's."""
+        """Delete the least recently used files of this folder and of JAX's beside it, if they exceed the limit."""
         entries = []
         for folder in (self.folder, self.folder.with_name(_OF_JAX)):
             for path in folder.iterdir() if folder.is_dir() else ():
@@ -111,13 +111,13 @@ class ProgramFiles:
 
 
 def open_program_files(cache: Path) -> ProgramFiles | None:
-    """The programs of a cache folder, in one of their own; None if others could put theirs there."""
+    """Open the subfolder of programs in a cache folder; None if others could write to it."""
     folder = _private_folder(cache / "programs")
     return None if folder is None else ProgramFiles(folder)
 
 
 def jax_folder(cache: Path) -> Path | None:
-    """Where JAX may keep what it compiles, in a cache folder; None if others could put theirs there."""
+    """Return JAX's subfolder in a cache folder; None if others could write to it."""
     return _private_folder(cache / _OF_JAX)
 
 
@@ -130,7 +130,7 @@ def _private_folder(folder: Path) -> Path | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is this user's own, and closed to everybody else; False where the system does not tell."""
+    """Return whether a folder belongs to this user and is closed to all others; False if the system does not tell."""
     if not hasattr(os, "geteuid"):
         return False
     status = folder.lstat()
@@ -139,8 +139,5 @@ def _is_private(folder: Path) -> bool:
 
 @cache
 def _bind_lapack() -> None:
-    """Have JAX find LAPACK, which it does when it lowers the first call of it: a program that is loaded needs it too.
-
-    Without, the program calls a null pointer.
-    """
+    """Make JAX bind LAPACK, as it does when it lowers the first call: else a loaded program calls a null pointer."""
     jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
