@@ -160,7 +160,7 @@ def diagnose(
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Does the promise of a tuning hold on a log, are confidences calibrated, and what is to be done if not?
+    """Does the promise of a tuning hold on a log, and are confidences calibrated? With advice if not.
 
     Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the verdict of
     `rcjax check` on the policy for your target; the default target is the least money at a point more error than

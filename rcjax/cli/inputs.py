@@ -242,8 +242,8 @@ def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str
     Args:
         subject: the policy, or a frontier; its prices apply if nothing else gives prices.
         path: path of the log.
-        how: options of reading (`LogOptions.options`). The defaults of the reference and of the scale of scores are
-            those of the tuning, and so are the task, and the prices of models that a file of prices does not name.
+        how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
+            default. The task, and prices that a file of prices lacks, are always those of the tuning.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 

@@ -1,4 +1,4 @@
-"""`rcjax evaluate`, `retune` and `demo`: policies on logged queries, beside what was promised and one another."""
+"""`rcjax evaluate`, `retune` and `demo`: replay policies on logged queries, and compare."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
-MARGIN = 0.01  # of errors, that the demo's policy may make more than today's
-FRESH = 10_000  # queries that the demo's policy is tried on
-_FRESH = "As of rcjax check: a log of fresh queries, parts of one, or a folder; without it, --prices alone has changed."
+MARGIN = 0.01  # error that the demo's policy may have above today's
+FRESH = 10_000  # fresh queries of the demo
+_FRESH = "A log of fresh queries, its parts, or a folder, as for rcjax check; without it, --prices alone has changed."
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
@@ -42,17 +42,17 @@ def evaluate(
     today: InUse = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or a frontier: error and cost beside the predicted, and beside today's.
+    """Answer the queries of a log by a policy or a frontier: compare error and cost with the prediction and today's.
 
-    For a policy that follows its bill also what following it does with these queries, in their order. Use
-    queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
-    without `--prices`, token counts are priced as when tuning.
+    A policy that follows its bill is also replayed with the bill, on the queries in their order. Use queries that the
+    policy was not tuned on. Models of the log that the policy does not know are ignored; without `--prices`, token
+    counts are priced as when tuning.
 
     Example: `rcjax evaluate policy.json fresh_log.csv`
 
     Args:
-        policy_or_frontier: What `rcjax tune` wrote, with --out or --frontier.
-        today: What is in use today: a model of LOG, or the file of a policy. [default: as when tuning]
+        policy_or_frontier: File of `rcjax tune`, from --out or --frontier.
+        today: The model of LOG, or the policy file, in use today. [default: as when tuning]
     """
     how = reading.options()
     start_jax()
@@ -87,7 +87,7 @@ def evaluate(
         if facts is None and not shared.whole:
             notes.append(f"whether it is still right cannot be told: {why}")
         document["check"] = facts
-        then = _next(tuned, policy_or_frontier, log, reading, facts, whole=shared.whole, repriced=repriced)
+        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=shared.whole, repriced=repriced)
     else:
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs = tuned.rungs.tolist()
@@ -101,7 +101,7 @@ def evaluate(
 
 
 def _repriced(policy: AnyPolicy, path: Path) -> bool:
-    """Whether a file of prices has others than a policy was tuned at, where those are known."""
+    """Return whether a file of prices differs from the known prices of a policy's tuning."""
     from rcjax.logs.prices import read_prices
 
     before, now = recorded_tuning(policy).prices, read_prices(path)
@@ -115,32 +115,31 @@ def _next(
     reading: LogOptions,
     facts: Mapping[str, Any] | None,
     *,
-    whole: bool,
+    is_same_log: bool,
     repriced: bool,
 ) -> tuple[str, str]:
-    """What to do after a replay, and the command.
+    """Return (advice, command) after a replay.
 
     Args:
         policy: the policy.
-        file, log, reading: what it was read from, and how.
-        facts: its check, where it can be checked.
-        whole: the log is the very one that it was tuned on.
-        repriced: prices are others than it was tuned at.
+        file, log, reading: file of the policy, the log, and the options of reading it.
+        facts: check of the policy; None if it cannot be checked.
+        is_same_log: whether the policy was tuned on this very log.
+        repriced: whether prices have changed since the tuning.
     """
-    options = reading.as_options() | {"reference": None, "same": None}  # which are the policy's own
+    options = reading.as_options() | {"reference": None, "same": None}  # the policy records these
     if repriced:
         return "which policy is best at these prices?", command("retune", file, log, **options)
-    if whole:
+    if is_same_log:
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    again = command("retune", file, log, **options, out=file)
-    advice, again = next_of(facts, again)
-    return f"{advice}{'' if again else ' (rcjax serve --help)' * (not facts['drifted'])}", again
+    advice, retune = next_of(facts, command("retune", file, log, **options, out=file))
+    return f"{advice}{'' if retune else ' (rcjax serve --help)' * (not facts['drifted'])}", retune
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
-    """The error and cost of each model alone, on the queries that it answered."""
+    """Return the error and the cost of each model alone, on the queries that it answered."""
     from rcjax.replaying.comparing import errors_alone
 
     figures = zip(log.models, errors_alone(log).tolist(), log.cost.tolist(), strict=True)
@@ -148,9 +147,9 @@ def _single_models(log: Log) -> dict[str, dict[str, float]]:
 
 
 def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
-    """What was expected when it was tuned, as JSON values: of a policy figures, of a frontier lists of them.
+    """Return the figures expected at the time of tuning, as JSON values: lists of figures for a frontier.
 
-    Without the error where the log tells something else.
+    The error is left out if the log counts another quantity.
     """
     from rcjax._core.json_values import plain
 
@@ -162,10 +161,10 @@ def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
 
 def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
-    """What a policy does on a log as JSON values, with 90 % intervals for the true error and cost.
+    """Replay a policy on a log; return figures as JSON values, with 90 % intervals of the true error and cost.
 
-    Of a frontier, figures are lists with a value for each point. Of a ladder that follows its bill, `followed` is what
-    following it does with these queries, in their order.
+    The figures of a frontier are lists with a value for each point. For a ladder that follows its bill, `followed` has
+    the figures of following the bill on these queries, in their order.
     """
     import numpy as np
 
@@ -189,7 +188,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
 
 def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str, list[Fact]]:
-    """What a policy did on a log, as `replay_on` gives it: at its position as tuned, and following its bill."""
+    """Return the facts of a replay of `replay_on`: at the tuned position, and following the bill."""
     refused, followed = replayed["abstention"] > 0, replayed.get("followed")
     as_tuned = {name: replayed[name] for name in replayed if refused or name not in ("abstention", "error_answered")}
     as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
@@ -214,16 +213,16 @@ def _show_replay(
     rungs: Any,
     money: Money,
 ) -> None:
-    """Print the verdict on a policy and what it did with the queries of a log, beside today's and the promise.
+    """Print the verdict on a policy and its replay on a log, with today's and the promise.
 
     Args:
-        heading: which log.
-        document: its JSON form.
-        notes: what else there is to say.
-        noun: what is counted.
-        then: what to do next, and the command.
-        rungs: the points of a frontier to print; empty for a policy.
-        money: the unit of money.
+        heading: description of the log.
+        document: JSON form of the replay.
+        notes: further remarks.
+        noun: noun for the counted quantity.
+        then: (advice, command) for the next step.
+        rungs: points of a frontier to print; empty for a policy.
+        money: unit of money.
     """
     screen = Screen()
     screen.print(heading)
@@ -234,7 +233,7 @@ def _show_replay(
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
         table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
-        paid = "spent" if document["search"] == "selected" else "cost"  # as was promised: bills, or mean costs
+        paid = "spent" if document["search"] == "selected" else "cost"  # the promise is of bills, or of mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
             observed = Fact(noun, document["error"][i], "share", tuple(interval[i])).show(money)
@@ -263,17 +262,17 @@ def retune(
 ) -> None:
     """Tune a policy again on a fresh log and the queries that it carries, and show what changes.
 
-    The target and the options are as before. Of a log that tells times the last eight weeks count. The new policy is
-    written where it is expected to be better than POLICY on queries left out. If it does not keep its promise on those
-    that POLICY carries, or LOG is no fair sample (answers are missing for over 5 % of the queries, or labels are not
-    drawn at random), the exit status is 1. Without LOG, `--prices` tunes it again for new prices.
+    The target and the options are as before. If LOG has times, its last eight weeks count. The new policy is written
+    if it is expected to be better than POLICY on held-out queries. The exit status is 1 if it breaks its promise on the
+    queries that POLICY carries, or LOG is no fair sample. A sample is not fair if answers are missing for over 5 % of
+    the queries, or labels are not drawn at random. Without LOG, `--prices` tunes the policy again for new prices.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
 
     Args:
-        out: Write the new policy here; it may be POLICY.
-        bands: Intervals by the bootstrap. [default: as before]
-        anyway: Write it even where it is not expected to be better, or the log is biased.
+        out: Write the new policy here; the file may be POLICY.
+        bands: Bootstrap intervals. [default: as before]
+        anyway: Write the new policy even if it is not expected to be better, or the log is biased.
     """
     how = reading.options()
     if not log and reading.prices is None:
@@ -329,32 +328,28 @@ def retune(
     if out and problem is None and written_to is None:
         document["remarks"].append("nothing is written, as no gain is expected: --anyway writes the new policy")
     document |= {"written": str(written_to)} if written_to else {}
-    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    then = ("", "") if problem else next_of(facts, again) if facts else _next_unchecked(again, accepted=accepted)
+    command_again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
+    unchecked = ("tune again", command_again) if accepted else ("keep the policy in service", "")
+    then = ("", "") if problem else next_of(facts, command_again) if facts else unchecked
     heading, noun = fresh.describe(confidences=False), fresh.counted.noun
     show = partial(_show_retuning, heading, document, noun, then, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
-def _next_unchecked(again: str, *, accepted: bool) -> tuple[str, str]:
-    """What to do about a policy that carries no queries, by which it could be checked."""
-    return ("tune again", again) if accepted else ("keep the policy in service", "")
-
-
 @shown
 def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], money: Money) -> None:
-    """Print the verdict on a policy, that tuned again beside it and beside today's, and what to do.
+    """Print the verdict on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
-        heading: which log.
-        document: its JSON form.
-        noun: what is counted.
-        then: what to do next, and the command; empty where something is wrong.
-        money: the unit of money.
+        heading: description of the log.
+        document: JSON form of the retuning.
+        noun: noun for the counted quantity.
+        then: (advice, command) for the next step; empty after a problem.
+        money: unit of money.
     """
     screen = Screen()
     screen.print(heading)
-    if document["check"]:  # what speaks against it stands in the error, where it was to be written
+    if document["check"]:  # if writing was refused, the error repeats the reasons
         show_verdict(screen, document["check"], reasons=any(then) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
@@ -389,14 +384,14 @@ def demo(
 ) -> None:
     """Tune a cascade of five models on a synthetic log, to be as good as today's for less: no data, no network.
 
-    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The policy may
-    err on one point more than today's; it is then tried on fresh queries.
+    The log is sampled from a model that was fitted to the answers of five Llama models to real questions. The policy
+    may have one point more error than today's; it is then replayed on fresh queries.
 
     Example: `rcjax demo --queries 300 --seed 7`
 
     Args:
-        queries: Queries of the log to tune on.
-        seed: Another seed samples other queries.
+        queries: Number of queries to tune on.
+        seed: Seed of the sampled queries.
         today: The model in use today. [default: the largest]
     """
     start_jax()
@@ -421,7 +416,7 @@ def demo(
 
 @shown
 def _show_demo(document: Mapping[str, Any], verdict: str, money: Money) -> None:
-    """Print the demo in 24 lines: its log, with the error and cost of each model alone, its policy, and what came."""
+    """Print the demo in 24 lines: its log, error and cost of each model alone, the policy, and the fresh queries."""
     screen, policy = Screen(), document["policy"]
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")

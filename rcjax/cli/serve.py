@@ -1,4 +1,4 @@
-"""`rcjax serve`: a cascade behind the address that applications already call."""
+"""`rcjax serve`: serve cascades behind the API that applications already call."""
 
 from __future__ import annotations
 
@@ -58,42 +58,42 @@ def serve(
     """Serve policies behind OpenAI's API.
 
     Applications change their base URL and call a policy as a model. Keys of endpoints and of clients come from the
-    environment. New policy files are taken up while it runs.
+    environment. The service reloads changed policy files while it runs.
 
     Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`
 
     Args:
-        policy: Served under the name policy.
-        policies: Served under this name; may be repeated.
-        models: models.toml: where models are, at what price.
-        pass_: This model answers everything until there is a policy.
-        host: Where to listen.
-        port: 0 for any that is free.
-        workers: Processes that answer.
+        policy: Policy file, served under the name policy.
+        policies: Policy file, served under this name; may be repeated.
+        models: File of the models, models.toml: endpoints and prices.
+        pass_: Model that answers all requests until there is a policy.
+        host: Address to listen at.
+        port: Port to listen at; 0 for any free port.
+        workers: Number of processes that answer.
         log: The call log, in JSON Lines; - for standard output.
-        log_prompts: Log what was asked as well.
-        no_log_answers: Do not log what was answered.
-        shadow: Share of the queries that all models are asked, to learn from, or how many a day, week or month. Money
+        log_prompts: Log prompts as well.
+        no_log_answers: Do not log answers.
+        shadow: Share of the queries that all models answer, to learn from, or their number a day, week or month. Money
             for a period pays for them; a budget per query does not.
-        shadow_models: Ask these models, too.
-        no_follow: Keep the position of each ladder, whatever its file says.
-        stop_at_budget: Refuse what the money for a period does not cover, rather than go by the cheapest rung.
+        shadow_models: Further models for shadow queries.
+        no_follow: Keep the position of each ladder, and do not follow the bill.
+        stop_at_budget: Refuse requests that the money for a period does not cover, rather than use the cheapest rung.
         key_env: Environment variable with the keys of clients.
-        keys: keys.toml: clients with names and limits (`rcjax key`), in place of the variable.
-        open_models: Let clients without names name models of models.toml, on no policy's bill. Without a key, on this
-            machine, they may.
-        open_: Let others call without a key.
-        allow_host: Another name it is called by; may be repeated.
-        deadline: Limit for a whole request.
-        timeout: Limit for one attempt.
-        retries: How often an attempt is repeated after a passing failure.
-        concurrency: Requests at once, per worker.
-        max_tokens: Tokens that all answers to a request may have. [default: as many as clients ask for]
-        allow_field: A field of requests that is passed on to models, such as service_tier; may be repeated.
-        max_body: The largest request that is read.
-        max_in_flight: Bytes of all requests at once, per worker; of a worker's memory a tenth.
-        drain: For requests under way when it is stopped.
-        refusal_text: The answer if the policy refuses.
+        keys: File of clients with names and limits (`rcjax key`), keys.toml, in place of the variable.
+        open_models: Let clients without names call models of models.toml, on no policy's bill. Without a key, on this
+            machine, they may anyway.
+        open_: Let other machines call without a key.
+        allow_host: Another host name of the service; may be repeated.
+        deadline: Time limit for a whole request.
+        timeout: Time limit for one attempt.
+        retries: Number of retries after a transient failure.
+        concurrency: Number of requests at once, per worker.
+        max_tokens: Limit on the tokens of all answers to a request. [default: as clients ask]
+        allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
+        max_body: Size of the largest accepted request.
+        max_in_flight: Limit on the bytes of all requests at once, per worker; about a tenth of a worker's memory.
+        drain: Time for requests under way when the service is stopped.
+        refusal_text: Answer if the policy refuses.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     files = _policies(policy, policies or [], pass_)
@@ -159,7 +159,7 @@ def serve(
 
 
 def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> None:
-    """Say that the service takes connections, and where shadow queries cannot be asked of a policy's reference."""
+    """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
     from rcjax.policy.counted import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
 
@@ -200,12 +200,12 @@ def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float | Shadow
 
 
 def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: bool) -> None:
-    """Refuse an address that others reach without a key, unless that is said aloud."""
+    """Refuse an address that other machines can reach without a key, unless `--open` is given."""
     from rcjax.serving.gateway.catalog import is_local
 
     if not host.strip():
         raise typer.BadParameter("is empty: give an address, such as 127.0.0.1", param_hint="--host")
-    if key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):  # perhaps the key: it is not told
+    if key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):  # perhaps the key: do not print it
         advice = "give the name of the variable that holds the key, never the key itself"
         raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
     if key_env is not None and keys is not None:
@@ -220,7 +220,7 @@ def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: boo
 
 
 def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...] | None:
-    """By which names it may be called besides its own: on this machine without a key, by none; else by any."""
+    """Return further host names of the service; None for any, on other machines or with a key."""
     from rcjax.serving.gateway.catalog import is_local
 
     for name in names:
@@ -231,7 +231,7 @@ def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...]
 
 
 def _policies(single: Path | None, named: Sequence[str], passing: str | None) -> dict[str, Path | None]:
-    """The files of policies by name."""
+    """Return the files of policies by name; None for the file before there is a policy."""
     files = pairs([*([] if single is None else [f"policy={single}"]), *named], "--policy")
     for name in files:
         if not re.fullmatch(r"[\w.:/@+-]+", name):

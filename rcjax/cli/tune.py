@@ -53,9 +53,9 @@ _GAP = 3  # between two columns of a table
 
 _LEAST_WIDTH = 20  # columns of a cascade in a table
 
-_POINTS, _MORE_POINTS = 5, 9  # of the frontier, with a target and without
+_POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
 
-_CERTAIN = 0.5  # of a model's answers at confidence 1, from where it is worth a line
+_CERTAIN = 0.5  # share of a model's answers at confidence 1 from which a note mentions it
 
 
 def tune(
@@ -70,14 +70,14 @@ def tune(
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies, cheapest first.
 
-    Most need LOG, a target and `--out`. Several logs, as replicas of a service write them, or a folder count as one.
-    Money is in the currency of the prices, shown as $.
+    Most people need LOG, a target and `--out`. Several logs, as replicas of a service write them, or a folder count as
+    one. Money is in the currency of the prices, shown as $.
 
     Example: `rcjax tune log.csv --budget 150/M --out policy.json`
 
     Args:
         out: Write the policy to deploy here (JSON); needs a target.
-        frontier: Write the whole frontier here, for rcjax evaluate.
+        frontier: Write the frontier here, for rcjax evaluate.
     """
     spec = within.spread(spec, *log)
     how = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
@@ -114,7 +114,7 @@ def tune(
 
 
 def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
-    """Print the tables, the policy last; `done` says that nothing is wrong, and the policy is written."""
+    """Print the tables, then the policy; `done` says that no problem occurred, and the policy is written."""
     document = tuned.to_json()
     heading = tuned.log.describe(confidences=False)
     if tuned.held_out is not None:
@@ -125,7 +125,7 @@ def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
     if tuned.policy:
         counted = tuned.log.counted
         _show_policy(document["policy"], document["comparison"], _words_of(tuned), tuned.money, counted)
-    if done:  # else what is wrong comes last
+    if done:  # else the problem is printed last
         _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
 
@@ -139,22 +139,22 @@ def show_tuning(
     chosen: Mapping[str, Any] | None = None,
     noun: str = ERRORS.noun,
 ) -> None:
-    """Print what was read, the models, and some points of the frontier.
+    """Print the log, the models, and some points of the frontier.
 
     Args:
-        heading: what was read.
-        rows: the models alone.
-        points: the entries of the JSON form of the frontier.
-        money: the unit of money.
-        chosen: the error and cost of the policy for a target, whose row is marked with an asterisk, if it is a point;
-            None to show more points.
-        noun: what is counted.
+        heading: description of the log.
+        rows: figures of each model alone.
+        points: entries of the JSON form of the frontier.
+        money: unit of money.
+        chosen: error and cost of the policy for a target, whose row has an asterisk if it is a point; None to show more
+            points.
+        noun: noun for the counted quantity.
     """
     screen = Screen()
     screen.print(heading, style="bold")
     alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", alone, money))
-    for row in rows[:-1]:  # no threshold decides about the last
+    for row in rows[:-1]:  # the last model has no threshold
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             screen.hang("note", f"{what}: no threshold parts them")
@@ -164,22 +164,23 @@ def show_tuning(
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single = [i for i, point in enumerate(points) if len(point["models"]) == 1]
-    some = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single)
+    listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single)
     target = None if chosen is None else (chosen["cost"], chosen["error"])
     marked = next((i for i, figures in enumerate(zip(costs, errors, strict=True)) if figures == target), None)
-    if marked is not None and marked not in some:  # in place of the point that is nearest to it
-        nearest = min(some, key=lambda i: abs(costs[i] - costs[marked]))
-        some = [marked if i == nearest else i for i in some]
-    words = [f"{len(some)} of {len(points)}"] * (len(some) < len(points))
+    if marked is not None and marked not in listed:  # it replaces the nearest point
+        nearest = min(listed, key=lambda i: abs(costs[i] - costs[marked]))
+        listed = [marked if i == nearest else i for i in listed]
+    words = [f"{len(listed)} of {len(points)}"] * (len(listed) < len(points))
     words += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     words += ["* is that for your target"] * (marked is not None)
     more = f" ({'; '.join(words)})" if words else ""
     screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
-    screen.print(_frontier_table([points[i] for i in some], money, screen.width, [i == marked for i in some], noun))
+    starred = [i == marked for i in listed]
+    screen.print(_frontier_table([points[i] for i in listed], money, screen.width, starred, noun))
 
 
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The models that are the best buy for their money, though a ladder between two points is a trifle better."""
+    """Return the single models that are best buys and not points: a ladder between two points is slightly better."""
     from rcjax.frontier.hull import best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
@@ -200,31 +201,31 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
 
 
 def _words_of(tuned: Tuned) -> dict[str, Any]:
-    """What the screen says of a policy, in words."""
+    """Return the texts of the screen about a policy, by name."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
     aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
     keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
-    said = {
+    return {
         "verdict": f"{str(tuned.verdict)[:1].upper()}{str(tuned.verdict)[1:]}.",
         "notes": list(tuned.notes_beside),
         "money": keeps,
+        "aim": aim if period is None else f"at most {period}",
     }
-    return said | {"aim": aim if period is None else f"at most {period}"}
 
 
 @shown
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print what to do for the target and why, beside today's, then the policy and what is expected of it.
+    """Print the advice for the target with the comparison, then the policy and its expected figures.
 
     Args:
-        policy, comparison: their JSON forms.
-        words: what is said of it, as of `_words_of`.
-        money: the unit of money.
-        counted: what is counted.
+        policy, comparison: JSON forms of the policy and of the comparison.
+        words: texts about the policy, from `_words_of`.
+        money: unit of money.
+        counted: words for the counted quantity.
     """
     screen = Screen()
     screen.print("What to do", style="bold")
@@ -236,9 +237,9 @@ def _show_policy(
     for line in lines:
         screen.print(line)
     if signs := " and ".join(sign for sign in ">≤" if any(sign in line for line in lines)):
-        sure = f"calibrated confidence, the {counted.success} among answers so sure"
-        above = f"an answer stays if its {sure}, is above; else the next is asked"
-        screen.print(f"  ({signs}: {above if signs == '>' else f'the {sure}'})")
+        confidence = f"calibrated confidence, the {counted.success} among answers so sure"
+        above = f"an answer stays if its {confidence}, is above; else the next is asked"
+        screen.print(f"  ({signs}: {above if signs == '>' else f'the {confidence}'})")
     expected = policy["expected"]
     level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
@@ -252,7 +253,7 @@ def _show_policy(
 
 @shown
 def _show_next(policy: Path | None, budget: str | None) -> None:
-    """Print the file of the policy, if it is written, and what to do next; without a target, with this budget."""
+    """Print the file of the policy, if it is written, and the next step; `budget` is an example without a target."""
     screen = Screen()
     if policy is not None:
         screen.print_path(f"Policy written to {policy}")
@@ -268,7 +269,7 @@ def _show_next(policy: Path | None, budget: str | None) -> None:
 def _frontier_table(
     points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool], noun: str
 ) -> Table:
-    """A row for each point: what it costs, its other figures, and its cascade in the room that is left."""
+    """Make a table of points: the cost, the other figures, and the cascade in the remaining width."""
     figures = [facts({**point, "cost_interval": None, "seconds_p95": None}, money, noun) for point in points]
     cost_first = {str(i): sorted(row, key=lambda fact: fact.unit != "money") for i, row in enumerate(figures)}
     labels, cells = facts_grid(cost_first, money)
@@ -279,7 +280,7 @@ def _frontier_table(
     table = make_table(*heads, words=0, unbroken=True)
     simple = all(map(is_chain, points))
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
-    # Where even one name has no room, it is folded, and no figure is cut.
+    # Fold a name that is wider than the room, rather than cut figures.
     table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")
     for row, point, star in zip(cells, points, starred, strict=True):
         table.add_row(*row, describe_cascade(point, width=room), style="bold" if star else None)
@@ -296,11 +297,11 @@ def report(
     test: File = None,
     json_: AsJson = False,
 ) -> None:
-    """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
+    """Write one HTML page for your team: the policies to choose from, how far to trust them, how to deploy one.
 
     Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page opens at the
-    policy for a target, one of `--match`, `--budget`, `--max-error` and `--error-cost`; without one, at the least money
-    for at most a point more error than today's. It needs no network and no other file.
+    policy for a target, one of `--match`, `--budget`, `--max-error` and `--error-cost`; the default target is the least
+    money for at most a point more error than today's. The page needs no network and no other file.
 
     Example: `rcjax report log.csv --test fresh_log.csv --out report.html`
 
@@ -324,20 +325,20 @@ def report(
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
     findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
-    check, once_more = None if findings.check is None else findings.check.to_json(), ""
+    check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
-        once_more = tune_and_again(log, test, reading, spec, findings.start)
-        findings = dataclasses.replace(findings, again=once_more)
+        retune = tune_and_again(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=retune)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
-    show = partial(_show_report, findings.headline(), None if problem else out, check, once_more)
+    show = partial(_show_report, findings.headline(), None if problem else out, check, retune)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 @shown
-def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, again: str) -> None:
-    """Print what a report comes to, and where it is; of one with fresh queries also the verdict by these."""
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
+    """Print the headline and the file of a report, and the verdict by fresh queries, if there are any."""
     screen = Screen()
     if check:
         show_verdict(screen, check)
@@ -345,6 +346,6 @@ def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] |
     if written:
         screen.print_path(f"Report written to {written}")
         if check and check["decision"]["tune_again"]:
-            screen.next_step(*next_of(check, again))
+            screen.next_step(*next_of(check, retune))
         else:
             screen.next_step("open it in a browser; it needs no network, and can be sent as it is")
