@@ -38,7 +38,7 @@ from benchmarks.methods import Curve, areas, change
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.frontier.frontier import Frontier
-from rcjax.logs.cells import HandLabels
+from rcjax.logs.log import HandLabels
 from rcjax.model.label_outcomes import labelled_by_hand
 
 FURTHER, LEFT, FRESH = 1000, 200, 20_000

@@ -7,7 +7,7 @@ import numpy as np
 
 import rcjax
 from rcjax import Log
-from rcjax.logs.cells import HandLabels
+from rcjax.logs.log import HandLabels
 
 KINDS = ("fair", "lenient", "strict", "useless", "none")
 MODELS = ["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"]

@@ -21,11 +21,10 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.wording import count
-from rcjax.logs.cells import HandLabels
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
-from rcjax.logs.log import NO_ANSWER, FailedCalls
+from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
 from rcjax.signals.request_form import PLAIN

@@ -33,8 +33,7 @@ import numpy as np
 
 from rcjax._base.checks import require
 from rcjax._base.codec import Between, Names, Object, read
-from rcjax.logs.cells import HandLabels
-from rcjax.logs.log import NO_ANSWER, Log
+from rcjax.logs.log import NO_ANSWER, HandLabels, Log
 from rcjax.policy.counted import Scores
 
 MOST_QUERIES = 400

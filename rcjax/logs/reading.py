@@ -28,7 +28,6 @@ from rcjax.logs.answers import (
     query_ids,
     tells_errors,
 )
-from rcjax.logs.cells import describe_labels
 from rcjax.logs.columns import TO_LABEL, as_labels
 from rcjax.logs.errors import (
     IncompleteLogWarning,
@@ -42,7 +41,7 @@ from rcjax.logs.errors import (
     near,
 )
 from rcjax.logs.gathering import UNUSABLE, ReadFields, ReadOptions, gather, require_table
-from rcjax.logs.log import Log, mean_cost
+from rcjax.logs.log import Log, describe_labels, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load, name_of
 from rcjax.policy.counted import Scores

@@ -431,20 +431,6 @@ def certify(
     return _certificate(frontier, held_out, float(positions[passed - 1]), spec)
 
 
-class Deployed(NamedTuple):
-    """A policy for a target, its guarantee, and notes in words."""
-
-    policy: AnyPolicy
-    certificate: Certificate | None = None
-    notes: tuple[str, ...] = ()
-
-
-def guaranteed(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
-    """Certify a policy of a frontier that was tuned on a log, by held-out queries."""
-    certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
-    return Deployed(certificate.policy, certificate)
-
-
 def _limit_of(spec: Spec) -> Target:
     """The limit that is to be guaranteed; ValueError for a limit or a confidence out of range."""
     target = Target.of(**spec.target)

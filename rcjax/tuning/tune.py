@@ -31,12 +31,11 @@ from rcjax.policy.spec import TARGETS, Spec, SpecFields, Target, with_spec
 from rcjax.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
 from rcjax.replaying.replay import replay
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.certify import Certificate, Deployed, guaranteed, hold_out
+from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.contest import Contest
+from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.judging import held_out_confidence, sample_queries
-from rcjax.tuning.matching import match_today, single_policy
 from rcjax.tuning.search import SecondsFilter, search_of
-from rcjax.tuning.segments import by_segments
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
 
@@ -352,7 +351,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     if not target:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
-    policy, certificate, remarks = _deployed(frontier, tuned.log, tuned.held_out, spec)
+    policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
     if tuned.contest is not None:
         policy, why = _earned(policy, frontier, tuned.log, tuned.contest, spec)
         remarks = (*remarks, *why)
@@ -365,18 +364,6 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         comparison=comparison,
         notes=(*remarks, *tell_money(frontier, policy, target), *correction),
     )
-
-
-def _deployed(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
-    """The policy of a frontier for the target of a spec."""
-    if spec.match is not None:
-        return match_today(frontier, log, held_out, spec)
-    if spec.confidence is not None:
-        assert held_out is not None
-        return guaranteed(frontier, log, held_out, spec)
-    if spec.segment is not None:
-        return by_segments(frontier, log, spec)
-    return Deployed(frontier.policy(**spec.target))
 
 
 def _earned(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.logs.cells import HandLabels
+from rcjax.logs.log import HandLabels
 
 MODELS = ["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"]
 

@@ -12,7 +12,7 @@ import pytest
 import rcjax
 from rcjax.diagnostics import replacement
 from rcjax.diagnostics.replacement import Replacement, judge_answers, judge_replacement, judge_sample
-from rcjax.logs.cells import HandLabels
+from rcjax.logs.log import HandLabels
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.contest import Gain
 from rcjax.tuning.retune import RetuningGain

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import rcjax
-from rcjax.logs.cells import CELL, QUERY, Cells
+from rcjax.logs.log import CELL, QUERY, Cells
 from rcjax.policy.counted import Reference
 
 N, MODELS = 4, ("small", "large")

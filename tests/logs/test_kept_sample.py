@@ -14,8 +14,8 @@ from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
-from rcjax.logs.cells import HandLabels
 from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import Spec
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -16,7 +16,7 @@ from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.spec import Target
 from rcjax.serving.cascade import Cascade
 from rcjax.signals import Choice
-from rcjax.tuning.segments import _standing
+from rcjax.tuning.deploying import _standing
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")

@@ -1,0 +1,324 @@
+"""From a frontier to the policy to deploy: for a plain target, a guarantee, a margin beside today's, or segments.
+
+A margin counts the difference on the same queries. At each position of the ladder it is the expected error, corrected
+for optimism, less today's error; its standard error is that of the paired differences by the labels. The policy stands
+at the cheapest position where
+
+    difference + z·standard error ≤ margin,        z = 1.645
+
+z bounds the difference at one position with 95 %; as the cheapest of many positions is taken, the margin is kept with
+some 90 % (`benchmarks.match`).
+
+Each segment has a frontier of its own. From rung to rung one segment takes its next step: the step that saves most
+errors for its money. So a position on the ladder stands for one price of an error in all segments (the greedy solution
+of the separable convex problem; Fox 1966, "Discrete optimization via marginal analysis").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rcjax._base.normal_law import Z95
+from rcjax._base.wording import count, points
+from rcjax.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
+from rcjax.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
+from rcjax.frontier.points import Outcomes, Points, PointStatus
+from rcjax.frontier.policies import Policies
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.policy.decisions import Rule
+from rcjax.policy.ladder import Ladder, merge, penalty
+from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.spec import Spec, Target
+from rcjax.replaying.comparing import Replies, Today, comparable_log, errors_alone, paired_error
+from rcjax.replaying.replay import replay
+from rcjax.replaying.walk import outcomes_on_log
+from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.search import search_of
+
+_STEPS = 20  # positions tried from each rung to the next
+
+_MOST_LABELS = 100_000  # more than anybody will give
+
+
+class Deployed(NamedTuple):
+    """A policy for a target, its guarantee, and notes in words."""
+
+    policy: AnyPolicy
+    certificate: Certificate | None = None
+    notes: tuple[str, ...] = ()
+
+
+def guaranteed(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
+    """Certify a policy of a frontier that was tuned on a log, by held-out queries."""
+    certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
+    return Deployed(certificate.policy, certificate)
+
+
+def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+    """Return the policy of a frontier for the target of a spec.
+
+    Args:
+        frontier: the frontier.
+        log: the log tuned on.
+        held_out: queries for the test of a guarantee, where `spec` has a confidence.
+        spec: the target, and what else is asked of the policy.
+    """
+    if spec.match is not None:
+        return match_today(frontier, log, held_out, spec)
+    if spec.confidence is not None:
+        assert held_out is not None
+        return guaranteed(frontier, log, held_out, spec)
+    if spec.segment is not None:
+        return by_segments(frontier, log, spec)
+    return Deployed(frontier.policy(**spec.target))
+
+
+class Margins(NamedTuple):
+    """How positions on a ladder compare with today's; P positions, from the cheapest rung to the dearest."""
+
+    position: np.ndarray  # (P,)
+    cheaper: np.ndarray  # (P,) bool: the bill is below today's
+    more: np.ndarray  # (P,) error that is expected, minus today's
+    se: np.ndarray  # (P,) its standard error
+    queries: int  # that tell differences: with labels, where these are needed
+
+    def cheapest(self, margin: float) -> int | None:
+        """Which is the cheapest position that keeps to a margin; None where none below today's bill does."""
+        kept = np.flatnonzero(self.cheaper & (self.more + Z95 * self.se <= margin * (1 + 1e-9)))
+        return int(kept[0]) if kept.size else None
+
+    def describe(self, place: int) -> str:
+        """Why a position keeps to the margin, in words.
+
+        >>> one = np.ones(1)
+        >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
+        "this one has 2.0 points less than today's, and 1.6 points of room for chance"
+        """
+        more = 100 * self.more[place]
+        differs = f"{abs(more):.1f} points {'more' if more > 0 else 'less'} than today's"
+        room = f"{100 * Z95 * self.se[place]:.1f} points of room for chance"
+        cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
+        return f"{cheaper}this one has {differs}, and {room}"
+
+    def labels_needed(self, margin: float) -> int | None:
+        """Labelled queries with which some position might keep to a margin; None where none is expected to.
+
+        >>> one = np.ones(1)
+        >>> Margins(0 * one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
+        1269
+        """
+        room = margin - self.more
+        hopeful = self.cheaper & (room > 0)
+        if not hopeful.any():
+            return None
+        least = float((self.se[hopeful] / room[hopeful]).min())
+        needed = math.ceil(self.queries * (Z95 * least) ** 2)
+        return needed if needed <= _MOST_LABELS else None
+
+
+def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
+    """Compare the ladder of a frontier with today's model or policy on the log tuned on.
+
+    Args:
+        frontier: of the default search on that log.
+        log: the log.
+        today: a model of the log, or a policy over its models.
+    """
+    rungs = frontier.rungs
+    shared = comparable_log(log, [*frontier.models, today])
+    walked = shared.select(frontier.models)
+    policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
+    outcomes = outcomes_on_log(frontier.model.calibrators, policies, walked, walked.correct, walked.query_cost)
+    penalty = Outcomes(*(np.asarray(one, float)[: len(rungs)] for one in outcomes)).penalty(frontier.abstain_price)
+    theirs, error = Replies.of(today, shared), None
+    bill = float(theirs.spent.mean())
+    if isinstance(today, str):  # as the screens have it: by all of its answers
+        column = log.models.index(today)
+        error, bill = float(errors_alone(log)[column]), float(np.asarray(log.cost)[column])
+    position = np.arange(_STEPS * (len(rungs) - 1) + 1) / _STEPS
+    weights = position_weights(position, len(rungs))
+    expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
+    more = expected - (float(theirs.wrong.mean()) if error is None else error)
+    se = np.concatenate([paired_error(part @ penalty - theirs.wrong) for part in np.array_split(weights, 8)])
+    told = log.select([name for name in log.models if name in shared.models])
+    queries = int((told.labelled.any(1) & told.complete).sum())
+    return Margins(position, cost < bill * (1 - 1e-9), more, se, queries)
+
+
+def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+    """Return the cheapest policy within a margin of today's; today's itself where none below its bill is.
+
+    Args:
+        frontier: of the default search on the log.
+        log: the log tuned on.
+        held_out: queries for the test of a guarantee, where `spec` has a confidence.
+        spec: the margin `match`, `today`, and perhaps a `confidence`.
+    """
+    assert spec.today is not None
+    today, margin = spec.today, Target.of(**spec.target).value
+    if spec.confidence is not None:
+        assert held_out is not None
+        try:
+            return guaranteed(frontier, log, held_out, spec)
+        except InfeasibleError as problem:
+            return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
+    found = margins(frontier, log, today)
+    if (place := found.cheapest(margin)) is not None:
+        policy = frontier.ladder(float(found.position[place]), Target("match", margin))
+        return Deployed(policy, notes=(found.describe(place),))
+    needed, told = found.labels_needed(margin), "query" if log.hand is None else "labelled query"
+    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, told)}"
+    if needed is None:
+        hope = "and none is expected to with more labels: allow more, or log cheaper models"
+    else:
+        hope = f"and some {float(f'{needed:.2g}'):,.0f} labelled ones might show one"
+    return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {why}, {hope}",))
+
+
+def policy_of_today(frontier: Frontier, log: Log, today: Today) -> AnyPolicy:
+    """Today's as a policy with what is expected of it: the policy itself, or one that always asks the model."""
+    return today if isinstance(today, AnyPolicy) else single_policy(frontier, log, today)
+
+
+def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
+    """A policy that always asks one model of a frontier, with what is expected of it.
+
+    Args:
+        frontier: of the default search.
+        log: the log tuned on.
+        model: the model's name.
+        target: what it was chosen for.
+    """
+    column, dtype = frontier.models.index(model), frontier.cost.dtype
+    names = list(log.models)
+    error, cost = (np.asarray(of, float)[names.index(model)] for of in (errors_alone(log), log.cost))
+    place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())
+    lam = np.asarray(frontier.lam)[place : place + 1]
+    members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]
+    policies = Policies.of_cascades(np.zeros((1, len(frontier.models)), dtype), members)
+    outcomes = Outcomes(*(np.full(1, figure, dtype) for figure in (error, cost, 0.0)))
+    points = Points(lam, np.full(1, PointStatus.CONVERGED), outcomes, policies)
+    alone = make_frontier(frontier.model, points, frontier.spec)
+    if frontier.bands is not None:
+        alone = alone.with_bands(bootstrap(alone, log, refit=False))
+    return alone.point(0, None if target is None else target.to_json())
+
+
+#: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.
+FEWEST = 60
+
+
+class _Part(NamedTuple):
+    """The corners of one segment's frontier, from cheap to expensive."""
+
+    name: str | None  # None: the queries of all other segments
+    share: float  # of the queries
+    figures: np.ndarray  # (H, 3) error, money and refusals per query of the segment
+    penalty: np.ndarray  # (H,) errors, and refusals at their price
+    points: tuple[Policy, ...]
+
+    @classmethod
+    def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _Part:
+        """The corners of a frontier.
+
+        Args:
+            frontier: of the segment's queries, or of all.
+            name, share: as in the record.
+            beyond: by how much error, money and refusals (L, 3) are higher on these queries than the frontier says.
+        """
+        refused = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
+        figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + beyond, 0.0)
+        loss = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2]
+        corners = lower_hull(figures[:, 1], loss)
+        return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
+
+
+def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
+    """The policy for a spec's target with cascades for each segment of a log; a note says how many have them.
+
+    Args:
+        frontier: by all queries, of the default search; segments with fewer than 60 queries go by its policies.
+        log: tuned on; `Log.segment` tells the segments.
+        spec: its target, and how to search.
+
+    Raises LogError where no segment has enough queries, and InfeasibleError as `Frontier.policy`.
+    """
+    inside = np.asarray(log.segment, object)
+    counts = Counter(inside[log.complete].tolist())
+    named = sorted(name for name, queries in counts.items() if name and queries >= FEWEST)
+    if not named:
+        most = f"with the answers of all models, the largest has {max(counts.values())}"
+        what = f"no segment of {spec.segment} has {FEWEST} queries {most}"
+        raise LogError(f"{log.source}: {what}: tune without segments, or by a column with fewer")
+    rest, n = ~np.isin(inside, named), counts.total()
+    other = n - sum(counts[name] for name in named)
+    parts = [_Part.of(frontier, None, other / n, _moved(frontier, log, log.take(rest)) if other else 0.0)]
+    for name in named:
+        own, _ = search_of(spec).find(log.take(inside == name), frontier.model)
+        parts.append(_Part.of(own, name, counts[name] / n))
+    rungs = _together(parts, frontier)
+    words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
+    words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
+    return Deployed(_standing(rungs, Target.of(**spec.target)), notes=(words,))
+
+
+def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
+    """The rungs as a ladder where they meet a limit, or of them the best for a price."""
+    cost, error = ([float(figure(rung.expected)) for rung in rungs] for figure in (itemgetter("cost"), penalty))  # type: ignore[arg-type]
+    if target.is_limit and len(rungs) > 1:
+        budget = target.value if target.name == "budget" else None
+        return Ladder(rungs, position_for(target, cost, error), budget)
+    lam = 1 / target.value if target.name == "error_cost" else 0.0 if target.is_limit else target.value
+    return rungs[int(np.argmin(np.array(error) + lam * np.array(cost)))]
+
+
+def _moved(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
+    """(L, 3) by how much the policies for all err, cost and refuse more on a part of the log than on the whole."""
+    here, whole = replay(frontier, part), replay(frontier, log)
+    names = ("error", "spent", "abstention")
+    return np.stack([getattr(here, name) - getattr(whole, name) for name in names], axis=1, dtype=float)
+
+
+def _together(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
+    """The rungs of all segments together, at most as many as a ladder has."""
+    slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # of one part they rise
+    steps = np.concatenate([np.full(len(of), place) for place, of in enumerate(slopes)]).astype(int)
+    order = steps[np.argsort(np.concatenate(slopes), kind="stable")]
+    taken = np.concatenate([np.zeros((1, len(parts)), int), np.cumsum(np.eye(len(parts), dtype=int)[order], axis=0)])
+    figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
+    error, cost = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2], figures[:, 1]
+    kept = lower_hull(cost, error)
+    kept = kept[thinned(cost[kept], error[kept], MOST_RUNGS)]
+    lam = -np.diff(error[kept]) / np.diff(cost[kept])
+    lam = np.append(lam, lam[-1:] if lam.size else np.nan)  # (R,) from each rung on; from the last, to it
+    return tuple(
+        _rung(parts, taken[row], figures[row], price, frontier.abstain_price)
+        for row, price in zip(kept, lam.tolist(), strict=True)
+    )
+
+
+def _rung(parts: list[_Part], corners: np.ndarray, figures: np.ndarray, lam: float, price: float | None) -> Policy:
+    """One corner of each part, as one policy."""
+    whole, *own = points = [part.points[corner] for part, corner in zip(parts, corners, strict=True)]
+    models = tuple(dict.fromkeys(name for point in points for name in point.models))
+    shared = ("calibrations", "cost", "prices")
+    merged = {name: merge(getattr(point, name) or {} for point in points) for name in shared}
+    error, cost, refused = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrections may leave them
+    expected = {"error": error, "cost": cost, **({"lam": lam, "error_cost": 1 / lam} if lam > 0 else {"lam": None})}
+    expected |= {} if price is None else {"abstention": refused, "abstain_price": price}
+    return dataclasses.replace(
+        whole,
+        models=models,
+        rules={name: whole.rules.get(name, (Rule(1, "answer"),)) for name in models},
+        **merged | {"prices": merged["prices"] or None},
+        expected=expected,
+        segments={part.name: point for part, point in zip(parts[1:], own, strict=True)},
+    )
