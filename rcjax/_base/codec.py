@@ -222,7 +222,7 @@ def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _whole(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
+def _integer(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
     require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
     require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
     return int(value)
@@ -243,7 +243,7 @@ def _held_to(kind: Any, checks: tuple[Any, ...]) -> Reader:
     reader = _reader(kind)
     for check in checks:
         if isinstance(check, Between):
-            reader = partial(number if kind is float else _whole, low=check.low, high=check.high)
+            reader = partial(number if kind is float else _integer, low=check.low, high=check.high)
         else:
             reader = partial(_then, reader, check)
     return reader
@@ -292,7 +292,7 @@ _LEAVES: dict[Any, Reader] = {
     Any: frozen,
     object: lambda value, where: value,
     float: number,
-    int: _whole,
+    int: _integer,
     bool: _flag,
     str: _text,
 }

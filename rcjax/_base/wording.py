@@ -215,7 +215,7 @@ def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
     >>> describe_cascade({"models": ["a"], "rules": refusing})
     'a (refuses ≤0.20)'
     """
-    names, agreements, rules = _asked(policy), policy.get("agreements") or {}, policy["rules"]
+    names, agreements, rules = _reached(policy), policy.get("agreements") or {}, policy["rules"]
     if is_chain(policy):
         return _wrap([_step(name, rules[name], agreements) for name in names], _ARROW, width)
     return "\n".join(_describe_rules(name, rules[name], width, agreements.get(name)) for name in names)
@@ -223,7 +223,7 @@ def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
 
 def is_chain(policy: Mapping[str, Any]) -> bool:
     """Return whether a policy is a chain: each model has at most a refusal, a request to the next model, an answer."""
-    names = _asked(policy)
+    names = _reached(policy)
     for name, following in zip(names, [*names[1:], None], strict=True):
         acts = [(rule["action"], rule.get("model")) for rule in policy["rules"][name]]
         asks = [[("ask", following)], [("ask", following), ("answer", None)]]
@@ -232,7 +232,7 @@ def is_chain(policy: Mapping[str, Any]) -> bool:
     return True
 
 
-def _asked(policy: Mapping[str, Any]) -> list[str]:
+def _reached(policy: Mapping[str, Any]) -> list[str]:
     """Return the models that the rules reach, in order; a rung of a ladder also names models of its segments."""
     asked, agreements = {*policy["models"][:1]}, policy.get("agreements") or {}
     for name in policy["models"]:

@@ -260,7 +260,7 @@ def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerR
     to give log-probabilities."""
     usual = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
     known = {name: _known_signal(setup, name, questions, answers) or usual for name in setup.respondents}
-    return [_asked(setup, name, signal, questions, answers) for name, signal in known.items()]
+    return [_with_settings(setup, name, signal, questions, answers) for name, signal in known.items()]
 
 
 async def choose_signals(
@@ -276,7 +276,7 @@ async def choose_signals(
         signal, why = _known_signal(setup, name, questions, file.answers), None
         if signal is None:
             signal, why = await _suited(setup, name, questions, file)
-        return _asked(setup, name, signal, questions, file.answers), why
+        return _with_settings(setup, name, signal, questions, file.answers), why
 
     chosen = await asyncio.gather(*map(choose, setup.respondents))
     reasons: dict[str, list[str]] = {}
@@ -286,7 +286,7 @@ async def choose_signals(
     return [asked for asked, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def _asked(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
+def _with_settings(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
     """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
     samples, before = setup.samples(name), _asked_before(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):

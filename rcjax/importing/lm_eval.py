@@ -86,18 +86,18 @@ def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
     metric = str(scorer if scorer in metrics else usual[0])
     lost = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
     require(metric not in _LOSSES, where, lost)
-    asked, replies = _asked(row.get("arguments")), row["filtered_resps"]
-    line: Line = {"correct": row[metric], "scorer": metric, "prompt": asked}
+    prompt, replies = _prompt(row.get("arguments")), row["filtered_resps"]
+    line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
     if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
         choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
-        return line | choice | tokens_of(None, None, asked, [" "])
+        return line | choice | tokens_of(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
     line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
         texts = texts[:1]
-    return line | tokens_of(None, None, asked, texts) | _share(texts, answer)
+    return line | tokens_of(None, None, prompt, texts) | _share(texts, answer)
 
 
 def _share(texts: Sequence[str | None], answer: str | None) -> Line:
@@ -119,7 +119,7 @@ def _parts(arguments: Any) -> list[list[Any]]:
     return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
 
 
-def _asked(arguments: Any) -> str | None:
+def _prompt(arguments: Any) -> str | None:
     """Return the prompt of the first request; None if it is unknown."""
     first = next(iter(_parts(arguments)), None)
     return first[0] if isinstance(first, Sequence) and first and isinstance(first[0], str) else None

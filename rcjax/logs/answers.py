@@ -342,31 +342,32 @@ def asked_alike(
     Raises LogError if a model has confidences of two signals: their values cannot be compared.
 
     Args:
-        answers: answers whose column `way` holds positions in `texts`.
+        answers: answers whose column `settings` holds positions in `texts`.
         texts: distinct request settings, as JSON.
         name: name of the log, for messages.
         say: receives warnings about the log.
     """
     records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
-    counts, various = answers.frame.group_by("model", "way").len().sort("model", "way"), list[str]()
+    counts, various = answers.frame.group_by("model", "settings").len().sort("model", "settings"), list[str]()
     drop = counts.clear()
     for number, model in enumerate(answers.models):
-        known = {way: record for way in counts.filter(model=number)["way"] if (record := records[way]) is not None}
+        seen = counts.filter(model=number)["settings"]
+        known = {index: record for index in seen if (record := records[index]) is not None}
         if not known:
             continue
         signals = dict.fromkeys(str(record.get("signal")) for record in known.values())
         if len(signals) > 1:
             what = f"was asked for its confidence in several ways, {listed(signals)}"
             raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
-        of_model = counts.filter(pl.col("way").is_in([*known]), model=number)
-        plain, calls = {way: _alike(record) for way, record in known.items()}, Counter[str]()
-        for _, way, times in of_model.iter_rows():
-            calls[plain[way]] += times
+        of_model = counts.filter(pl.col("settings").is_in([*known]), model=number)
+        plain, calls = {index: _alike(record) for index, record in known.items()}, Counter[str]()
+        for _, index, times in of_model.iter_rows():
+            calls[plain[index]] += times
         most, times = calls.most_common(1)[0]
-        alike = [way for way in known if 2 * times <= calls.total() or plain[way] == most]
-        asked[model] = _shared([known[way] for way in alike])
+        alike = [index for index in known if 2 * times <= calls.total() or plain[index] == most]
+        asked[model] = _shared([known[index] for index in alike])
         various += [model] if len(alike) == len(known) and len(calls) > 1 else []
-        others = of_model.filter(~pl.col("way").is_in(alike))
+        others = of_model.filter(~pl.col("settings").is_in(alike))
         drop, left[model] = drop.vstack(others), int(others["len"].sum())
     if drop.height:
         by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
@@ -376,7 +377,7 @@ def asked_alike(
         what = f"{listed(various)}: asked in several ways, none of them in most calls"
         advice = "all are used, and only what they share is kept"
         say(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
-    return answers.frame.join(drop, on=["model", "way"], how="anti", maintain_order="left"), asked
+    return answers.frame.join(drop, on=["model", "settings"], how="anti", maintain_order="left"), asked
 
 
 def _record(text: str | None) -> dict[str, Any] | None:

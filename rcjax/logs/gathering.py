@@ -164,7 +164,7 @@ class _Reader:
     def __init__(self, how: ReadOptions, labels: Labels | None) -> None:
         self.how, self.labels = how, labels
         self.compare: Comparison = comparison("answer", how.task)
-        self.models, self.ways = dict[str, None](), dict[str | None, int]()
+        self.models, self.settings = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
         self.asked = list[pl.DataFrame]()  # (query, digest of the prompt) of all calls of a call log
@@ -254,9 +254,9 @@ class _Reader:
         if self.how.held_to is not None:
             require_verdicts(self.how.held_to, rows)
         if "asked" in columns:
-            ways = frame["asked"].unique(maintain_order=True)
-            numbers_of = [self.ways.setdefault(way, len(self.ways)) for way in ways]
-            cells["way"] = frame["asked"].replace_strict(ways, numbers_of, return_dtype=pl.Int32)
+            texts = frame["asked"].unique(maintain_order=True)
+            numbers_of = [self.settings.setdefault(text, len(self.settings)) for text in texts]
+            cells["settings"] = frame["asked"].replace_strict(texts, numbers_of, return_dtype=pl.Int32)
         if self.labels is not None and self.labels.by == "answer":
             cells["words"] = normalised(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
@@ -339,8 +339,8 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
     caches = None if how.rates is None else describe_caches(frame, answers.models, how.rates)
     for sentence in filter(None, (caches, describe_estimates(frame, answers.models))):
         how.say(PricesWarning, f"{name}: {sentence}")
-    if reader.ways:
-        frame, asked = asked_alike(answers, [*reader.ways], name, how.say)
+    if reader.settings:
+        frame, asked = asked_alike(answers, [*reader.settings], name, how.say)
     # Dropped calls must not enter the mean cost.
     frame = mend_costs(frame, answers.models, how.rates, name, how.say)
     answers = replace(answers, frame=frame)

@@ -273,7 +273,7 @@ def pooled(carried: Log, fresh: Log) -> Log:
     for name in ("logprob", "query_cost", "answered"):
         fields[name] = _stacked(getattr(old, name), getattr(fresh, name))
     for name in ("answer", "seconds", "segment", "time"):
-        fields[name] = _told(name, getattr(old, name), getattr(fresh, name), old.n_queries)
+        fields[name] = _joined_field(name, getattr(old, name), getattr(fresh, name), old.n_queries)
     return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
 
 
@@ -330,7 +330,7 @@ def _stacked(old: Any, fresh: Any) -> jax.Array:
     return jax.device_put(np.concatenate([old.astype(dtype), np.asarray(fresh).astype(dtype)]))
 
 
-def _told(name: str, old: Any, fresh: Any, n: int) -> Any:
+def _joined_field(name: str, old: Any, fresh: Any, n: int) -> Any:
     """Join a field of n carried queries, unknown if they lack it, with the fresh log's; None if the latter lacks it."""
     if fresh is None:
         return None
