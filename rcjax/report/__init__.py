@@ -1,6 +1,6 @@
-"""One page for a team: the frontier of a log, what it is worth, how far to trust it, and how to deploy it.
+"""A page for a team: the frontier of a log, its value, the checks of its promise, and the commands to deploy it.
 
-`make_report` gathers the figures, `Report.save` writes them as one self-contained HTML file. Needs matplotlib and
+`make_report` computes the figures, `Report.save` writes them as one self-contained HTML file. Needs matplotlib and
 Jinja2 (`pip install 'rcjax[report]'`).
 """
 

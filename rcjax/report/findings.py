@@ -1,4 +1,4 @@
-"""A report: what tuning a log came to beside today's, in words, and how far to trust it."""
+"""The findings of a report: the tuned policy and its comparison with today's, the checks, and their sentences."""
 
 import dataclasses
 from functools import cached_property
@@ -23,57 +23,56 @@ from rcjax.replaying.comparing import compare_policy
 from rcjax.replaying.figures import beside_reference
 from rcjax.tuning.tune import Tuned
 
-_TIES = 1e-9  # sums of money this close are one
+_TIES = 1e-9  # relative difference at which two sums of money count as equal
 
-_FREE = 1e-12  # a budget for a policy that costs nothing
+_FREE = 1e-12  # the budget, in dollars per query, of a policy that costs nothing
 
 
 @dataclasses.dataclass(frozen=True)
 class Against:
-    """A frontier against one model that answers everything."""
+    """The comparison of a frontier with one model that answers everything."""
 
     model: str
     error: float
-    """How often the model is wrong on the log."""
+    """Error of the model on the log."""
     cost: float
-    """Its mean cost, in money per query."""
+    """Mean cost of the model, in dollars per query."""
     at_its_cost: float | None
-    """How often the policy for a budget of its cost errs; None if each costs more."""
+    """Error of the policy whose budget is the model's cost; None if every policy costs more."""
     at_its_error: float | None
-    """What the policy that errs no more often costs; None if each errs more."""
+    """Cost of the policy whose limit is the model's error, in dollars per query; None if every policy errs more."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What there is to report: what tuning came to, how it does on fresh queries, how far to trust it."""
+    """The findings of a report: the tuned policy, its results on fresh queries, and the checks."""
 
     tuned: Tuned
-    """With a policy: for the target asked for, or else for no more than a point more error than today's."""
+    """Result of tuning, with a policy: for the given target, or for at most a point more error than today's."""
     asked: bool
-    """Whether a target was asked for."""
+    """Whether a target was given."""
     model: CascadeModel
     """The paper's model of the log, for the checks."""
     comparisons: tuple[Against, ...]
-    """With every model on its own, in the order of the models."""
+    """Comparisons of the frontier with each model alone, in the order of the models."""
     diagnosis: Diagnosis
-    """Of the model, on the log that was judged."""
+    """Diagnosis of the model on the judging log."""
     judged: Log
-    """That log: fresh queries, or the log itself."""
+    """The judging log: fresh queries, or the log itself."""
     fresh: Comparison | None
-    """The policy beside today's on fresh queries; None without any."""
+    """Comparison of the policy with today's on fresh queries; None without fresh queries."""
     drawn: list[dict[str, Any]]
-    """The figures of the diagnosis, as the template of the page takes them."""
+    """Drawings of the diagnosis, in the form of the page's template."""
     check: PolicyCheck | None = None
-    """The verdict on the policy that the page starts with, on fresh queries, where there are any."""
+    """Check of the first policy of the page on fresh queries; None without them, or if they do not suffice."""
     again: str | None = None
-    """The commands that tune the policy of the page, and tune it again on the fresh queries."""
+    """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
-    """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
-    command made the report."""
+    """`rcjax tune` with the log and its options, except the target; None if no command made the report."""
 
     @property
     def log(self) -> Log:
-        """The log that everything was tuned on."""
+        """The log that the policies were tuned on."""
         return self.tuned.log
 
     @property
@@ -83,35 +82,35 @@ class Findings:
 
     @property
     def spec(self) -> Spec:
-        """How it was tuned."""
+        """Options of the tuning."""
         return self.tuned.spec
 
     @property
     def policy(self) -> AnyPolicy:
-        """The policy that the page starts with."""
+        """The first policy of the page."""
         assert self.tuned.policy is not None
         return self.tuned.policy
 
     @property
     def promised(self) -> Comparison:
-        """That policy beside today's, as it was tuned."""
+        """Comparison of the first policy with today's, from the tuning."""
         assert self.tuned.comparison is not None
         return self.tuned.comparison
 
     @property
     def start(self) -> Target:
-        """The target of the policy that the page starts with."""
+        """Target of the first policy of the page."""
         return Target.of(**self.tuned.target)
 
     @property
     def aim(self) -> str:
-        """That target in words."""
+        """Target of the first policy in words."""
         if self.spec.period is not None:
             return f"at most {self.spec.period}"
         return self.start.describe(self.log.counted, self.promised.rivals[0].subject)
 
     def target_of(self, point: int) -> Target:
-        """The target by which `rcjax tune` comes to a point of the curve: of the kind asked for, or else a budget."""
+        """Return the target for which `rcjax tune` chooses a point of the curve: of the given kind, or a budget."""
         kind = self.start.name if self.start.name != "match" else "budget"
         cost, error, lam = (
             float(np.asarray(of)[point]) for of in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
@@ -121,43 +120,43 @@ class Findings:
 
     @property
     def money(self) -> Money:
-        """The unit in which people read the costs."""
+        """Unit of money on the page."""
         return self.tuned.money
 
     @property
     def noun(self) -> str:
-        """What is counted."""
+        """Noun for the counted quantity."""
         return self.log.counted.noun
 
     def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
-        """A policy beside today's: on the fresh queries, where there are any."""
+        """Compare a policy with today's, on the fresh queries if there are any."""
         if policy is self.policy:
             return self.fresh or self.promised
         money = target.value if target.name == "budget" else None
         return compare_policy(policy, self.judged, self.spec.today, money=money, tuned=self.fresh is None)
 
     def headline(self) -> str:
-        """What to do, and what that changes beside today's: by the fresh queries, where there are any."""
-        said = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
+        """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
+        advice = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
         expected = self.policy.expected
         ends = between([expected["error_low"], expected["error_high"]])  # type: ignore[list-item]
         interval = f"{100 * expected['level']:.0f} % interval {ends} %"  # type: ignore[operator]
         errs = self.log.counted.does(f"{percent(expected['error'])} ({interval})")
-        sure = "" if self.tuned.promise is None else f" {capitalised(self.tuned.promise)}."
+        guarantee = "" if self.tuned.promise is None else f" {capitalised(self.tuned.promise)}."
         if self.fresh is None:
-            return f"{capitalised(said)}. It {errs}.{sure}"
+            return f"{capitalised(advice)}. It {errs}.{guarantee}"
         promised = self.promised.headline(self.money, self.log.counted)
-        return f"{capitalised(said)}. As it was tuned, it {promised}, and it {errs}.{sure}"
+        return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"
 
     @cached_property
     def beside(self) -> str | None:
-        """What the policy that the page starts with does by a reference and by labels, both; None without one."""
+        """Sentence on the first policy by the reference, and by labels if there are any; None without a reference."""
         beside = beside_reference(self.policy, self.judged)
         return None if beside is None else f"The policy that this page starts with {beside.describe()}."
 
     @property
     def tried(self) -> str:
-        """How the promise of all policies fared on queries left out; empty where it was not tried."""
+        """Sentence on the promise of all policies on held-out queries; empty if it was not tested."""
         diagnosis = self.diagnosis
         if diagnosis.promise is None:
             return ""
@@ -166,19 +165,19 @@ class Findings:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}."
         return (
             f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
-            f"on the fifth left out, {gaps}. That queries to come are harder than the log, no such trial can show; "
+            f"on the fifth left out, {gaps}. No such trial can show that future queries are harder than the log; "
             "only fresh ones can (rcjax report --test)."
         )
 
     @property
     def judged_by(self) -> str:
-        """Which queries the checks are of, in words."""
+        """Description of the queries that the checks judge by."""
         if self.diagnosis.held_out:
             return f"{PurePath(self.judged.source).name}, {self.diagnosis.n:,} queries that the tuning has not seen"
         return f"{self.diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON values."""
+        """Return the figures as JSON values."""
         return {
             "models": list(self.frontier.models),
             "headline": self.headline(),
@@ -196,12 +195,12 @@ class Findings:
 
 
 def _rounded(limit: float) -> float:
-    """A limit of seven digits, which cut off nothing of it."""
+    """Round a limit to seven digits, so that it does not become smaller."""
     return float(f"{limit * (1 + 1e-6):.7g}")
 
 
 def expected_for(frontier: Frontier, name: TargetName, limit: float) -> tuple[float, float] | None:
-    """(error, cost) of the policy for a limit, to which one of the same figure keeps, or None."""
+    """Return (error, cost) of the policy for a limit; a policy exactly at the limit is feasible. None: infeasible."""
     try:
         shares = frontier.shares(Target(name, limit * (1 + _TIES)))
     except InfeasibleError:
@@ -211,7 +210,7 @@ def expected_for(frontier: Frontier, name: TargetName, limit: float) -> tuple[fl
 
 
 def compare(frontier: Frontier, j: int, error: float) -> Against:
-    """A frontier against its model j alone, which errs so often."""
+    """Compare a frontier with its model j alone, whose error is given."""
     cost = float(np.asarray(frontier.model.cost)[j])
     at_cost = expected_for(frontier, "budget", cost) if cost > 0 else None
     at_error = expected_for(frontier, "max_error", error)

@@ -1,6 +1,6 @@
-"""A report as one HTML page: its figures in words, the template that they go into, and its drawings.
+"""Render a report as one HTML page: its figures in words, its drawings, and its template.
 
-Drawings are SVG inside the page: text stays text, colours are the page's, by day and night.
+Drawings are SVG inside the page: text stays text, and colours are those of the page, light or dark.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
 from rcjax.tuning.tune import tune
 
-#: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
+#: The CSS variables of the page for the colours of `rcjax.plots`.
 VARIABLES: Mapping[str, str] = {
     "#000000": "--ink",
     "#ffffff": "--paper",
@@ -62,15 +62,15 @@ _STYLE: Any = {
 
 
 def style() -> AbstractContextManager[None]:
-    """The context to make figures in: `with style(): …`."""
+    """Return the context in which figures are made: `with style(): …`."""
     return mpl.rc_context(_STYLE)
 
 
 def to_svg(figure: Figure, name: str, description: str) -> str:
-    """An `<svg>` element that a screen reader reads as its description; `name` keeps its ids apart from others'."""
+    """Return a figure as an `<svg>` element; screen readers read the description, and `name` prefixes its ids."""
     content = io.StringIO()
     with style():
-        # Not by `savefig`, which goes through everything twice.
+        # `savefig` would draw the figure twice.
         FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
     text = content.getvalue()
     text = text[text.index("<svg") :]
@@ -78,21 +78,21 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     for colour, variable in VARIABLES.items():
         text = re.sub(re.escape(colour) + r"\b", f"var({variable})", text, flags=re.IGNORECASE)
-    # The page sizes it, and its fonts: only families are replaced, so that no label grows.
+    # The page sets the size and the fonts: only families are removed, so that no label grows.
     text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
-    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # which would hold for all of the page
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # a style would apply to the whole page
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
 
 
 def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(n, 2) where points lie in the units of a figure's SVG, from its upper left.
+    """Return the (n, 2) positions of points in the units of a figure's SVG, from its upper left.
 
     Args:
         figure: the figure.
-        ax: the axes that the points are drawn in, laid out.
-        x, y: (n,) the points, as the axes have them.
+        ax: axes of the points, laid out.
+        x, y: (n,) the points in the coordinates of the axes.
     """
     pixels = ax.transData.transform(np.column_stack([x, y]))
     height = figure.get_size_inches()[1] * 72
@@ -100,9 +100,9 @@ def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndar
     return np.column_stack([scaled[:, 0], height - scaled[:, 1]])
 
 
-_PIXELS = 84  # of an inch of a figure with several panels, on a wide screen
+_PIXELS = 84  # pixels per inch of a figure with several panels, on a wide screen
 
-#: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
+#: Inches of a figure with one panel, and pixels per inch: the width of a phone, with text as large as the page's.
 _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 _CAPTIONS = {
@@ -113,7 +113,7 @@ _CAPTIONS = {
 
 
 def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
-    """The figures of a diagnosis on a log, as the template takes them."""
+    """Draw the figures of a diagnosis on a log, in the form of the template."""
     words = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
     with style():
         drawn = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
@@ -127,7 +127,7 @@ def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
 
 
 def _reliability(diagnosis: Diagnosis) -> Figure:
-    """A panel for each model."""
+    """Draw the reliability of confidences, with a panel for each model."""
     columns = min(len(diagnosis.models), 3)
     rows = -(-len(diagnosis.models) // columns)
     figure = Figure(figsize=(3.4 * columns, 3.2 * rows))
@@ -141,8 +141,8 @@ def _reliability(diagnosis: Diagnosis) -> Figure:
 
 
 def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
-    """The promise and what was seen, with the single models on the queries that all answered."""
-    assert diagnosis.promise is not None  # that of the frontier
+    """Draw the promised and the observed curve, with the single models on the queries that all models answered."""
+    assert diagnosis.promise is not None  # since the diagnosis has a frontier
     answered = log.take(log.complete)
     wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
@@ -157,11 +157,11 @@ _VERDICTS = ("bad", "doubtful", "fine")
 _MOST_ROWS = 15
 
 
-_SAME = 1e-6  # of a bill, up to which two policies are one
+_SAME = 1e-6  # relative difference of two bills up to which their policies count as one
 
 
 def render(report: Findings) -> str:
-    """The page."""
+    """Render the page."""
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
     environment.filters |= {
@@ -173,7 +173,7 @@ def render(report: Findings) -> str:
 
 
 def context(report: Findings) -> dict[str, Any]:
-    """What the template is filled with: the report, and what of it is drawn or put into words."""
+    """Return the variables of the template: the report, its drawings and its sentences."""
     policies = _policies(report)
     expected = [policy.expected for _, policy in policies]
     cost, error = (np.array([of[name] for of in expected], float) for name in ("cost", "error"))
@@ -206,32 +206,32 @@ def context(report: Findings) -> dict[str, Any]:
 
 
 def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
-    """The policies to choose from, the dearest first: that to start with, and at each other rung or point."""
+    """Return the policies to choose from, the dearest first: the first policy, and one at each other rung or point."""
     frontier, start = report.frontier, report.policy
     curve = frontier.rungs.tolist() if report.start.is_limit else range(len(frontier.lam))
     costs = np.asarray(frontier.cost, float)
     bill = float(start.expected["cost"] or 0.0)
     others = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
     policies = {start.expected["cost"]: (report.start, start)}
-    for target in others:  # where a cascade gives way to a single model, several targets have one policy
+    for target in others:  # several targets may have the same policy, next to a single model
         policy = report.tuned.policy_for(target)
         policies.setdefault(policy.expected["cost"], (target, policy))
     return [policies[cost] for cost in sorted(policies, key=lambda cost: -float(cost or 0.0))]
 
 
 def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """(what the JSON form of each policy has of its own, what all share)."""
+    """Split the JSON forms of policies into (the entries that differ, by policy; the shared entries)."""
     documents, reference = [policy.to_json() for policy in policies], None
     for document in documents:
         reference = document["provenance"].pop("reference", None)
     first = documents[0]
     shared = {name: first[name] for name in first if all(document.get(name) == first[name] for document in documents)}
-    own = [{name: value for name, value in document.items() if name not in shared} for document in documents]
-    return own, {"policy": shared, "reference": reference}
+    different = [{name: value for name, value in document.items() if name not in shared} for document in documents]
+    return different, {"policy": shared, "reference": reference}
 
 
 def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:
-    """(the SVG of the frontier, where policies (L,) lie on it, and the corner of its axes)."""
+    """Return (the SVG of the frontier, positions (L, 2) of policies on it, the corner of its axes)."""
     single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
     with style():
         canvas = Figure(figsize=_ONE)
@@ -245,16 +245,16 @@ def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[st
 
 
 def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any]:
-    """The policy for a target in words."""
+    """Return the texts of the page on the policy for a target."""
     expected, money, comparison = policy.expected, report.money, report.compare(policy, target)
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
     every = zip(policy.weights, policy.policies, strict=True)
     parts = [(weight, rung) for weight, rung in every if weight >= LEAST_SHARE]
     for weight, rung in parts[::-1]:
-        asked, cascade = _rung(rung, report.log, weight)
+        models, cascade = _rung(rung, report.log, weight)
         share = f"{percent(weight)} of the queries"
-        rows += [{"model": f"{share}:", "answers": "", "share": ""}, *asked] if len(parts) > 1 else asked
+        rows += [{"model": f"{share}:", "answers": "", "share": ""}, *models] if len(parts) > 1 else models
         cascades.append(f"{share}: {cascade}" if len(parts) > 1 else cascade)
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
@@ -273,13 +273,13 @@ def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
         "verdict": f"{capitalised(verdict)}.",
-        "tried": _tried_itself(report, comparison),
+        "tried": _describe_fresh(report, comparison),
         "rows": rows,
     }
 
 
 def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]], str]:
-    """(who answers of a share of the queries that go by a rung, by the log tuned on; its cascade in words)."""
+    """Return (rows of models with their share of the answers of a rung, by the log; the cascade in words)."""
     replayed = replay(policy, log)
     shares = dict(zip(replayed.models, np.asarray(replayed.share, float).tolist(), strict=True))
     agreements, rows = policy.agreements, []
@@ -296,13 +296,13 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
 
 
 def _option(report: Findings, target: Target, policy: AnyPolicy) -> str:
-    """A target as options of the command; only that of the policy asked for is money for a period."""
+    """Return a target as options of the command; only the first policy's may be money for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
     return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
 
 
-def _tried_itself(report: Findings, comparison: Comparison) -> str:
-    """What a policy did on fresh queries, where there are any."""
+def _describe_fresh(report: Findings, comparison: Comparison) -> str:
+    """Describe the results of a policy on fresh queries; empty without them."""
     if not comparison.fresh:
         return ""
     return f"This one had {percent(comparison.error)} {report.noun} on them, at {report.money.full(comparison.cost)}."
@@ -310,14 +310,14 @@ def _tried_itself(report: Findings, comparison: Comparison) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Report(Findings):
-    """What `make_report` came to: the findings, and the page that shows them."""
+    """The result of `make_report`: the findings, and their page."""
 
     def to_html(self) -> str:
-        """The report as one HTML page that needs nothing else, and holds nothing that a terminal obeys."""
+        """Return the report as one self-contained HTML page without control characters."""
         return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", render(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file; never leaves a half-written one."""
+        """Write the page to a file, atomically."""
         write_atomically(path, self.to_html())
 
 
@@ -325,18 +325,18 @@ class Report(Findings):
 def make_report(
     log: Log, spec: Spec | None = None, *, test: Log | None = None, replicates: int = 200, **fields: Unpack[SpecFields]
 ) -> Report:
-    """Tune on a log as `rcjax tune` does by default, compare with today's, and look at how far to trust that.
+    """Tune on a log as `rcjax tune` does by default, compare with today's, and check the promise.
 
     Args:
         log: the log to learn from.
-        spec: the target, at most one, at whose policy the page opens, and what is in use today. Without a target the
-            page opens at the least money for at most a point more error than today's.
+        spec: options of tuning. The page opens at the policy for its target; the default is the least money for at most
+            a point more error than today's.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
-        replicates: of the bootstraps of the tests.
-        fields: of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `today`, `error_cost`, …
+        replicates: number of bootstrap replicates of the tests.
+        fields: fields of `Spec` that replace those of `spec`.
 
     Raises ValueError for several targets and without intervals, InfeasibleError for a target that no policy meets,
-    LogError as `fit`, `select_frontier` and `diagnose` do, and where the log lacks today's model.
+    LogError as `fit`, `select_frontier` and `diagnose` do, and for a log without today's model.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -353,8 +353,8 @@ def make_report(
     assert tuned.policy is not None
     log, model = tuned.log, fit(tuned.log)
     judged = log if test is None else test.select(log.models)
-    about = {"replicates": replicates, "frontier": tuned.frontier, "model_fit": False}
-    diagnosis = diagnose(model, judged, training=log, **about)
+    options = {"replicates": replicates, "frontier": tuned.frontier, "model_fit": False}
+    diagnosis = diagnose(model, judged, training=log, **options)
     budget = tuned.target.get("budget")
     fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
     return Report(
@@ -365,14 +365,14 @@ def make_report(
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,
-        check=None if test is None else _checked(tuned.policy, judged),
+        check=None if test is None else _try_check(tuned.policy, judged),
         drawn=draw_checks(diagnosis, judged.select(model.models)),
     )
 
 
-def _checked(policy: AnyPolicy, log: Log) -> PolicyCheck | None:
-    """The verdict on a policy by a fresh log; None where it cannot be checked."""
+def _try_check(policy: AnyPolicy, log: Log) -> PolicyCheck | None:
+    """Check a policy on a fresh log; None if it cannot be checked."""
     try:
         return check_policy(policy, log)
-    except ValueError:  # too few labels to check by, say, or tuned on
+    except ValueError:  # too few labels, for example, or queries that were tuned on
         return None
