@@ -125,12 +125,11 @@ class Baseline:
             carried: (m,) the figure of each query that the policy carries.
             trained_on: how many queries it was tuned on.
         """
-        told, ends = policy.expected.get(name), [policy.expected.get(f"{name}_{end}") for end in ("low", "high")]
-        expected = None if told is None else float(told)
-        known = None not in ends and policy.expected.get("level") is not None
-        interval = tuple(map(float, ends)) if known else None  # type: ignore[arg-type]
+        told, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
+        unknown = low is None or high is None or policy.expected.get("level") is None
         queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
-        return cls(Mean.of(carried, expected, queries), None, float(carried.mean()), interval)  # type: ignore[arg-type]
+        promise = Mean.of(carried, None if told is None else float(told), queries)
+        return cls(promise, tuned=float(carried.mean()), interval=None if unknown else (float(low), float(high)))
 
     def beside(self, values: np.ndarray, earlier: np.ndarray) -> Figure:
         """What is seen beside it.

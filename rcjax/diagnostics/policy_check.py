@@ -36,7 +36,7 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.replaying.comparing import Replies, Today, comparable_log, models_of
-from rcjax.replaying.replay import Rungs, Stream, Walked, walk_log
+from rcjax.replaying.replay import Rungs, Stream, Trace, walk_log
 from rcjax.replaying.walk import calibrated_confidence
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import carried_log, why_untested
@@ -440,7 +440,7 @@ def _some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= _MOST_COMPARED else rng.choice(values, _MOST_COMPARED, replace=False)
 
 
-def _costs(walked: Walked, by_model: bool) -> np.ndarray:
+def _costs(walked: Trace, by_model: bool) -> np.ndarray:
     """(n,) values whose mean is the cost, of the kind that the search promises: bills, or at the models' mean costs.
 
     The variance of the latter is n times that of their mean: what one query moves is how often a model is asked, and

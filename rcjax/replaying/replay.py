@@ -122,7 +122,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
-class Walked(NamedTuple):
+class Trace(NamedTuple):
     """What became of each of n queries under a policy of k models, or how likely it was; of R rungs (R, …) each."""
 
     wrong: Any  # (n,)
@@ -134,17 +134,17 @@ class Walked(NamedTuple):
     waits: Any = None  # (n,) seconds, NaN where they are not known; None where the log has none
     query_cost: Any = None  # (k, n) money, 0 for a model that no query can reach
 
-    def mean(self, weights: Sequence[float]) -> Walked:
+    def mean(self, weights: Sequence[float]) -> Trace:
         """Of R rungs, how likely each outcome is where the queries are dealt out to them by these shares (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
-        return Walked(*(np.tensordot(shares, of, 1) for of in self[:6]), query_cost=self.query_cost)
+        return Trace(*(np.tensordot(shares, of, 1) for of in self[:6]), query_cost=self.query_cost)
 
-    def first(self, n: int) -> Walked:
+    def first(self, n: int) -> Trace:
         """Of the first n queries, in float64."""
-        return Walked(*(None if of is None else np.asarray(of, float)[..., :n] for of in self))
+        return Trace(*(None if of is None else np.asarray(of, float)[..., :n] for of in self))
 
 
-def walk_log(policy: AnyPolicy, log: Log) -> Walked:
+def walk_log(policy: AnyPolicy, log: Log) -> Trace:
     """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it; numpy's arrays.
 
     Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
@@ -153,7 +153,7 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     return rungs.mean(policy.weights).first(counts.sum())
 
 
-def walk_rungs(policy: AnyPolicy, log: Log) -> Walked:
+def walk_rungs(policy: AnyPolicy, log: Log) -> Trace:
     """The same by every rung of a ladder, whatever its position: (R, …)."""
     rungs, counts = _walk_rungs(policy, log, policy.rungs)
     return rungs.first(counts.sum())
@@ -173,7 +173,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Walked, np.ndarray]:
+def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Trace, np.ndarray]:
     """(what becomes of queries by some rungs of a policy, those that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
@@ -212,7 +212,7 @@ def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarra
     return np.array([[own.get(name, otherwise) for name in segment] for otherwise, own in rows])
 
 
-def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
+def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
     """What becomes of each query, by the calibrated confidences (k, n)."""
     where = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
@@ -220,10 +220,10 @@ def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
     charged, spent = where.paid(mean_cost), where.paid(query_cost)
     waits = None if seconds is None else waited(where, policy, seconds)
     wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
-    return Walked(wrong, refused, charged, spent, where.answers, where.asked, waits)
+    return Trace(wrong, refused, charged, spent, where.answers, where.asked, waits)
 
 
-def _figures(paths: Walked, counts: jax.Array) -> tuple[jax.Array, ...]:
+def _figures(paths: Trace, counts: jax.Array) -> tuple[jax.Array, ...]:
     """The fields of `Replay` but for the seconds, from the paths of all queries, of which those that count do."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.charge, counts)
@@ -247,8 +247,8 @@ _seconds_of = compiled(seconds_of)
 
 
 @compiled
-def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> Walked:
-    def one(policy: Policies, place: jax.Array) -> Walked:
+def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> Trace:
+    def one(policy: Policies, place: jax.Array) -> Trace:
         walked, back = _follow(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 

@@ -28,7 +28,7 @@ from rcjax.policy.policy import Policy
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
 
-class Walk(NamedTuple):
+class Route(NamedTuple):
     """Where each of n queries went under one policy of k models."""
 
     answers: jax.Array
@@ -44,7 +44,7 @@ class Walk(NamedTuple):
     def wrong(self, correct: jax.Array) -> jax.Array:
         """(n,) bool: the query is answered wrongly; correct (k, n), who is right, or a score.
 
-        >>> where = Walk(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
+        >>> where = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
         >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
         [False, True, False]
         """
@@ -59,7 +59,7 @@ class Walk(NamedTuple):
         return sum(bills, jnp.zeros((), money.dtype))
 
 
-def waited(where: Walk, policy: Policies, seconds: jax.Array) -> jax.Array:
+def waited(where: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
     """(n,) seconds until n queries are answered under one policy: those of the models asked, one after the other.
 
     Of two models that are asked whatever the first one answers, as their answers are compared, the longer counts: a
@@ -76,7 +76,7 @@ def waited(where: Walk, policy: Policies, seconds: jax.Array) -> jax.Array:
     return total - jnp.where(both, jnp.minimum(seconds[first], seconds[second]), 0)
 
 
-def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Walk:
+def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Route:
     """Where n queries go under one policy, by their calibrated confidence (k, n). `vmap` it over policies.
 
     `answer` (k, n) are codes as `Log.answer` has them, for policies that compare answers; without them no answer is
@@ -116,7 +116,7 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
 
     # Asks only go forward, so one pass is enough; `at` is the model that each query is with, ABSTAIN none.
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, *columns
-    return Walk(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
+    return Route(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
 
 
 def _at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:

@@ -138,10 +138,9 @@ class Findings:
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
         advice = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
-        expected = self.policy.expected
-        ends = between([expected["error_low"], expected["error_high"]])  # type: ignore[list-item]
-        interval = f"{100 * expected['level']:.0f} % interval {ends} %"  # type: ignore[operator]
-        errs = self.log.counted.does(f"{percent(expected['error'])} ({interval})")
+        names = ("error", "error_low", "error_high", "level")  # a report has intervals
+        error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
+        errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
         guarantee = "" if self.tuned.promise is None else f" {capitalised(self.tuned.promise)}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"

@@ -413,7 +413,8 @@ def certify(
     """
     spec = dataclasses.replace(spec or Spec(), **fields)
     spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
-    target, level = _limit_of(spec), 1 - float(spec.confidence)  # type: ignore[arg-type]
+    target, confidence = _limit_of(spec)
+    level = 1 - confidence
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
     today = None if spec.match is None else default_today(log) if spec.today is None else spec.today
@@ -431,20 +432,20 @@ def certify(
     return _certificate(frontier, held_out, float(positions[passed - 1]), spec)
 
 
-def _limit_of(spec: Spec) -> Target:
-    """The limit that is to be guaranteed; ValueError for a limit or a confidence out of range."""
-    target = Target.of(**spec.target)
+def _limit_of(spec: Spec) -> tuple[Target, float]:
+    """Return (the limit to guarantee, the confidence); ValueError where one is out of range."""
+    target, confidence = Target.of(**spec.target), float(spec.confidence or 0.0)
     if target.name not in ("max_error", "match"):
         raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
-    for name, value in ((target.name, target.value), ("confidence", spec.confidence or 0.0)):
+    for name, value in ((target.name, target.value), ("confidence", confidence)):
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value}; it must lie between 0 and 1")
-    return target
+    return target, confidence
 
 
 def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: Spec) -> Certificate:
     """What is guaranteed at a position that passed."""
-    target, confidence = _limit_of(spec), float(spec.confidence)  # type: ignore[arg-type]
+    target, confidence = _limit_of(spec)
     kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), kept)
     did = held_out.at([position])

@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -272,7 +271,8 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
 
 def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
     """The rungs as a ladder where they meet a limit, or of them the best for a price."""
-    cost, error = ([float(figure(rung.expected)) for rung in rungs] for figure in (itemgetter("cost"), penalty))  # type: ignore[arg-type]
+    cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
+    error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
     if target.is_limit and len(rungs) > 1:
         budget = target.value if target.name == "budget" else None
         return Ladder(rungs, position_for(target, cost, error), budget)

@@ -383,7 +383,8 @@ def _earned(
     best = log.models.index(single_for(log, target.value)) if not lam else int((errors + lam * costs).argmin())
     if {name for rung in policy.policies for name in rung.models} == {log.models[best]}:
         return policy, []
-    gain = errors[best] - policy.expected["error"] + lam * (costs[best] - policy.expected["cost"])  # type: ignore[operator]
+    error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
+    gain = errors[best] - error + lam * (costs[best] - cost)
     compares = any(rung.agreements for rung in policy.policies)
     seen = contest.gain(compares, target, costs)
     if gain >= LEAST_GAIN and seen.mean >= -seen.se:
