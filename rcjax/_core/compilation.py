@@ -171,7 +171,7 @@ _TRACING = RLock()
 _FILES: list[ProgramFiles] = []
 
 #: Callbacks before the first compilation of a program that is not stored.
-_TO_TELL: list[Callable[[], None]] = []
+_CALLBACKS: list[Callable[[], None]] = []
 
 #: The loaded programs of every function.
 _ALL_PROGRAMS: "list[_Programs]" = []
@@ -185,7 +185,7 @@ def keep_programs(cache_folder: Path | None, tell: Callable[[], None] | None = N
     """
     files = open_program_files(cache_folder) if cache_folder is not None and jax.default_backend() == "cpu" else None
     _FILES[:] = [] if files is None else [files]
-    _TO_TELL[:] = [] if tell is None else [tell]
+    _CALLBACKS[:] = [] if tell is None else [tell]
     return bool(_FILES)
 
 
@@ -290,9 +290,9 @@ class _Programs:
         (files,) = _FILES
         held = files.load(key)
         if held is None:
-            for tell in [*_TO_TELL]:  # a second call by another thread does no harm
+            for tell in [*_CALLBACKS]:  # a second call by another thread does no harm
                 tell()
-            _TO_TELL.clear()
+            _CALLBACKS.clear()
             held = self._compile(look[0], options, static, leaves)
             files.save(key, held[0], len(leaves), held[1])
         program, example = held

@@ -274,7 +274,7 @@ class AnswerFile:
         os.close(self._journal)
 
 
-_NOT_ALL, _FAILED, _AGAIN = "of queries that did not go to all models", "that failed", "repeated"
+_NOT_ALL, _FAILED, _REPEATED = "of queries that did not go to all models", "that failed", "repeated"
 
 
 @dataclass(slots=True)
@@ -291,7 +291,7 @@ class ShadowCalls:
     def add(self, row: Mapping[str, Any], where: str) -> None:
         """Add a line of the log, or count it as left out. Raises LogError for a line that no service writes."""
         call = _name(row)
-        reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _AGAIN)
+        reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _REPEATED)
         why = next((why for holds, why in reasons if holds), None)
         if why is not None:
             self.left_out[why] += 1

@@ -71,7 +71,7 @@ class Grader(Protocol):
 _PROCESS_SECONDS = 5.0  # seconds per answer
 
 
-class Beside:
+class ProcessGrader:
     """A grader in a separate process, which starts with the first answer.
 
     Args:
@@ -112,7 +112,7 @@ class Beside:
             await asyncio.to_thread(self._workers.close)
 
 
-class Matching(Beside):
+class Matching(ProcessGrader):
     """A grader that searches the reply for a regular expression, in which `{answer}` stands for a right answer.
 
     Args:

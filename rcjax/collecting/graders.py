@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rcjax._base.wording import count
-from rcjax.collecting.grader import Attempt, Beside, Function, Grader, GraderError, Matching, Program
+from rcjax.collecting.grader import Attempt, Function, Grader, GraderError, Matching, ProcessGrader, Program
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import (
     Ask,
@@ -99,7 +99,7 @@ class Graders:
                 kind = question.grade
                 raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
             grader = self.by_name.get(self.named(question) or "")
-            if isinstance(grader, Beside):
+            if isinstance(grader, ProcessGrader):
                 grader.require()
 
     def remarks(self) -> list[str]:
@@ -119,7 +119,7 @@ class Graders:
     async def close(self) -> None:
         """End the graders' processes."""
         for grader in self.by_name.values():
-            if isinstance(grader, Beside):
+            if isinstance(grader, ProcessGrader):
                 await grader.close()
 
 

@@ -288,7 +288,7 @@ async def choose_signals(
 
 def _with_settings(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
     """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
-    samples, before = setup.samples(name), _asked_before(answers, name)
+    samples, before = setup.samples(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
@@ -306,7 +306,7 @@ def _known_signal(setup: Setup, name: str, questions: Sequence[Question], answer
 
     Several samples of a model without such a signal vote: they need no confidence of their own.
     """
-    before = _asked_before(answers, name).get("signal")
+    before = _earlier_settings(answers, name).get("signal")
     signal = setup.respondents[name].settings.signal or setup.plan.signal or before
     return signal or ("votes" if setup.samples(name) > 1 else _check_of(questions))
 
@@ -318,7 +318,7 @@ def _check_of(questions: Sequence[Question]) -> str | None:
     return "json" if questions and all(question.options.get("response_format") for question in questions) else None
 
 
-def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any]:
+def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
     """Return the request settings of a model's existing answers; {} without any."""
     row = next((row for (_, name, _), row in answers.answered.items() if name == model), None)
     return {} if row is None else json.loads(row["asked"])

@@ -1,6 +1,6 @@
 """Turn evaluations of other programs into one table for `read_log`, with a row per query and model.
 
-Gather the answers of all files by model and query; unreadable parts are left out and reported.
+`gather` collects the answers of all files by model and query; unreadable parts are left out and reported.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ SIGNALS = {
     "mean": "the mean log-probability of the tokens",
 }
 
-_UNTOLD = "1 for each answer, as the files have none: only whether answers agree counts"
+_NO_SIGNAL = "1 for each answer, as the files have none: only whether answers agree counts"
 
 _QUOTED = 3  # number of unreadable parts that a warning quotes
 
@@ -262,7 +262,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         more.append(f"{what}, whose confidence is how many agree")
     signals = [
-        f"the confidence of {listed(models)} is {_UNTOLD if signal is None else SIGNALS[signal]}"
+        f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
         for signal, models in by_signal.items()
         if models
     ]

@@ -152,7 +152,7 @@ def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
 BAR = "|"
 
 #: Endings of a model's columns, after the bar, by canonical name; the first one present is used.
-_TELLS = {
+_ENDINGS = {
     "correct": ("correct", "score"),
     "answer": ("answer", "model_response", "response"),
     "cost": ("cost", "total_cost"),
@@ -167,7 +167,7 @@ _OF_ROW = {
 
 def _read_wide(path: Path, how: How) -> Iterator[Line]:
     """Yield the lines of a wide table, model by model."""
-    require_ours(how.columns, (*_OF_ROW, *_TELLS))
+    require_ours(how.columns, (*_OF_ROW, *_ENDINGS))
     source = _separated(path)
     columns: list[str] = []
 
@@ -177,11 +177,13 @@ def _read_wide(path: Path, how: How) -> Iterator[Line]:
 
     load(source, choose, name=path.name)
     how.seen.update(column.rpartition(BAR)[2] for column in columns)
-    names = {name: (how.columns[name],) if name in how.columns else usual for name, usual in (_OF_ROW | _TELLS).items()}
+    names = {
+        name: (how.columns[name],) if name in how.columns else usual for name, usual in (_OF_ROW | _ENDINGS).items()
+    }
     of_row = {name: next((one for one in names[name] if one in columns), None) for name in _OF_ROW}
     what = f"no column names the query: --column query=…; there are {listed(columns)}"
     require(of_row["query"] is not None, path.name, what)
-    models = _models(columns, {name: names[name] for name in _TELLS})
+    models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
     for model, of_model in models.items():

@@ -1,7 +1,7 @@
-"""Logs of answers: reading and checking them, prices, labels that come later, and the sample that a policy carries.
+"""Logs of answers: reading and checks, prices, later labels, and the sample that a policy carries.
 
 Takes files and dataframes with one row per query and model; gives a `Log`, matrices of queries by models. Names are
-imported when they are first used: collecting and importing answers needs no JAX."""
+imported at their first use: collecting and importing answers needs no JAX."""
 
 from rcjax._base.extras import exports
 

@@ -1,4 +1,4 @@
-"""The answers of a log as one frame of numbers, a row for each query and model, and as matrices (n queries, k models).
+"""The answers of a log as a frame of numbers with one row per answer, and as matrices (n queries, k models).
 
 Answers are normalised for comparison (`rcjax.policy.decisions`) and hashed; equal answers of a query share a hash, and
 in a `Log` a small number. Several answers of a model to a query vote. With a reference model, the label of an answer

@@ -1,7 +1,7 @@
 """The kept sample: a few hundred queries of the training log, which a policy file carries for later comparisons.
 
-The queries are drawn at random, so that they are a sample, with all their answers, so that a policy can be replayed on
-them. JSON has neither infinities nor compact numbers, so the columns are numpy arrays in one archive, in base64:
+Queries are drawn at random, for a fair sample, and with all their answers, so that a policy can be replayed on them.
+JSON has neither infinities nor compact numbers: the columns are numpy arrays in one archive, in base64:
 
 - log-probabilities in single precision, the precision of comparisons with a later log, so that ties stay ties;
 - labels and, if some answers lack one, the mask of labelled answers (labelled queries are drawn first);
@@ -10,13 +10,12 @@ them. JSON has neither infinities nor compact numbers, so the columns are numpy 
   the policy was tuned on (`rcjax.tuning.certify`).
 
 A policy that is tuned again carries queries of the fresh log and some that its predecessor carried: it remembers, and
-forgets. Fresh queries get at most half of the places, so that a bad log fades as fast as it came.
+forgets. Fresh queries get half of the places, or those that carried ones leave free: a bad log fades as fast as it
+came.
 
-Pool the queries that a policy carries with those of a fresh log.
-
-A week may bring only a hundred labels, and the three or four hundred queries that a policy carries may be stale: the
-pooled log uses both. Carried costs are rescaled to each model's mean cost in the fresh log, since a new price applies
-to all queries.
+`pooled` joins carried queries with those of a fresh log: a week may bring only a hundred labels, and the three or four
+hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since a new
+price applies to all queries.
 """
 
 import base64

@@ -321,13 +321,13 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
         pl.col(pl.String),
         pl.selectors.string() - pl.selectors.by_name("query", "model", SAMPLE, require_all=False),
     )
-    sheet = sheet.with_columns(words.str.replace_all(_OBEYED, "\ufffd"))
+    sheet = sheet.with_columns(words.str.replace_all(_CONTROLS, "\ufffd"))
     guarded = pl.when(_runs(text)).then(text.str.replace("^", "'")).otherwise(text)
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
 
 
 #: Control characters that a terminal obeys, except tabs and newlines, and those that change the direction of text.
-_OBEYED = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]"
+_CONTROLS = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]"
 
 
 def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,6 @@
-"""A log of answers as matrices with one row per query and one column per model.
+"""A log of answers as matrices with one row per query and one column per model, and its labels by hand.
 
-Records of n queries and k models, whose fields declare their axes; and the record of labels by hand.
+Both are records whose fields declare their axes (`Cells`), by which queries and models are taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A summary of a log by model, and checks for a log that looks wrong although every row is valid.
 
-If answers are missing, or labelled, at random, the rest are a fair sample; if that depends on a confidence, they are
-not (`uneven`).
+Answers that are present, or labelled, are a fair sample if that happens at random, and a biased one if it depends on a
+confidence (`uneven`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
 other text is converted in memory. This module also finds what polars does not report: the line in which a record
-starts, and a broken or truncated line.
-
-Read a log of several files or a folder as one table: the file that a service writes, and its rotated files.
+starts, and a broken or truncated line. `join_parts` reads several files or a folder as one table: the file that a
+service writes, and its rotated files.
 """
 
 from __future__ import annotations
