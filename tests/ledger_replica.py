@@ -1,7 +1,8 @@
 """A replica of a service in a process of its own, for a simulated day: NAME URL LOG SECONDS CLOCK QUERIES FIRST.
 
 It says when it is ready, and is told when the day began. It answers its queries evenly over a day that takes so many
-seconds; its clock is wrong by CLOCK seconds. From noon on all models cost double. Each query is logged and paid for by the code that serves.
+seconds; its clock is wrong by CLOCK seconds. From noon on all models cost double. Each query is logged and paid for by
+the code that serves.
 """
 
 import json

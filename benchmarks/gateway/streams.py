@@ -91,8 +91,9 @@ def looks(server: Server, seconds: float) -> tuple[list[float], list[float]]:
     return ready, cheap
 
 
-def measure(streams: int, pieces: float, seconds: float) -> tuple[list[list[float]], float]:
-    """(seconds of /ready and of cheap requests, alone and beside streams; pieces a second that readers got)."""
+def measure(streams: int, pieces: float, seconds: float) -> tuple[list[list[float]], float, float]:
+    """(seconds of /ready and of cheap requests, alone and beside streams; pieces a second that readers got; seconds of
+    CPU for each)."""
     script = [sys.executable, "-m", "benchmarks.gateway.streams", "--act"]
     with tempfile.TemporaryDirectory() as name:
         folder, port = Path(name), free_port()
@@ -102,12 +103,11 @@ def measure(streams: int, pieces: float, seconds: float) -> tuple[list[list[floa
             rcjax(folder / "a", Server(port, pid, "large"), ["large"], judged=False, logged=False) as server,
         ):
             alone = looks(server, 3.0)
-            words = [*script, "readers", str(server.port), str(streams), str(seconds + 2)]
+            words, busy = [*script, "readers", str(server.port), str(streams), str(seconds)], server.busy()
             with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as readers:
-                time.sleep(2.0)
-                beside = looks(server, seconds)
+                beside = looks(server, seconds)  # from before they begin: all at once
                 told = int(readers.communicate()[0])
-    return [*alone, *beside], told / (seconds + 2)
+            return [*alone, *beside], told / seconds, (server.busy() - busy) / max(told, 1)
 
 
 def main() -> None:
@@ -121,12 +121,15 @@ def main() -> None:
     if chosen.act:
         asyncio.run(_act(chosen.act))
         return
-    (ready, cheap, ready_beside, cheap_beside), rate = measure(chosen.streams, chosen.pieces, chosen.seconds)
+    (ready, cheap, ready_beside, cheap_beside), rate, busy = measure(chosen.streams, chosen.pieces, chosen.seconds)
     print("| milliseconds | alone: p50 | most | beside the streams: p50 | most |\n|---|--:|--:|--:|--:|")
     for what, alone, beside in (("/ready", ready, ready_beside), ("a cheap request", cheap, cheap_beside)):
         cells = [1e3 * figure for one in (alone, beside) for figure in (statistics.median(one), max(one))]
         print(f"| {what} |" + "".join(f" {cell:.0f} |" for cell in cells))
-    print(f"\n{chosen.streams} streams of {chosen.pieces:g} pieces a second: readers got {rate:,.0f} a second.")
+    print(
+        f"\n{chosen.streams} streams of {chosen.pieces:g} pieces a second: readers got {rate:,.0f} a second, for "
+        f"{1e6 * busy:.0f} microseconds of CPU each."
+    )
     record.headline(
         f"`rcjax serve`, one worker, beside {chosen.streams} streams of {chosen.pieces:g} pieces a second: /ready, the "
         "slowest; pieces a second",

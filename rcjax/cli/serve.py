@@ -155,10 +155,10 @@ def serve(
         ),
     )
     settings.keys()
-    run(settings, host, port, workers, partial(_announce, settings, json_))
+    run(settings, host, port, workers, partial(_announce, settings, json_, workers))
 
 
-def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> None:
+def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
     from rcjax.policy.counted import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
@@ -184,6 +184,9 @@ def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> 
         print_json({"url": url, "policies": policies, "models": list(catalog.models)})
     else:
         _show(url, catalog.policies, settings.shadow)
+        if settings.keys_file is not None and workers > 1:
+            what = "at_once, and the rung that each client's own bill allows, are by worker"
+            warn(f"{what}: money and requests a minute are of all {workers}", "note")
 
 
 @shown

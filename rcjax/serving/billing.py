@@ -86,7 +86,7 @@ class Billing:
         self.stops = False
         """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
         self._begin()
-        self.catch_up()
+        self._look()
         self._tell_lacking()
 
     @property
@@ -260,6 +260,16 @@ class Billing:
 
         A warning says, once in a period, that its money is spent.
         """
+        self._look()
+        bill = self.bill
+        if isinstance(bill, PeriodBill) and bill.spent >= bill.period.money and self._said != bill.start:
+            self._said = bill.start
+            what = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
+            then = "requests are refused" if self.stops else "the cheapest rung answers"
+            warnings.warn(f"{what}: {then} until it ends", CascadeWarning, stacklevel=2)
+
+    def _look(self) -> None:
+        """Count what others have spent, if the last look is a second ago."""
         page = self._page()
         if page is not None:
             self._hear(page)
@@ -269,11 +279,6 @@ class Billing:
         if self._shared is not None:
             bill = self._read_log(bill, self._shared)
         self.bill, self._looked = bill.at(time.time()), now
-        if self.bill.spent >= bill.period.money and self._said != self.bill.start:
-            self._said = self.bill.start
-            what = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
-            then = "requests are refused" if self.stops else "the cheapest rung answers"
-            warnings.warn(f"{what}: {then} until it ends", CascadeWarning, stacklevel=2)
 
     def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
         """The bill with what others have spent: of each the log's calls, or its row beside the log where that has more.

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from command_line import run
@@ -150,7 +151,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
     catalog = CatalogMaker(settings, Clients(1.0).of).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     cost = catalog.policies["supp\x1bort"].shadow_cost.describe(0.05)
-    _announce(settings, False, "http://127.0.0.1:8080", catalog)
+    _announce(settings, False, 1, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
@@ -161,7 +162,10 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         "what they cost, and who answers: http://127.0.0.1:8080/ in a browser",
     ]
     assert not told.out
-    _announce(settings, True, "http://127.0.0.1:8080", catalog)
+    _announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
+    what = "at_once, and the rung that each client's own bill allows, are by worker"
+    assert f"{what}: money and requests a minute are of all 2" in " ".join(capsys.readouterr().err.split())
+    _announce(settings, True, 1, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",

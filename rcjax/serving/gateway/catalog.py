@@ -38,6 +38,9 @@ from rcjax.serving.totals import FileTotals
 from rcjax.signals import Check, Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
 
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that names the folder in which several workers count together: that of Prometheus's client."""
+
 #: Options that say what an answer costs, which are the operator's where `models.toml` or the policy has them.
 _OPERATORS = frozenset({"reasoning_effort", "service_tier"})
 
@@ -139,9 +142,11 @@ class Settings:
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
     def totals(self) -> FileTotals:
-        """What all workers have spent for each client."""
-        is_file = self.log is not None and str(self.log) != "-"
-        return FileTotals(f"{self.log}.totals" if is_file else None)
+        """Totals of each client over all workers: beside the log or, without one, as long as the service runs."""
+        if self.log is not None and str(self.log) != "-":
+            return FileTotals(f"{self.log}.totals")
+        folder = os.environ.get(FOLDER)
+        return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 
     def open_log(self) -> CallLog | None:
         """The call log, if there is to be one. Raises OSError where it cannot be opened."""

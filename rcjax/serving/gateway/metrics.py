@@ -23,11 +23,8 @@ from typing import Any, NamedTuple
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import LOGGED, Call
 from rcjax.serving.cascade import Result
-from rcjax.serving.gateway.catalog import ServedPolicy
+from rcjax.serving.gateway.catalog import FOLDER, ServedPolicy
 from rcjax.serving.gateway.shifts import Shifts
-
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable by which prometheus-client finds the folder of several workers."""
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 

@@ -113,7 +113,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         which = f"{shadow}" if not isinstance(shadow, float) else percent(shadow)
         money.append(f"shadow queries ({which}) {escape(beside.describe(shadow))}")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
-    parts += [f"<p>{_period(bill, time.time())}</p>"] if isinstance(bill, PeriodBill) else []
+    parts += [f"<p>{_period(bill, time.time(), stops=billing.stops)}</p>"] if isinstance(bill, PeriodBill) else []
     parts.append(_promised(policy, unit))
     if len(requests) > 1:
         parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
@@ -122,7 +122,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
     return "".join([*parts, _check(requests), moved, _ladder(served, billing.position, unit), answering])
 
 
-def _period(bill: PeriodBill, now: float) -> str:
+def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
     """Which day, week or month it is, what is left of its money, for how long, and what that means."""
     period, left = bill.period, bill.left(now)
     start, end = period.around(now)
@@ -132,7 +132,8 @@ def _period(bill: PeriodBill, now: float) -> str:
     until = f"{days:.1f} of {(end - start) / DAY:.0f} days" if period.every != "day" else f"{24 * days:.1f} of 24 hours"
     told = f"{which} (UTC): <strong>${figure(max(left, 0.0))} of ${figure(period.money)} left</strong>, for {until}"
     if left <= 0:
-        return f"{told}. All is spent: the cheapest rung answers until the {period.every} ends."
+        then = "requests are refused" if stops else "the cheapest rung answers"
+        return f"{told}. All is spent: {then} until the {period.every} ends."
     pace = left / period.money * (end - start) / (end - now)
     if 1 / _UNEVEN <= pace <= _UNEVEN:
         return f"{told}, at an even pace."

@@ -29,8 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, Clients, Settings, in_words
-from rcjax.serving.gateway.metrics import FOLDER
+from rcjax.serving.gateway.catalog import FOLDER, Catalog, CatalogMaker, Clients, Settings, in_words
 from rcjax.serving.gateway.service import build_app
 
 

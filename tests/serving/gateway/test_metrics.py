@@ -8,7 +8,8 @@ import pytest
 from gateway_samples import make_call, make_result
 from prometheus_client.parser import text_string_to_metric_families
 
-from rcjax.serving.gateway.metrics import FOLDER, Metrics
+from rcjax.serving.gateway.catalog import FOLDER
+from rcjax.serving.gateway.metrics import Metrics
 
 
 def samples(page):

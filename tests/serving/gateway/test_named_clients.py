@@ -5,6 +5,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from chat_server import Response, completion, sure
@@ -12,7 +13,10 @@ from command_line import run
 from gateway_service import SURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
-from rcjax.serving.gateway.keys import add_key
+from rcjax.serving.gateway.accounts import Accounts
+from rcjax.serving.gateway.catalog import FOLDER, Settings
+from rcjax.serving.gateway.chat_request import ApiError
+from rcjax.serving.gateway.keys import Client, add_key
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -235,6 +239,25 @@ def test_money_needs_a_log(keys):
         pytest.raises(ValueError, match="client a: its money is counted in a file beside the log"),
         gateway(keys_file=keys.path, log=None),
     ):
+        pass
+
+
+@pytest.mark.parametrize("log", [None, "-"])
+def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path, monkeypatch):
+    """In the folder that `rcjax serve` makes for several workers."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    now = time.time() // 60 * 60 + 30  # within a minute
+    monkeypatch.setattr(time, "time", lambda: now)
+    settings = Settings({}, tmp_path / "models.toml", log=log and Path(log))
+    one, other = (settings.totals() for _ in "ab")
+    client = Client("0" * 64, requests=2, name="a")
+    for _ in range(2):
+        with Accounts(one).admitted(client):
+            pass
+    one.sync()
+    other.page("client a", "minute", (now - 30, now + 30))
+    other.sync()
+    with pytest.raises(ApiError, match="a may send 2 requests a minute"), Accounts(other).admitted(client):
         pass
 
 

@@ -87,9 +87,9 @@ def test_the_page_says_which_month_it_is_and_what_its_rest_means():
     """Of $300 for November 2026, with $100 spent before."""
     first = 1_793_491_200.0  # 1 November 2026
 
-    def told(days, spent, every="month"):
+    def told(days, spent, every="month", stops=False):
         bill = PeriodBill.of(Period(300.0, every), 1e-4, first + DAY * days)
-        return _period(bill.spend(spent, first + DAY * days), first + DAY * days)
+        return _period(bill.spend(spent, first + DAY * days), first + DAY * days, stops=stops)
 
     assert (
         told(10, 100.0)
@@ -98,6 +98,7 @@ def test_the_page_says_which_month_it_is_and_what_its_rest_means():
     assert "for 3.0 of 30 days: 10 times an even pace. What a month has not spent is for the rest" in told(27, 0.0)
     assert told(10, 270.0).endswith("0.15 times an even pace. Queries go by cheaper rungs until the month ends.")
     assert told(10, 301.0).endswith("All is spent: the cheapest rung answers until the month ends.")
+    assert told(10, 301.0, stops=True).endswith("All is spent: requests are refused until the month ends.")
     assert told(10.5, 1.0, "week").startswith("The week from 9 November 2026 on (UTC): ")
     assert told(10.5, 1.0, "day").startswith(
         "11 November 2026 (UTC): <strong>$299 of $300 left</strong>, for 12.0 of 24 h"

@@ -12,6 +12,7 @@ from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Period
 from rcjax.serving.asker import Prompt
+from rcjax.serving.call_log import CascadeWarning
 
 MONEY = 0.01
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -74,6 +75,22 @@ def test_a_service_that_stops_says_until_when(path):
             assert 0 < int(reply.headers["retry-after"]) <= 31 * 86_400
         assert service.server.requests == service.log_rows() == []
         assert service.ask(model="large").status == 200  # on no bill
+
+
+@pytest.mark.parametrize(("stops", "then"), [(False, "the cheapest rung answers"), (True, "requests are refused")])
+def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_path):
+    log = tmp_path / "calls.jsonl"
+    with gateway(month(1e-6), behave, log=log) as service:
+        service.ask()
+        row = json.loads(log.read_text().splitlines()[0])
+    log.write_text(json.dumps({**row, "cost": 1.0, "cascade": "before"}) + "\n")
+    (tmp_path / "calls.jsonl.totals").unlink(missing_ok=True)
+    what = f"the money of this month is spent .*: {then} until it ends"
+    with (
+        pytest.warns(CascadeWarning, match=what),
+        gateway(month(1e-6), behave, log=log, stops=stops) as service,
+    ):
+        assert f"All is spent: {then}" in service.get("/").body.decode()
 
 
 @pytest.mark.parametrize("stops", [False, True])
