@@ -7,7 +7,8 @@ turns until the time is over: bodies that are legal and dear to parse, heads wit
 what a web page could send, connections that send nothing, clients that leave; replies of a gigabyte, compressed,
 nested, endless, without text, with numbers that JSON has not, redirects, resets. Each says what its client is to get.
 Meanwhile well-behaved clients ask, and somebody looks at /health. At the end the service is stopped while clients ask.
-Then others try to spend a month's money (`benchmarks.gateway.spending`).
+Where that can be (root on Linux), a control group limits the service to 512 MB a worker. Then others try to spend a
+month's money (`benchmarks.gateway.spending`), and do what once brought it down (`benchmarks.gateway.bullets`).
 Prints a Markdown table of what held. Ends with status 1 where something did not, where a well-behaved client got no
 answer or waited for more than five seconds, or where memory grew by more than a fifth. Linux; needs
 `pip install 'rcjax[serve]'`.
@@ -34,14 +35,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.gateway import spending
+from benchmarks.gateway import bullets, spending
 from benchmarks.gateway.hostile import BODIES, BODY, HEAD, JSON, SENT, posted
 from benchmarks.gateway.misbehaving import MODES, misbehaving
-from benchmarks.gateway.servers import open_files, policy_of, resident
+from benchmarks.gateway.servers import Box, boxed, open_files, policy_of, resident
 
 _MODELS = ("small", "large")
 _PATIENCE = 5.0  # seconds that a well-behaved client, or a look at /health, may wait
-_ROOM = 430.0  # megabytes that one attack may take: what is left of 512
+_BOX = 512  # megabytes of a worker
+_ROOM = 430.0  # that one attack may take: what is left of them
 _GROWTH = 1.2  # of memory, from the end of the first round on
 _WELL_BEHAVED = 4  # clients
 
@@ -114,8 +116,8 @@ def _is_whole(said: bytes) -> bool:
 
 
 @contextmanager
-def serving(folder: Path, base_url: str, workers: int) -> Iterator[Service]:
-    """`rcjax serve` with a policy of two models, a log and shadow queries."""
+def serving(folder: Path, base_url: str, workers: int, box: Box | None = None) -> Iterator[Service]:
+    """`rcjax serve` with a policy of two models, a log and shadow queries; within a limit on its memory."""
     table = '["{}"]\nbase_url = "{}"\ninput = 0.1\noutput = 0.4\nsignal = "choice"\n'
     (folder / "models.toml").write_text("".join(table.format(name, base_url) for name in _MODELS))
     policy_of(_MODELS).save(folder / "policy.json")
@@ -133,7 +135,10 @@ def serving(folder: Path, base_url: str, workers: int) -> Iterator[Service]:
     root = str(Path(__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
     with (folder / "stderr").open("wb") as errors:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=environment)
+        enter = None if box is None else box.enter
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=environment, preexec_fn=enter
+        )
     assert process.stdout is not None
     try:
         first = process.stdout.readline()
@@ -231,6 +236,27 @@ def prompts_at_once(service: Service) -> str | None:
     return f"statuses {wrong}" if wrong else f"{grown:.0f} MB more" if grown > _ROOM else None
 
 
+def replies_at_once(service: Service) -> str | None:
+    """20 replies of 50 megabytes at once, which are refused; then the memory."""
+    before = service.memory()
+    with ThreadPoolExecutor(20) as pool:
+        statuses = [status for status, _ in pool.map(service.ask, ["fifty megabytes"] * 20)]
+    grown = service.memory() - before
+    wrong = [status for status in statuses if status not in (429, 502, 504)]
+    return f"statuses {wrong}" if wrong else f"{grown:.0f} MB more" if grown > _ROOM else None
+
+
+def roles(service: Service) -> str | None:
+    """Ten streams of chunks that say nothing, until their deadline; an ordinary request; then the memory."""
+    before = service.memory()
+    with ThreadPoolExecutor(10) as pool:
+        asked = [pool.submit(service.ask, "roles without an end", model="large", stream=True) for _ in range(10)]
+        miss = _expect(*_asked(service, "good"))
+        wrong = [one.result()[0] for one in asked if one.result()[0] not in (502, 504)]
+    grown = service.memory() - before
+    return miss or (f"statuses {wrong}" if wrong else f"{grown:.0f} MB more" if grown > _ROOM else None)
+
+
 def _asked(service: Service, text: str) -> tuple[int, Sequence[int]]:
     return service.ask(text)[0], (200,)
 
@@ -271,6 +297,8 @@ def attacks() -> dict[str, Callable[[Service], str | None]]:
     found["60 bodies that are held"] = hold_bodies
     found["300 bodies of which a byte came"] = hold_many_bodies
     found["40 prompts of 3.9 MB at once"] = prompts_at_once
+    found["20 replies of 50 MB at once"] = replies_at_once
+    found["ten streams of chunks that say nothing"] = roles
     found["40 answers of 8 MB that nobody reads"] = read_nothing
     found["100 clients that leave"] = leave
     for name, right in MODES.items():
@@ -375,10 +403,12 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         misbehaving() as base_url,
-        serving(Path(folder), base_url, chosen.workers) as service,
+        boxed(_BOX * chosen.workers) as box,
+        serving(Path(folder), base_url, chosen.workers, box) as service,
     ):
         rows, meanwhile, memory, files = run(service, 60 * chosen.minutes)
         resets = stop_while_asked(service)
+        killed = 0 if box is None else box.killed()
         said = (Path(folder) / "stderr").read_text()
     print("| attack | times | held | longest, s |\n|---|--:|--:|--:|")
     for name, row in rows.items():
@@ -387,9 +417,12 @@ def main() -> None:
     print(f"\n{meanwhile.answers:,} ordinary questions meanwhile: {failed}.")
     print(f"The slowest look at /health took {meanwhile.health:.2f} s.")
     print(f"Memory: {memory[0]:.0f} MB after the first round, {memory[-1]:.0f} MB after the last of {len(memory)}.")
+    within = "" if box is None else f" All of it within a control group of {_BOX * chosen.workers} MB."
+    print(f"{killed} processes were killed for memory.{within}")
     print(f"Open files: {files[0]}, then {files[-1]}. At the end, {resets} of 140 clients were reset.")
     misses = what_missed(rows, meanwhile, memory) + (["a traceback"] if "Traceback" in said else [])
-    misses += ([f"{resets} resets at the end"] if resets else []) + spending.play()
+    misses += ([f"{resets} resets at the end"] if resets else []) + (["killed for memory"] if killed else [])
+    misses += spending.play() + bullets.play()
     attacked = f"`rcjax serve` under {len(rows)} attacks for {chosen.minutes:.0f} minutes"
     record.headline(
         f"{attacked}: held; ordinary questions that failed",

@@ -95,10 +95,23 @@ def _bomb() -> bytes:
     return _BOMB[0]
 
 
+_ROLE = {**_GOOD, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+
+
+def _roles() -> Iterator[bytes]:
+    """A stream without an end, of chunks that say nothing."""
+    chunk = b"data: %s\n\n" % json.dumps(_ROLE).encode()
+    yield _head(200, None, kind=_STREAM)
+    while True:
+        yield b"%x\r\n%s\r\n" % (100 * len(chunk), 100 * chunk)
+
+
 _REPLIES: dict[str, Callable[[bool], Any]] = {
     "good": lambda stream: _answer(_GOOD, stream=stream),
     "slow": lambda stream: [1.0, *_answer(_GOOD, stream=stream)],
     "long": lambda stream: _answer(_LONG, stream=stream),
+    "fifty megabytes": lambda stream: _whole(json.dumps(_GOOD).encode()[:-1] + b" " * 50_000_000 + b"}"),
+    "roles without an end": lambda stream: _roles(),
     "a gigabyte, its length told": lambda stream: [_head(200, _GIGABYTE), *[_PIECE] * (_GIGABYTE // len(_PIECE))],
     "a gigabyte in chunks": lambda stream: _chunked([_PIECE] * (_GIGABYTE // len(_PIECE))),
     "a line of a gigabyte": lambda stream: _chunked([b"data: ", *[_PIECE] * (_GIGABYTE // len(_PIECE))], _STREAM),

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -95,6 +95,52 @@ def running(words: Sequence[str], port: int, log: Path, environment: dict[str, s
     finally:
         process.terminate()
         process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A control group that limits the memory of processes."""
+
+    folder: Path
+
+    def enter(self) -> None:
+        """Put the running process into it: its children follow."""
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def killed(self) -> int:
+        """How many processes were killed as there was no memory."""
+        name = "memory.events" if (self.folder / "memory.events").exists() else "memory.oom_control"
+        lines = (self.folder / name).read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+@contextmanager
+def boxed(megabytes: int) -> Iterator[Box | None]:
+    """A control group of so much memory, swap included; None where none can be made: that takes root on Linux."""
+    first = Path("/sys/fs/cgroup/memory")
+    folder = (first if first.is_dir() else Path("/sys/fs/cgroup")) / f"rcjax-{os.getpid()}"
+    limit = str(megabytes * 2**20)
+    try:
+        folder.mkdir()
+        if first.is_dir():
+            (folder / "memory.limit_in_bytes").write_text(limit)
+            (folder / "memory.memsw.limit_in_bytes").write_text(limit)
+        else:
+            (folder / "memory.max").write_text(limit)
+            (folder / "memory.swap.max").write_text("0")
+    except OSError:
+        with suppress(OSError):
+            folder.rmdir()
+        yield None
+        return
+    try:
+        yield Box(folder)
+    finally:
+        end = time.monotonic() + 10
+        while folder.is_dir() and time.monotonic() < end:  # its processes end
+            with suppress(OSError):
+                folder.rmdir()
+            time.sleep(0.05)
 
 
 def _takes_connections(port: int) -> bool:
