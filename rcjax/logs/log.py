@@ -115,7 +115,7 @@ NO_ANSWER = -1
 
 
 class FailedCalls(NamedTuple):
-    """Number of queries that went to the same models, of which the same ones gave no usable answer."""
+    """A group of queries that went to the same models and lack usable answers of the same models."""
 
     asked: frozenset[str]
     """Models that the queries went to."""
