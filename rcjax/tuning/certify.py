@@ -219,6 +219,14 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
+def outcomes_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> Outcomes:
+    """Return the outcomes (R, n) of the queries of a log by the rungs of a frontier's ladder, as `outcomes_on_log`."""
+    rungs = frontier.rungs
+    policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
+    outcomes = outcomes_on_log(frontier.model.calibrators, policies, log, right, charge)
+    return Outcomes(*(np.asarray(figure, float)[: len(rungs)] for figure in outcomes))
+
+
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
     """What became of n held-out queries, in an order that is random, by the R rungs of a frontier's ladder."""
@@ -251,7 +259,7 @@ class HeldOut:
         rungs = frontier.rungs
         if not rungs.size:
             raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
-        policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
+        policies = frontier.policies.on_host().take(rungs)
         require_answers(policies, log)
         tested = labelled_by_hand(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
@@ -271,8 +279,7 @@ class HeldOut:
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         own = right[:, columns].astype(log.logprob.dtype)
-        outcomes = outcomes_on_log(fitted.calibrators, policies, walked, own, fitted.cost)
-        outcomes = Outcomes(*(np.asarray(figure, float)[: len(rungs)] for figure in outcomes))
+        outcomes = outcomes_of_rungs(frontier, walked, own, fitted.cost)
         most = np.maximum(most, price)
         rival = None if today is None else Replies.of(today, with_outcomes(log, right))
         return cls(tested, outcomes, most if rival is None else 2 * most - 1, price, rival)

@@ -37,9 +37,8 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.comparing import Replies, Today, comparable_log, errors_alone, paired_error
 from rcjax.replaying.replay import replay
-from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.certify import Certificate, certify
+from rcjax.tuning.certify import Certificate, certify, outcomes_of_rungs
 from rcjax.tuning.search import search_of
 
 _STEPS = 20  # positions tried from each rung to the next
@@ -134,9 +133,8 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     rungs = frontier.rungs
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
-    policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
-    outcomes = outcomes_on_log(frontier.model.calibrators, policies, walked, walked.correct, walked.query_cost)
-    penalty = Outcomes(*(np.asarray(one, float)[: len(rungs)] for one in outcomes)).penalty(frontier.abstain_price)
+    outcomes = outcomes_of_rungs(frontier, walked, walked.correct, walked.query_cost)
+    loss = outcomes.penalty(frontier.abstain_price)
     theirs, error = Replies.of(today, shared), None
     bill = float(theirs.spent.mean())
     if isinstance(today, str):  # as the screens have it: by all of its answers
@@ -146,7 +144,7 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     weights = position_weights(position, len(rungs))
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
     more = expected - (float(theirs.wrong.mean()) if error is None else error)
-    se = np.concatenate([paired_error(part @ penalty - theirs.wrong) for part in np.array_split(weights, 8)])
+    se = np.concatenate([paired_error(part @ loss - theirs.wrong) for part in np.array_split(weights, 8)])
     told = log.select([name for name in log.models if name in shared.models])
     queries = int((told.labelled.any(1) & told.complete).sum())
     return Margins(position, cost < bill * (1 - 1e-9), more, se, queries)

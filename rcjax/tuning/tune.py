@@ -29,7 +29,7 @@ from rcjax.policy.ladder import Period, followed, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import TARGETS, Spec, SpecFields, Target, with_spec
 from rcjax.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
-from rcjax.replaying.replay import replay
+from rcjax.replaying.replay import Replay, replay
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.contest import Contest
@@ -48,10 +48,9 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     """
     if frontier.search == "selected":
         return frontier, []
-    try:
-        spent = np.asarray(replay(frontier, log).spent, float)
-    except LogError:  # no query was answered by all of its models
+    if (replayed := _replayed(frontier, log)) is None:
         return frontier, []
+    spent = np.asarray(replayed.spent, float)
     predicted = np.asarray(frontier.cost, float)
     ratio = np.where(predicted > 0, spent / np.where(predicted > 0, predicted, 1.0), 1.0)
     if np.abs(ratio - 1).max() < 1e-9:
@@ -77,12 +76,16 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:
     """The same frontier, with the seconds that the log it was tuned on lets expect; as it is where that has none."""
-    if log.seconds is None:
-        return frontier
+    replayed = None if log.seconds is None else _replayed(frontier, log)
+    return frontier if replayed is None else dataclasses.replace(frontier, seconds=replayed.seconds)
+
+
+def _replayed(frontier: Frontier, log: Log) -> Replay | None:
+    """The frontier on a log; None where no query was answered by all of its models."""
     try:
-        return dataclasses.replace(frontier, seconds=replay(frontier, log).seconds)
-    except LogError:  # no query was answered by all of its models
-        return frontier
+        return replay(frontier, log)
+    except LogError:
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
