@@ -16,9 +16,9 @@ FUNCTIONS = {
     "leaves": ("sys.exit(call['question'])", "the check failed: SystemExit in of_a_test.py, line "),
     "crashes": ("os.kill(os.getpid(), 11)", "the check broke down: it ended with status -11"),
     "hangs": ("time.sleep(600)", "the check timed out: no verdict within 1 seconds"),
-    "floods": ("return 'x' * 10**6", "the check gave nonsense: what is no number from 0 to 1"),
-    "above": ("return 1.5", "the check gave nonsense: what is no number from 0 to 1"),
-    "none": ("return float('nan')", "the check gave nonsense: what is no number from 0 to 1"),
+    "floods": ("return 'x' * 10**6", "the check gave nonsense: a value that is not a number from 0 to 1"),
+    "above": ("return 1.5", "the check gave nonsense: a value that is not a number from 0 to 1"),
+    "none": ("return float('nan')", "the check gave nonsense: a value that is not a number from 0 to 1"),
     "odd": ("return {'confidence': 0.5, 'cost': -1}", "the check gave nonsense: a cost that is no money"),
 }
 
@@ -35,7 +35,7 @@ PROGRAMS = {
     "hangs": ("subprocess.run(['sleep', '600'])", "the check timed out: no verdict within 1 seconds"),
     "floods": ("while True: print('0.5')", "the check gave nonsense: it printed more than 64 KB"),
     "prose": ("print('fine, ' + call['question'])", "the check gave nonsense: what it printed is no JSON"),
-    "above": ("print(2)", "the check gave nonsense: what is no number from 0 to 1"),
+    "above": ("print(2)", "the check gave nonsense: a value that is not a number from 0 to 1"),
 }
 
 

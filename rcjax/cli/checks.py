@@ -72,7 +72,7 @@ def check(
         retuning: Test whether tuning again would gain; takes some seconds.
         explain: Explain each figure.
     """
-    how = reading.options()
+    options = reading.options()
     start_jax()
     import rcjax
     from rcjax.diagnostics.traffic import check_traffic, is_call_log
@@ -81,7 +81,7 @@ def check(
     from rcjax.replaying.figures import beside_reference
 
     if against is not None:
-        raise typer.Exit(_check_against(policy, against, log, how, as_json=json_))
+        raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
     steps, document, why = staged(2), dict[str, Any](), ""
     with steps("reading"):
         tuned = load_tuned(policy)
@@ -89,7 +89,7 @@ def check(
         subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
         try:
-            fresh = with_times(read_for(subject, source, how), source)
+            fresh = with_times(read_for(subject, source, options), source)
         except ValueError as unreadable:
             if traffic is None or reading.labels is not None:
                 raise
@@ -114,7 +114,9 @@ def check(
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
 
-def _check_against(policy: Path, other: Today, log: Sequence[Path], how: Mapping[str, Any], *, as_json: bool) -> int:
+def _check_against(
+    policy: Path, other: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
+) -> int:
     """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
     from rcjax.logs.sources import join_parts
     from rcjax.replaying.comparing import Differing
@@ -122,7 +124,7 @@ def _check_against(policy: Path, other: Today, log: Sequence[Path], how: Mapping
     steps = staged(1)
     with steps("comparing"):
         subject = load_tuned(policy)
-        data = read_for(subject, join_parts(log), {**how, "unlabelled": True})
+        data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
         difference = Differing.of(subject, other, data).difference()
     beside = difference.beside(subject.expected.get("lam") or 0.0)
     document = difference.to_json() | {"verdict": beside, "counted": data.counted.noun}
@@ -182,14 +184,14 @@ def diagnose(
         what = "goes with --cascade: policies that are found without it rest on no copula"
         raise typer.BadParameter(what, param_hint="--copula")
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
-    how = reading.options()
+    options = reading.options()
     start_jax()
     import rcjax
 
     steps = staged(3 + (test is not None))
     with steps("reading"):
-        how |= {"models": models_to_read(reading.models, cascade)}
-        training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **how)
+        options |= {"models": models_to_read(reading.models, cascade)}
+        training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **options)
     judged = fresh or training
     with steps("fitting the model"):
         model = rcjax.fit(training, copula=copula or "gumbel")
@@ -197,22 +199,22 @@ def diagnose(
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
         about = {"replicates": replicates, "frontier": frontier, "model_fit": cascade is not None}
         diagnosis = rcjax.diagnose(model, judged, training=training, **about)
-    document, again = diagnosis.to_json(), ""
+    document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         with steps("checking the policy"):
             spec = spec.with_some_target(float(training.cost[-1]))
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
             document["check"], _ = judge_policy(policy, fresh)
-        again = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
-    conclude(document, partial(show_diagnosis, document, again, every=all_), as_json=json_)
+        retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
+    conclude(document, partial(show_diagnosis, document, retune, every=all_), as_json=json_)
 
 
 @shown
-def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool = False) -> None:
+def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool = False) -> None:
     """Print a diagnosis (its JSON form): the verdict, the promise, the advice, then the checks.
 
-    Only the worst check of each kind is printed, unless `every` is set. `again` is the command that tunes again.
+    Only the worst check of each kind is printed, unless `every` is set. `retune` is the command that tunes again.
     """
     from rcjax.diagnostics.checks import describe_gaps  # which imports JAX
 
@@ -244,7 +246,7 @@ def show_diagnosis(document: Mapping[str, Any], again: str = "", *, every: bool 
     _print_checks(screen, checks, explain=every)
     screen.hang("note", *document["remarks"])
     if check:
-        screen.next_step(*next_of(check, again))
+        screen.next_step(*next_of(check, retune))
         return
     more = "" if every else f"--all shows all {len(document['checks'])} checks, and says what their figures are; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
@@ -264,8 +266,8 @@ def show_check(
     """
     screen = Screen()
     checks, looked = facts["checks"], facts["looked"]
-    of = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
-    compared = f"{count(facts['n'], 'query')} against {of}{facts['tuned_on']:,} tuned on"
+    used = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
+    compared = f"{count(facts['n'], 'query')} against {used}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
     if looked["described"]:
         screen.print(looked["described"])

@@ -301,7 +301,7 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
 @shown
 def _show_collected(document: Mapping[str, Any], source: Path) -> None:
-    """Print what was collected, model by model, what is missing, and the next command."""
+    """Print the collected answers by model, the failures and stops, and the next command."""
     screen = Screen()
     models = document["models"]
     answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")

@@ -60,10 +60,10 @@ def import_(
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-    how = How(format_, scorer, renamed, columns, prompts)
-    how = how if score_max is None else replace(how, score_max=score_max)
+    settings = How(format_, scorer, renamed, columns, prompts)
+    settings = settings if score_max is None else replace(settings, score_max=score_max)
     with busy("reading"):
-        evaluations = import_evaluations(files, how)
+        evaluations = import_evaluations(files, settings)
         problem = attempt(partial(write_table, evaluations.frame, out))
     if evaluations.damage is not None:
         warn(evaluations.damage)

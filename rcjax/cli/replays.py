@@ -54,7 +54,7 @@ def evaluate(
         policy_or_frontier: File of `rcjax tune`, from --out or --frontier.
         today: The model of LOG, or the policy file, in use today. [default: as when tuning]
     """
-    how = reading.options()
+    options = reading.options()
     start_jax()
     from rcjax.replaying.figures import beside_reference
     from rcjax.tuning.certify import overlap
@@ -64,7 +64,7 @@ def evaluate(
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AnyPolicy):
             tuned, notes = at_traffic_of(log, tuned)
-        data = read_for(tuned, log, how)
+        data = read_for(tuned, log, options)
     with steps("replaying"):
         shared = overlap(data, tuned)
         beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
@@ -274,7 +274,7 @@ def retune(
         bands: Bootstrap intervals. [default: as before]
         anyway: Write the new policy even if it is not expected to be better, or the log is biased.
     """
-    how = reading.options()
+    options = reading.options()
     if not log and reading.prices is None:
         what = "is missing: give a log of fresh queries, or --prices for new prices alone"
         raise typer.BadParameter(what, param_hint="LOG")
@@ -293,7 +293,7 @@ def retune(
         old = load_tuned(policy)
         if log:
             source = join_parts(log)
-            fresh = last_weeks(with_times(read_for(old, source, how), source))
+            fresh = last_weeks(with_times(read_for(old, source, options), source))
         else:
             require_plausible_prices(reading.prices, reading.really)
             fresh = carried_log(old, reading.prices)
@@ -358,8 +358,8 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
     columns: dict[str, list[Fact]] = {}
     for name, policy in policies.items():
         columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
-        did = _replayed(replays[name], money, noun) if replays[name] else {"": []}
-        *_, columns[f"{name},\non these"] = did.values()
+        replayed = _replayed(replays[name], money, noun) if replays[name] else {"": []}
+        *_, columns[f"{name},\non these"] = replayed.values()
     brief = {  # rungs of two ladders do not compare, and intervals have no room
         name: [fact._replace(interval=None) for fact in column if fact.unit != "rung"]
         for name, column in columns.items()

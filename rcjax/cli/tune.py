@@ -80,7 +80,7 @@ def tune(
         frontier: Write the frontier here, for rcjax evaluate.
     """
     spec = within.spread(spec, *log)
-    how = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
+    options = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
     target = Target.of(**spec.target) if spec.target else None
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
@@ -93,7 +93,7 @@ def tune(
 
     steps = staged(3)
     with steps("reading the log"):
-        data = read_log(join_parts(log), **how)
+        data = read_log(join_parts(log), **options)
     require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
     if data.answer is not None and spec.cascade is not None:
@@ -311,7 +311,7 @@ def report(
     """
     spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None
-    how = reading.options() | {"models": reading.models}
+    options = reading.options() | {"models": reading.models}
     require_libraries("a report", "report", "matplotlib", "jinja2")
     require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
     start_jax()
@@ -320,7 +320,7 @@ def report(
     Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
     steps = staged(3)
     with steps("reading"):
-        training, fresh = read_pair(log, test, **how)
+        training, fresh = read_pair(log, test, **options)
     require_plausible_budget(target, training, reading.really)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)

@@ -38,10 +38,10 @@ from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import SHARED, Decision, Policy, policy_of
 
-_MOST_BYTES, _MOST_RUNGS = 10_000_000, 1_000  # of a file: some hundred times what tuning writes
+_MOST_BYTES, _MOST_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
-    *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
+    *("money", "seconds", "seconds_low", "seconds_high"),  # no quantiles: they do not add up
 )
 #: Days of a period, on average.
 PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}

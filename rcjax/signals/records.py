@@ -159,7 +159,7 @@ def is_check(name: str) -> bool:
     return name.partition(":")[0] in _FORM
 
 
-def read_verdict(said: Any) -> Verdict | None:
+def read_verdict(value: Any) -> Verdict | None:
     """Read the verdict from the value of a check: a number from 0 to 1, true or false, or an object; None for null.
 
     The object has a number `confidence`, and may have `cost` in dollars and `key`, a text that stands for the answer in
@@ -170,20 +170,20 @@ def read_verdict(said: Any) -> Verdict | None:
     """
     cost: Any = 0.0
     key: Any = None
-    if isinstance(said, Mapping):
-        if "confidence" not in said:
+    if isinstance(value, Mapping):
+        if "confidence" not in value:
             raise ValueError("an object without confidence")
-        said, cost, key = said["confidence"], said.get("cost", 0.0), said.get("key")
-    if said is None:
+        value, cost, key = value["confidence"], value.get("cost", 0.0), value.get("key")
+    if value is None:
         return None
-    said = without_rounding(said) if isinstance(said, float) else said
-    if not _is_number(said, 1.0):
-        raise ValueError("what is no number from 0 to 1")
+    value = without_rounding(value) if isinstance(value, float) else value
+    if not _is_number(value, 1.0):
+        raise ValueError("a value that is not a number from 0 to 1")
     if isinstance(cost, bool) or not _is_number(cost, MOST_COST):
         raise ValueError("a cost that is no money")
     if not isinstance(key, str | None):
         raise ValueError("a key that is no text")
-    return Verdict(float(said), float(cost), key)
+    return Verdict(float(value), float(cost), key)
 
 
 _ROUNDING = 1e-9  # error of a sum or a mean in double precision, generously
