@@ -234,11 +234,11 @@ def is_chain(policy: Mapping[str, Any]) -> bool:
 
 def _reached(policy: Mapping[str, Any]) -> list[str]:
     """Return the models that the rules reach, in order; a rung of a ladder also names models of its segments."""
-    asked, agreements = {*policy["models"][:1]}, policy.get("agreements") or {}
+    reached, agreements = {*policy["models"][:1]}, policy.get("agreements") or {}
     for name in policy["models"]:
-        if name in asked:
-            asked |= {rule.get("model") for rule in policy["rules"][name]} | {agreements.get(name, {}).get("model")}
-    return [name for name in policy["models"] if name in asked]
+        if name in reached:
+            reached |= {rule.get("model") for rule in policy["rules"][name]} | {agreements.get(name, {}).get("model")}
+    return [name for name in policy["models"] if name in reached]
 
 
 def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:

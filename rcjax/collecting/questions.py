@@ -115,11 +115,11 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
     >>> conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
     'Why?'
     """
-    asked = [message for message in messages if message.get("role") != "system"]
-    texts = [_spoken_message(message) for message in asked]
-    if len(asked) == 1:
+    shown = [message for message in messages if message.get("role") != "system"]
+    texts = [_spoken_message(message) for message in shown]
+    if len(shown) == 1:
         return texts[0]
-    return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(asked, texts, strict=True))
+    return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(shown, texts, strict=True))
 
 
 def _spoken_message(message: Mapping[str, Any]) -> str:
@@ -300,15 +300,15 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
         raise LogError(f"{where}: messages must be a list of messages as the API has them, with one at least")
     if messages is None:
         messages = [{"role": "user", "content": _filled(template, str(prompt), row)}]
-    asked = [dict(message) for message in messages]
+    sent = [dict(message) for message in messages]
     if words:
-        asked = _with_choices(asked, words, where)
+        sent = _with_choices(sent, words, where)
     try:
-        json.dumps(asked, ensure_ascii=False, default=str).encode()
+        json.dumps(sent, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
         raise LogError(f"{where}: half of a pair of surrogates, {half}, cannot be sent: correct the text") from None
-    return tuple(asked)
+    return tuple(sent)
 
 
 def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:

@@ -183,7 +183,7 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
         path: path of the answer file.
     """
     put = {question.query: {"question_digest": question.digest} for question in questions}
-    ways = {asked.name: asked.record(questions[0]) for asked in models if questions}
+    settings = {asked.name: asked.record(questions[0]) for asked in models if questions}
     served = {asked.name: {"served": asked.respondent.settings.served} for asked in models}
     record, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
@@ -191,7 +191,7 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
         if query not in put:
             continue
         then = _comparable(row, record(row["asked"]))
-        now = _comparable(served.get(model, {}) | put[query], record(ways.get(model, "{}")))
+        now = _comparable(served.get(model, {}) | put[query], record(settings.get(model, "{}")))
         others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
         if (what := next(others, None)) is not None:
             was, here = (repr(value) if value else "none" for value in (then[what], now[what]))

@@ -90,7 +90,7 @@ def _mean(tokens: Sequence[Token]) -> Line:
     return {"logprob": mean_logprob(tokens), "signal": "mean"}
 
 
-def messages_of(asked: Any) -> list[tuple[str, str]]:
+def messages_of(prompt: Any) -> list[tuple[str, str]]:
     """Return (role, text) of each message, from a text, a message or a list of messages.
 
     Other parts of a message, such as an image or a tool call, become JSON in the text: they distinguish queries.
@@ -98,9 +98,9 @@ def messages_of(asked: Any) -> list[tuple[str, str]]:
     >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
     """
-    if isinstance(asked, str):
-        return [("user", asked)] if asked else []
-    messages = asked if isinstance(asked, Sequence) else [asked] if isinstance(asked, Mapping) and asked else []
+    if isinstance(prompt, str):
+        return [("user", prompt)] if prompt else []
+    messages = prompt if isinstance(prompt, Sequence) else [prompt] if isinstance(prompt, Mapping) and prompt else []
     parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
     texts = [filter(None, [_text_of(part.get("content")), calls_in(part)]) for part in parts]
     return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]

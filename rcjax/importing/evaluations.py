@@ -278,8 +278,8 @@ def _alike(models: Iterable[str]) -> list[str]:
     """Return a sentence for each two names that may belong to one model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
-    ways = "they are two models; where they are one, --rename"
-    return [f"{other} and {model}: {ways} {model}={other}" for model, other in names if model != other]
+    advice = "they are two models; where they are one, --rename"
+    return [f"{other} and {model}: {advice} {model}={other}" for model, other in names if model != other]
 
 
 def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
@@ -353,9 +353,9 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
         remarks.append(f"{what}, to be filled by --labels, or by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
-        by = f", by {listed(names)}," if names else ""
+        scorers = f", by {listed(names)}," if names else ""
         full = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
-        remarks.append(f"scores from 0 to 1{by} are in the column score{full}")
+        remarks.append(f"scores from 0 to 1{scorers} are in the column score{full}")
     return remarks
 
 
@@ -417,8 +417,8 @@ def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame
     elif counted:
         notes.append("no money in the table: tune it with --prices")
     else:
-        ways = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
-        raise LogError(f"neither money nor tokens are in the files, {ways}")
+        advice = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
+        raise LogError(f"neither money nor tokens are in the files, {advice}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
     if answers:

@@ -66,7 +66,9 @@ def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
             continue
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from pieces(where, "Inspect", lambda one=sample, of=evaluation, where=where: [_line(one, of, how, where)])
+        yield from pieces(
+            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, how, where)]
+        )
 
 
 def _evaluation(head: Any, where: str) -> Mapping[str, Any]:

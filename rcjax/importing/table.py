@@ -116,10 +116,10 @@ def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model:
 
 def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoReturn:
     meant = meant_for(["logprob" if name == "confidence" else name], there) or near(column, there)
-    ways = [f"name it, with --column {name}=…"]
-    ways += ["add it without labels, where there are none yet"] if name == "correct" else []
-    ways += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
-    raise LogError(f"{where}: no column {column}{meant}: {', or '.join(ways)}; there are {listed(there)}")
+    advice = [f"name it, with --column {name}=…"]
+    advice += ["add it without labels, where there are none yet"] if name == "correct" else []
+    advice += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
+    raise LogError(f"{where}: no column {column}{meant}: {', or '.join(advice)}; there are {listed(there)}")
 
 
 def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:

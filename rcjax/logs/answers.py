@@ -67,7 +67,7 @@ class Answers:
         matrix[self.frame["query"].to_numpy(), self.frame["model"].to_numpy()] = values
         return matrix
 
-    def of(self, models: Sequence[str]) -> Answers:
+    def select(self, models: Sequence[str]) -> Answers:
         """Return the answers of the models named, in the order given."""
         if (*models,) == self.models:
             return self

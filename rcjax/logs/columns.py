@@ -226,8 +226,8 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         lacking, several = ", ".join(either.get(column, column) for column in missing), len(missing) > 1
         meant = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
         named = " ".join(f"--column {column}=…" for column in missing)
-        ways = f", or say what the file calls {'them' if several else 'it'}: rcjax import {name} {named} --out log.csv"
-        advice = f"rename or add {'them' if several else 'it'}{meant}{ways if '.' in name else ''}"
+        hint = f", or say what the file calls {'them' if several else 'it'}: rcjax import {name} {named} --out log.csv"
+        advice = f"rename or add {'them' if several else 'it'}{meant}{hint if '.' in name else ''}"
         advice = f"no column{'s' * several} {lacking}: {advice}"
         raise LogError(f"{name}: {advice}; found: {listed(columns)}")
 

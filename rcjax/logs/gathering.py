@@ -173,7 +173,7 @@ class _Reader:
     def read(self, source: Any) -> pl.DataFrame:
         """Return the cells of all usable rows, queries and models as texts. Raises `LogError` for the first bad row."""
         how, texts, scoring = self.how, list[str](), self.how.scoring
-        needed = "answer" if self.labels is not None and self.labels.by == "answer" else how.needed
+        needed = "answer" if self.labels is not None and self.labels.kind == "answer" else how.needed
 
         def choose(name: str, columns: list[str]) -> list[str]:
             nonlocal texts, scoring
@@ -257,7 +257,7 @@ class _Reader:
             texts = frame["asked"].unique(maintain_order=True)
             numbers_of = [self.settings.setdefault(text, len(self.settings)) for text in texts]
             cells["settings"] = frame["asked"].replace_strict(texts, numbers_of, return_dtype=pl.Int32)
-        if self.labels is not None and self.labels.by == "answer":
+        if self.labels is not None and self.labels.kind == "answer":
             cells["words"] = normalised(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
         if answer is not None:

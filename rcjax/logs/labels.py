@@ -37,7 +37,7 @@ _FEWEST = 6  # answers (three queries of two models) of which at least one shoul
 class Labels(NamedTuple):
     """Labels of some answers of a log."""
 
-    by: str
+    kind: str
     """Kind of label: "correct" for scores of models' answers, "answer" for right answers to queries."""
     name: str
     """Name of the table, for messages."""
@@ -129,9 +129,9 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
     if authors := sorted({*labels.authors} & {*models}):
         what = f"its answers are those of {listed(authors)}, which the log judges"
         raise LogError(f"{labels.name}: {what}: {_FORMS}; if they are right, leave out the column model")
-    label = _by_answer(frame, labels, name) if labels.by == "answer" else _by_model(frame, labels, name)
+    label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
-        about = labels.frame["model"] if labels.by == "correct" else ()
+        about = labels.frame["model"] if labels.kind == "correct" else ()
         why = unlike([frame["query"], models], [labels.frame["query"], about])
         raise LogError(f"{name}: no row has a label in {labels.name}: {why}")
     return frame.with_columns(label=label.fill_null(np.nan))

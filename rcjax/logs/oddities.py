@@ -119,8 +119,8 @@ def _odd(log: Log) -> Iterator[str]:
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
         what = "the reference's" if log.counted.noun == "difference" else "right"
-        way = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
-        yield f"{way}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
+        fact = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
+        yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
     if log.prices is None and paid and min(paid)[0] > _MOST_CHEAPEST:
         what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"

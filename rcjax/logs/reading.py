@@ -136,14 +136,14 @@ def _read(source: Any, how: ReadOptions) -> Log:
     if how.held_to is not None:
         answers, reference, silent = hold_to(how.held_to, answers, name, how.say)
         failed += silent
-    answers = answers.of(_usable_models(answers, how.models, name))
+    answers = answers.select(_usable_models(answers, how.models, name))
     _require_answers(answers, name)
     differences = reference is not None and reference.counts == "differences"
     needed = not how.unlabelled and not differences
     if needed:
-        answers = answers.of(_labelled_models(answers, how.models is not None, name, how.say))
+        answers = answers.select(_labelled_models(answers, how.models is not None, name, how.say))
     if how.models is None:
-        answers = answers.of(_by_cost(answers))
+        answers = answers.select(_by_cost(answers))
     compared, names, scores = answers, answers.models, Scores(how.scoring.most)
     answers = count_differences(compared) if differences else compared
     code = equal_answers(compared.matrix("answer", UNKNOWN)) if "answer" in compared.frame.columns else None
