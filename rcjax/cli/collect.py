@@ -323,7 +323,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
-        screen.hang("budget", "what is left of it does not cover another question to all models")
+        screen.hang("budget", "the rest does not cover another question to all models")
     screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
     screen.next_step(*_next(document, source))

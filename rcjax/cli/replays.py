@@ -78,14 +78,14 @@ def evaluate(
     rungs, then = list[int](), ("", "")
     if isinstance(tuned, AnyPolicy):
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
-        notes += ["prices have changed since it was tuned: predicted is what it was to cost and err before"] * repriced
+        notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
         comparison, uncompared = compare_fresh(tuned, data, today)
         document |= comparison
         notes += uncompared
         with steps("checking"):
             facts, why = judge_policy(tuned, data)
         if facts is None and not shared.whole:
-            notes.append(f"whether it is still right cannot be told: {why}")
+            notes.append(f"it cannot be checked: {why}")
         document["check"] = facts
         then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=shared.whole, repriced=repriced)
     else:

@@ -199,7 +199,7 @@ def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float | Shadow
             which = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
             cost = "" if served.shadow_cost is None else f": {served.shadow_cost.describe(shadow)}"
             typer.echo(f"    shadow: {which} also to {', '.join(served.shadowed)}{cost}", err=True)
-    typer.echo(f"what they cost, and who answers: {url}/ in a browser", err=True)
+    typer.echo(f"costs, and shares of the models: {url}/ in a browser", err=True)
 
 
 def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: bool) -> None:

@@ -65,8 +65,8 @@ def sweep(
         done = rcjax.sweeps.sweep(**settings, ray=ray, progress=far.note)
     facts = _facts(done, time.perf_counter() - started)
     if facts["with_answers"]:
-        which = f"what was answered in {count(facts['with_answers'], 'log')}"
-        warn(f"{which} is not used: a sweep is of confidences alone; rcjax tune compares answers")
+        logs = count(facts["with_answers"], "log")
+        warn(f"the answers of {logs} are not used: a sweep is of confidences alone; rcjax tune compares answers")
     conclude(facts, partial(_show, facts), as_json=json_)
 
 

@@ -99,7 +99,7 @@ def tune(
     if data.answer is not None and spec.cascade is not None:
         named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
         what = f"--cascade {named} does not compare answers, and the default search does"
-        warn(f"what was answered is not used: {what}: leave out --cascade")
+        warn(f"the answers of the log are not used: {what}: leave out --cascade")
     infeasible = None
     try:
         tuned = tune_in_stages(data, None, spec, steps)

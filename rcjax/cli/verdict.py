@@ -73,7 +73,7 @@ def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = Tr
     decision, looked = facts["decision"], facts["looked"]
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
     if looked["since"]:
-        screen.print(f"That is highest from the week of {looked['since']} on.")
+        screen.print(f"The deviation is largest from the week of {looked['since']} on.")
     screen.hang("", *(decision["reasons"] if reasons else ()))
 
 

@@ -119,7 +119,7 @@ def test_the_weeks_and_the_looks_are_said(capsys):
     described = "The last 8 weeks, since 2026-01-05, beside what was tuned on; checked weekly (--looks)."
     said = shown(capsys, "worse than promised", one("bad"), looks=52, described=described, since="2026-02-02")
     assert described in said
-    assert "That is highest from the week of 2026-02-02 on." in said
+    assert "The deviation is largest from the week of 2026-02-02 on." in said
 
 
 @pytest.mark.thorough

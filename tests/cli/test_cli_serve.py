@@ -159,7 +159,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         f"    shadow: 5 % of its queries also to small, middle, large: {cost}",
         "  later (no policy yet): large",
         "    shadow: 5 % of its queries also to large, small, middle",
-        "what they cost, and who answers: http://127.0.0.1:8080/ in a browser",
+        "costs, and shares of the models: http://127.0.0.1:8080/ in a browser",
     ]
     assert not told.out
     _announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
