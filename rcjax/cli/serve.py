@@ -223,7 +223,7 @@ def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: boo
 
 
 def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...] | None:
-    """Return further host names of the service; None for any, on other machines or with a key."""
+    """Return the further host names that requests may use; None (any) if others can call, or a key is set."""
     from rcjax.serving.gateway.catalog import is_local
 
     for name in names:
