@@ -126,10 +126,11 @@ class Baseline:
             trained_on: how many queries it was tuned on.
         """
         told, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
-        unknown = low is None or high is None or policy.expected.get("level") is None
+        known = policy.expected.get("level") is not None
+        interval = (float(low), float(high)) if known and low is not None and high is not None else None
         queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
         promise = Mean.of(carried, None if told is None else float(told), queries)
-        return cls(promise, tuned=float(carried.mean()), interval=None if unknown else (float(low), float(high)))
+        return cls(promise, tuned=float(carried.mean()), interval=interval)
 
     def beside(self, values: np.ndarray, earlier: np.ndarray) -> Figure:
         """What is seen beside it.
