@@ -1,4 +1,4 @@
-"""Figures of a frontier and of a diagnosis: each function draws into the matplotlib Axes it is given.
+"""Figures of a frontier, of a diagnosis and of copulas: each draws into the matplotlib Axes, or Figure, it is given.
 
 Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & Ito (2008), which the colour-blind tell
 apart; what matters differs in shape or line too.
