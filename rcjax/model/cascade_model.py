@@ -79,22 +79,30 @@ class CascadeModel(Fitted):
         ]
         return "\n".join([head, *rows])
 
-    def log_prob(self, confidence: jax.Array) -> jax.Array:
+    def log_prob(self, confidence: jax.Array, *, clip: bool = False) -> jax.Array:
         """(…) log density of calibrated confidences (…, k) under the chain through all models, in their order.
 
         Pure, and differentiable in the confidences and in the model. A confidence that is a point mass of its model
         (φ_min, φ_max, a value that is stated) counts with its probability, one between with its density: so log p
         compares confidences in the same masses, the density's integral plus the masses' sum is one, and a mean of log
-        p is no entropy (`rcjax.model.chain`). −∞ outside of the supports; NaN if a model did not answer. Models
-        with a leading axis broadcast against (…). Raises ValueError for another last axis than k.
+        p is no entropy (`rcjax.model.chain`). Models with a leading axis broadcast against (…). Raises ValueError for
+        another last axis than k.
+
+        Args:
+            confidence: (…, k) calibrated; NaN gives NaN.
+            clip: whether a confidence below φ_min counts with the mass of φ_min, and one above φ_max with that of
+                φ_max, so that models can be compared on queries that they were not fitted to, 2 to 3 % of which lie
+                beyond an end. By default log p is −∞ there; where the end has no mass, always.
 
         >>> import rcjax
         >>> model = rcjax.demo_model()
         >>> confidence = model.sample(jax.random.key(0), (3,))
         >>> model.log_prob(confidence).shape, float(model.log_prob(confidence[0] - 1))
         ((3,), -inf)
+        >>> bool(jnp.isfinite(model.log_prob(confidence[0] - 1, clip=True)))
+        True
         """
-        return self.chain.log_prob(confidence)
+        return self.chain.log_prob(confidence, clip=clip)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """(*shape, k) calibrated confidences drawn from the chain through all models, in their order.

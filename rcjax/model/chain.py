@@ -64,8 +64,10 @@ class Chain:
         leaves = zip(jax.tree.leaves(self), self._axes(), strict=True)
         return np.broadcast_shapes(*(jnp.shape(leaf)[: jnp.ndim(leaf) - axes.count(",") - 1] for leaf, axes in leaves))
 
-    def log_prob(self, value: ArrayLike) -> jax.Array:
+    def log_prob(self, value: ArrayLike, *, clip: bool = False) -> jax.Array:
         """log p of values (…, k), broadcast against the batch; −∞ outside of the supports, NaN of NaN.
+
+        With `clip`, a value beyond either end counts as that end.
 
         >>> from rcjax import demo_model
         >>> model = demo_model()
@@ -75,7 +77,7 @@ class Chain:
         value = jnp.asarray(value, jnp.result_type(float))
         if value.shape[-1:] != (self.size,):
             raise ValueError(f"value has shape {value.shape}; its last axis must be the {self.size} models")
-        return automatic(_log_prob, self, value, like=value, trailing=1)
+        return automatic(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)
 
     @partial(jax.jit, static_argnames="shape")
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
@@ -114,10 +116,10 @@ class Chain:
         return [*ends, *atoms, *[self.marginals.parameter_axes] * rest] + ["(l)"] * len(jax.tree.leaves(self.copulas))
 
 
-@jax.jit
-def _log_prob(chain: Chain, value: jax.Array) -> jax.Array:
+@partial(jax.jit, static_argnames="clip")
+def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
     def one(chain: Chain, value: jax.Array) -> jax.Array:
-        placed = jax.vmap(_locate)(chain.marginals, value)
+        placed = jax.vmap(partial(_locate, clip=clip))(chain.marginals, value)
         total = placed.log_density.sum()
         if chain.size > 1:  # a mass between two copulas is in both their terms
             first, second = part(placed.ranks, slice(-1)), part(placed.ranks, slice(1, None))
@@ -158,12 +160,14 @@ class _Placed(NamedTuple):
     inside: jax.Array  # bool: there is density or mass
 
 
-def _locate(marginal: Marginal, value: jax.Array) -> _Placed:
+def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
     placed = ranks(marginal, value)
     start, end = placed.masses
     smooth, mass = placed.mass == SMOOTH, (end - start)[placed.mass]
     possible = jnp.where(smooth, marginal.smooth, mass) > 0
-    inside = (value >= marginal.lowest) & (value <= marginal.highest) & possible
+    inside = possible  # beyond an end, `ranks` has the mass of that end
+    if not clip:
+        inside &= (value >= marginal.lowest) & (value <= marginal.highest)
     log_density = jnp.where(smooth, _log_density(marginal, value, smooth & inside), 0.0)
     log_mass = jnp.where(smooth, 0.0, jnp.log(jnp.where(smooth | ~possible, 1.0, mass)))
     return _Placed(placed, log_density, log_mass, inside)

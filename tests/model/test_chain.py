@@ -106,6 +106,17 @@ def test_draws_lie_in_masses_as_often_as_the_density_says(model, draws):
 
 
 @pytest.mark.thorough
+def test_what_lies_beyond_an_end_counts_with_its_mass_where_that_is_asked_for(model):
+    inside, outside = np.array([[0.1, 0.5], [0.9, 1.0]]), np.array([[0.05, 0.5], [0.95, 1.2]])
+    assert (np.asarray(model.log_prob(outside)) == -np.inf).all()
+    np.testing.assert_array_equal(model.log_prob(outside, clip=True), model.log_prob(inside))
+    np.testing.assert_array_equal(model.log_prob(inside, clip=True), model.log_prob(inside))
+    massless = dataclasses.replace(model.marginals, mass_lowest=jnp.zeros(2))
+    bare = dataclasses.replace(model, marginals=massless)
+    assert np.asarray(bare.log_prob(outside, clip=True) == -np.inf).tolist() == [True, False]
+    assert np.isnan(model.log_prob(np.array([np.nan, 0.5]), clip=True))
+
+
 def test_a_chain_of_three_is_made_of_its_pairs():
     """p(1, 2, 3) · p(2) = p(1, 2) · p(2, 3), in masses and between; and draws lie in masses as often as that says."""
     model = of_models(rcjax.demo_model(), np.arange(3))
