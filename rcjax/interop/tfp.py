@@ -8,7 +8,7 @@
 ((3, 2), TensorShape([2]))
 
 What the log density of a model's point masses is, the head of `rcjax.model.chain` says. Releases up to 0.25 do not
-run on the JAX that rcjax needs; `tfp-nightly` does.
+run on the JAX that rcjax needs; `tfp-nightly` does (tested with 0.26.0.dev20261027 on JAX 0.10.2).
 """
 
 from typing import Any

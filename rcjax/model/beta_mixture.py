@@ -66,7 +66,7 @@ class BetaMixture(Marginal):
 
     def smooth_quantile(self, z: ArrayLike) -> jax.Array:
         """The x with G(x) = z, by bracketed Newton steps; gradients are implicit."""
-        return mixture_quantile_and_components(self, jnp.asarray(z))[0]
+        return mixture_quantile_and_components(self, jnp.asarray(z), lax.stop_gradient(self).probes())[0]
 
     def smooth_mean_above(self, x: ArrayLike) -> jax.Array:
         """∫ₓ¹ t dG, in closed form."""
@@ -83,9 +83,9 @@ class BetaMixture(Marginal):
         density = divide((self.proportion * power).sum(-1), x * (1 - x))
         return (self.proportion * below).sum(-1), density, above
 
-    def quantiles_and_means(self, z: jax.Array, first: int) -> tuple[jax.Array, jax.Array]:
+    def quantiles_and_means(self, z: jax.Array, first: int, probes: Probes) -> tuple[jax.Array, jax.Array]:
         """(x with G(x) = z, ∫₀ˣ t dG of those from number `first` on)."""
-        x, components = mixture_quantile_and_components(self, z)
+        x, components = mixture_quantile_and_components(self, z, probes)
         return x, mixture_mean_below(self, x[first:], components[first:])
 
     def probes(self) -> Probes:
@@ -125,29 +125,30 @@ def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax
 
 
 @jax.custom_jvp
-def mixture_quantile_and_components(marginal: BetaMixture, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+def mixture_quantile_and_components(marginal: BetaMixture, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """(x, cdfs of both components at x (…, 2)) with x the inverse of the mixture's cdf at z, elementwise in z.
 
-    By bracketed Newton steps; by the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
+    By bracketed Newton steps between the marginal's probes, which the result does not depend on; by the implicit
+    function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
+    return _invert_mixture(marginal, jnp.asarray(z), probes)
 
 
 @mixture_quantile_and_components.defjvp
 def _mixture_quantile_and_components_jvp(
-    primals: tuple[BetaMixture, jax.Array], tangents: tuple[Any, Any]
+    primals: tuple[BetaMixture, jax.Array, Probes], tangents: tuple[Any, Any, Any]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    marginal, z = primals
-    root, components = mixture_quantile_and_components(marginal, z)
+    marginal = primals[0]
+    root, components = mixture_quantile_and_components(*primals)
     edge = (root <= 0) | (root >= 1)
-    inside = jnp.where(edge, 0.5, root)
-    _, by_parameters = jax.jvp(lambda m: mixture_cdf(m, inside), (marginal,), (tangents[0],))
-    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, _components_and_density(marginal, inside)[1]))
-
-    def at_root(marginal: BetaMixture, root: jax.Array) -> jax.Array:
-        return betainc(marginal.a, marginal.b, root[..., None])
-
-    return (root, components), (tangent, jax.jvp(at_root, (marginal, root), (tangents[0], tangent))[1])
+    inside = jnp.where(edge, 0.5, root)[..., None]
+    a, b, proportion = marginal.a, marginal.b, marginal.proportion
+    _, by_shapes = jax.jvp(lambda a, b: betainc(a, b, inside), (a, b), (tangents[0].a, tangents[0].b))
+    densities = jnp.exp((a - 1) * jnp.log(inside) + (b - 1) * jnp.log1p(-inside) - betaln(a, b))
+    by_parameters = (tangents[0].proportion * components + proportion * by_shapes).sum(-1)
+    tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, (proportion * densities).sum(-1)))
+    of_components = jnp.where(edge[..., None], 0.0, by_shapes + densities * tangent[..., None])
+    return (root, components), (tangent, of_components)
 
 
 def probe_mixture(marginal: BetaMixture) -> Probes:

@@ -189,8 +189,8 @@ class Marginal(Parametric):
         """(G(x), its density, ∫ₓ¹ t dG), elementwise."""
         return self.held_cdf(x), self.smooth_density(x), self.smooth_mean_above(x)
 
-    def quantiles_and_means(self, z: jax.Array, first: int) -> tuple[jax.Array, jax.Array]:
-        """(x with G(x) = z, ∫₀ˣ t dG of those from number `first` on)."""
+    def quantiles_and_means(self, z: jax.Array, first: int, probes: Probes) -> tuple[jax.Array, jax.Array]:
+        """(x with G(x) = z, ∫₀ˣ t dG of those from number `first` on); `probes` are where a search may begin."""
         x = self.smooth_quantile(z)
         return x, self.smooth_mean_above(jnp.zeros_like(x, shape=())) - self.smooth_mean_above(x[first:])
 

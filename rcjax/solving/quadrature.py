@@ -120,12 +120,13 @@ def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
 
 @partial(jax.jit, static_argnames="panels")
 def _build_grid(marginal: Marginal, panels: int) -> Grid:
-    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(marginal.probes(), panels))
+    probes = lax.stop_gradient(marginal).probes()
+    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probes, panels))
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
     probabilities = jnp.concatenate([z.reshape(-1), z_panels])
-    x, means = marginal.quantiles_and_means(probabilities, z.size)
+    x, means = marginal.quantiles_and_means(probabilities, z.size, probes)
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
     count = z.size
     inner = _exact_means(marginal, confidence[:count], x[count:], means, z_panels)
@@ -215,11 +216,31 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
 
 def _legendre_integrals(x: jax.Array) -> jax.Array:
     """(…, ORDER) ∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1."""
+    values = _legendre(x)
+    rises = (values[..., 2:] - values[..., :-2]) / (2 * np.arange(1, ORDER) + 1)
+    return jnp.concatenate([x[..., None] + 1, rises], axis=-1)
+
+
+@jax.custom_jvp
+def _legendre(x: jax.Array) -> jax.Array:
+    """(…, ORDER + 1) the Legendre polynomials of degree 0 … ORDER.
+
+    Each derivative is one product with a matrix: the recurrence, differentiated, was most of what compiled in `solve`.
+    """
     values = [jnp.ones_like(x), x]
     for c in range(1, ORDER):
         values.append(((2 * c + 1) * x * values[c] - c * values[c - 1]) / (c + 1))
-    rises = [(values[c + 1] - values[c - 1]) / (2 * c + 1) for c in range(1, ORDER)]
-    return jnp.stack([x + 1, *rises], axis=-1)
+    return jnp.stack(values, axis=-1)
+
+
+@_legendre.defjvp
+def _legendre_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    values = _legendre(*primals)
+    return values, values @ jnp.asarray(_SLOPES, values.dtype) * tangents[0][..., None]
+
+
+#: P′_n = Σ (2m + 1) P_m over m = n − 1, n − 3, …
+_SLOPES = np.array([[(2 * m + 1) * (m < n and (n - m) % 2) for n in range(ORDER + 1)] for m in range(ORDER + 1)], float)
 
 
 def _reference_panel() -> tuple[np.ndarray, ...]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from rcjax._base.checks import takes
@@ -58,11 +59,8 @@ class Solution:
     """(…) expected money per query."""
     status: jax.Array
     """(…) a `Status`: 0 converged, 1 at a bound, 2 not converged, 6 no λ."""
-
-    @property
-    def loss(self) -> jax.Array:
-        """(…) error + λ·cost, which is least."""
-        return self.error + self.lam * self.cost
+    loss: jax.Array
+    """(…) error + λ·cost, which is least; its slopes are the cheapest to compile, by the envelope theorem."""
 
 
 @takes(model=CascadeModel)
@@ -100,7 +98,7 @@ def solve(
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
     lam = jnp.asarray(lam, model.cost.dtype)
-    if not is_traced([lam]) and not bool(((lam >= 0) & jnp.isfinite(lam)).all()):
+    if not is_traced([lam]) and not bool(((np.asarray(lam) >= 0) & np.isfinite(lam)).all()):
         raise ValueError("lam must be finite and at least 0: errors per unit of money")
 
     def solved(arrays: tuple[Any, ...], lam: jax.Array) -> Solution:
@@ -151,47 +149,76 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     start = jnp.where(defers, settled.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
     problem = _Problem(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
     axes: Any = _Problem(None, 0, 0, 0, 0)  # type: ignore[arg-type]
-    thresholds, expected = jax.vmap(_differentiable, (axes, 0))(problem, start)
-    thresholds, wrong, spent = jax.tree.map(
+    thresholds, _, _ = jax.vmap(_stationary, (axes, 0))(problem, lax.stop_gradient(start))
+    expected = jax.vmap(_Problem.expected, (axes, 0))(problem, thresholds)
+    least = jax.vmap(_least, (axes, 0, 0))(problem, thresholds, expected.loss(lam))
+    thresholds, wrong, spent, least = jax.tree.map(
         lambda leaf: jnp.where(possible.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
-        (thresholds, expected.wrong, expected.cost),
+        (thresholds, expected.wrong, expected.cost, least),
     )
     status = jnp.where(possible, optima.status, PointStatus.NO_LAMBDA)
-    return Solution(given, thresholds, members & possible[:, None], wrong, spent, status)
+    return Solution(given, thresholds, members & possible[:, None], wrong, spent, status, least)
 
 
 #: Inside other transformations, whose tracers `compiled` passes on, it is compiled too.
 _solve = compiled(jax.jit(_solution))
 
 
-def _differentiable(problem: _Problem, start: jax.Array) -> tuple[jax.Array, Outcomes]:
-    """(thresholds (k,), what is expected of a query), with their slopes, from thresholds near the optimum."""
-    stationary, free = _newton(lax.stop_gradient(problem), start)
-
-    def slope(thresholds: jax.Array) -> jax.Array:
-        """Of the loss in the thresholds that are free; how far the others are from where they are held."""
-        return jnp.where(free, problem.slope(thresholds), thresholds - start)
-
-    def solved(linear: Any, slope: jax.Array) -> jax.Array:
-        return jnp.linalg.solve(jax.jacobian(linear)(slope), slope)
-
-    thresholds = lax.custom_root(slope, start, lambda *_: stationary, solved)
-    return thresholds, problem.expected(thresholds)
-
-
-def _newton(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(thresholds (k,) near `start` where the loss is stationary, of all that Newton's method visits the best; which
-    are free (k,))."""
+@jax.custom_jvp
+def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(thresholds (k,) near the optimum `start` where the loss is stationary; which are free (k,); second derivative
+    (k, k)): of all that Newton's method visits, the best."""
 
     def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         slope, free, curvature = problem.curvature(thresholds)
         moved = thresholds - jnp.linalg.solve(curvature, slope)
         inside = (moved > problem.tables.marginals.lowest) & (moved < problem.tables.marginals.highest)
         left = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
-        return jnp.where(free & inside, moved, thresholds), (thresholds, left, free)
+        return jnp.where(free & inside, moved, thresholds), (thresholds, left, free, curvature)
 
-    _, (visited, left, free) = lax.scan(step, start, length=_STEPS)
-    return visited[jnp.argmin(left)], free[0]
+    _, (visited, left, free, curvature) = lax.scan(step, lax.stop_gradient(start), length=_STEPS)
+    best = jnp.argmin(left)
+    return visited[best], free[0], curvature[best]
+
+
+@_stationary.defjvp
+def _stationary_jvp(primals: tuple[_Problem, jax.Array], tangents: tuple[_Problem, Any]) -> tuple[Any, Any]:
+    """The implicit function theorem. Thresholds that are held have no slope."""
+    problem, _ = primals
+    thresholds, free, curvature = _stationary(*primals)
+    _, moved = jax.jvp(lambda problem: problem.slope(thresholds), (problem,), (tangents[0],))
+    known = _curvature(problem, thresholds, curvature)
+    slope = -jnp.linalg.solve(known, jnp.where(free, moved, 0.0))
+    still = np.zeros(free.shape, jax.dtypes.float0)
+    return (thresholds, free, curvature), (slope, still, jnp.zeros_like(curvature))
+
+
+@jax.custom_jvp
+def _curvature(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
+    """The second derivative (k, k) at these thresholds, as it is known: it is worked out where its slope is wanted."""
+    return known
+
+
+@_curvature.defjvp
+def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
+    _, slope = jax.jvp(lambda problem, thresholds: problem.curvature(thresholds)[2], primals[:2], tangents[:2])
+    return _curvature(*primals), slope
+
+
+@jax.custom_jvp
+def _least(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
+    """() the loss, as it is known, at thresholds (k,) where it is stationary: its first slope needs none of theirs."""
+    return known
+
+
+@_least.defjvp
+def _least_jvp(
+    primals: tuple[_Problem, jax.Array, jax.Array], tangents: tuple[Any, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """The envelope theorem. Differentiated once more, this slope moves with the thresholds."""
+    problem, thresholds, _ = primals
+    _, slope = jax.jvp(lambda problem: problem.expected(thresholds).loss(problem.lam), (problem,), (tangents[0],))
+    return _least(*primals), slope
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:

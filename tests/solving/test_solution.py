@@ -33,7 +33,8 @@ def with_arrays(model, theta, cost, lowest):
 
 
 def figures(solution):
-    return jnp.concatenate([solution.error[..., None], solution.cost[..., None], solution.thresholds], axis=-1)
+    of_query = jnp.stack([solution.error, solution.cost, solution.loss], axis=-1)
+    return jnp.concatenate([of_query, solution.thresholds], axis=-1)
 
 
 @pytest.mark.thorough
@@ -126,3 +127,30 @@ def test_traced_a_price_that_is_none_is_told_in_the_status():
     assert found.status[0] <= PointStatus.AT_BOUND
     assert np.isnan(found.loss).tolist() == [False, True, True]
     assert found.members.any(1).tolist() == [True, False, False]
+
+
+@pytest.mark.thorough
+def test_the_loss_has_second_slopes_though_its_first_need_no_thresholds(demo, lam):
+    """The slope of the loss by λ is the cost, and the second one that of the cost; by shapes, differences."""
+    model, closed_over = of_models(demo, np.array([0, 4])), jnp.asarray(lam[2])
+
+    def loss(a, price):
+        own = dataclasses.replace(model, marginals=dataclasses.replace(model.marginals, a=a))
+        return solve(own, price, "full").loss
+
+    a, step = model.marginals.a, 1e-4
+    slope = jax.jit(jax.grad(loss, (0, 1)))
+    curvature = jax.jit(jax.jacfwd(jax.grad(loss, (0, 1)), 1))(a, closed_over)
+    costs = jax.jit(lambda price: solve(model, price, "full").cost)
+    high, low = (closed_over * (1 + sign * step) for sign in (1, -1))
+    np.testing.assert_allclose(slope(a, closed_over)[1], costs(closed_over), rtol=1e-9)
+    width = 2 * step * closed_over
+    np.testing.assert_allclose(curvature[1], (costs(high) - costs(low)) / width, rtol=1e-5)
+    by_shapes = (slope(a, high)[0] - slope(a, low)[0]) / width
+    np.testing.assert_allclose(curvature[0], by_shapes, rtol=1e-4, atol=1e-6 * np.abs(by_shapes).max())
+
+
+@pytest.mark.thorough
+def test_prices_that_a_compiled_function_closes_over_are_known(demo, lam):
+    model, prices = of_models(demo, np.array([0, 4])), jnp.asarray(lam)
+    assert (jax.jit(lambda model: solve(model, prices, "full"))(model).lam == prices).all()
