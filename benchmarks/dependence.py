@@ -155,8 +155,8 @@ def density(folder: Path, queries: int) -> None:
 
 def _chosen(aic: np.ndarray, figures: np.ndarray, places: Sequence[int]) -> np.ndarray:
     """(P,) figures of each pair's family of least AIC among some."""
-    places = np.asarray(places)
-    best = places[np.argmin(np.where(np.isnan(aic), np.inf, aic)[:, places], axis=1)]
+    among = np.asarray(places)
+    best = among[np.argmin(np.where(np.isnan(aic), np.inf, aic)[:, among], axis=1)]
     return figures[np.arange(len(figures)), best]
 
 
@@ -266,12 +266,12 @@ def compare(train: rcjax.Log, test: rcjax.Log, which: str) -> tuple[float, float
         old = [with_confidence(log.select(names), z[:, places]) for log, z in zip((train, test), odds, strict=True)]
         before, after, chosen = given_earlier(odds[0][:, places], right[0][:, places], odds[1][:, places])
         new = [with_confidence(log.select(names), z) for log, z in zip((train, test), (before, after), strict=True)]
-        plain.append(losses(*old, [names], lam))
-        own.append(losses(*new, [names], lam) if chosen.any() else plain[-1])
+        plain.append(losses(old[0], old[1], [names], lam))
+        own.append(losses(new[0], new[1], [names], lam) if np.any(chosen) else plain[-1])
     best = [np.stack(found)[np.argmin(np.stack(found)[:, 0], 0), 1, np.arange(len(lam))] for found in (plain, own)]
     last = right[1][:, places[-1]]
     gap = [np.logaddexp(0.0, np.where(last > 0.5, -1, 1) * z).mean() for z in (after[:, -1], odds[1][:, places[-1]])]
-    return 100 * float(np.mean(best[1] / best[0]) - 1), float(gap[0] - gap[1]), float((chosen > 0).sum())
+    return 100 * float(np.mean(best[1] / best[0]) - 1), float(gap[0] - gap[1]), float(np.count_nonzero(chosen))
 
 
 def sequential(folder: Path, queries: int, splits: int, cascades: Sequence[str]) -> None:
