@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from chat_server import Response, completion, sure
 from gateway_service import SURE, gateway, gateway_process, until
 
+from benchmarks.gateway.servers import boxed
 from rcjax.serving.gateway.processes import Connection
 
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -102,12 +104,19 @@ def test_prompts_and_replies_of_many_megabytes_fit_into_the_memory_of_a_small_co
         reply["choices"][0]["message"]["more"] = [[]] * (750_000 if kind == "parts" else 0)
         return Response(reply, delay=2.0 if kind == "xxxxx" else 0.0)
 
-    with gateway_process(None, large) as service, ThreadPoolExecutor(40) as pool:
+    with boxed(512) as box, _within(box, large) as service, ThreadPoolExecutor(40) as pool:
         for text in ("x" * 3_900_000, "reply", "parts"):
             asked = [pool.submit(service.ask, text, model="large") for _ in range(40)]
             assert {one.result().status for one in asked} <= {200, 429, 502}
         status = Path(f"/proc/{service.process.pid}/status").read_text()
         assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 512_000
+        assert box is None or box.killed() == 0
+
+
+def _within(box, behave):
+    """A service whose memory a control group limits, where one can be made."""
+    enter = [] if box is None else ["sh", "-c", f'echo $$ > {box.folder}/cgroup.procs && exec "$@"', "sh"]
+    return gateway_process(None, behave, python=[*enter, sys.executable])
 
 
 def test_bytes_of_bodies_that_stop_make_room_for_others():
