@@ -1,8 +1,9 @@
 """A replica of a service in a process of its own, for a simulated day: NAME URL LOG SECONDS CLOCK QUERIES FIRST.
 
 It says when it is ready, and is told when the day began. It answers its queries evenly over a day that takes so many
-seconds; its clock is wrong by CLOCK seconds. From noon on all models cost double. Each query is logged and paid for by
-the code that serves.
+seconds; its clock is wrong by CLOCK seconds. In 0 seconds its clock goes by its queries, and it waits for the other
+replica whenever it is a fiftieth of the day ahead: then nothing depends on the machine. From noon on all models cost
+double. Each query is logged and paid for by the code that serves.
 """
 
 import json
@@ -38,10 +39,12 @@ class Clock:
     """That of a replica: simulated, and wrong."""
 
     def __init__(self, began, seconds, wrong):
-        self._began, self._speed, self._wrong = began, DAY / seconds, wrong
-        self.monotonic = time.monotonic
+        self._began, self._speed, self._wrong = began, DAY / seconds if seconds else 0.0, wrong
+        self.monotonic, self.due = time.monotonic, START
 
     def true(self):
+        if not self._speed:
+            return self.due
         return START + (time.time() - self._began) * self._speed
 
     def time(self):
@@ -52,11 +55,14 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
     clock = module.time = Clock(began, seconds, wrong)
     log = CallLog(path, replica=name)
     ledger = None if url == "none" else Ledger(url, name)
-    billing = Billing(LADDER, "policy", log, ledger)
+    billing, today = Billing(LADDER, "policy", log, ledger), LADDER.period.around(START)
     for query in range(first, queries):
-        due = START + DAY * (query + 0.5) / queries
-        time.sleep(max(0.0, (due - clock.true()) * seconds / DAY))
+        clock.due = START + DAY * (query + 0.5) / queries
+        time.sleep(max(0.0, (clock.due - clock.true()) * seconds / DAY))
         billing.catch_up()
+        while not seconds and ledger.page("policy", "day", today).told()[1] < query - queries // 50:
+            time.sleep(0.005)
+            billing.catch_up()
         rung = LADDER.choose(f"{name}{query}", billing.position)
         cost = rung.expected["cost"] * (0.5 + query % 2) * (2.0 if clock.true() > START + DAY / 2 else 1.0)
         ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")

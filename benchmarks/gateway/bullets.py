@@ -141,7 +141,7 @@ BULLETS: dict[str, tuple[str, Callable[[], Outcome]]] = {
     "gzip in a stream": ('"breaks off"', _tested("tests/serving/gateway/test_hostile_upstreams.py")),
     "modes of logs and sheets; ESC in sheets and reports": (
         "0644; raw",
-        _tested("tests/serving/test_call_log.py", "tests/logs/test_label_sheet.py", "tests/cli/test_cli_names.py"),
+        _tested("tests/serving/test_call_log.py", "tests/logs/test_label_sheet.py", "tests/cli/test_printing.py"),
     ),
     'ladders of 120,000 rungs, of "models": [] and ["../x"]': (
         "minutes; accepted",
