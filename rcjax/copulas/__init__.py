@@ -1,4 +1,7 @@
-"""Bivariate copulas: the base class, and the families by kind."""
+"""Bivariate copulas: the base class, and one family per module.
+
+Takes ranks u and v in (0, 1) and parameters, as arrays that broadcast; gives cdf, conditionals, densities, draws and τ.
+"""
 
 from rcjax._base.extras import exports
 

@@ -33,7 +33,7 @@ class AMH(Exchangeable):
         return jnp.where(beyond, -jnp.inf, inside)
 
     def tail_dependence(self) -> TailDependence:
-        """None, but λ_L = ½ at θ = 1."""
+        """λ_L = ½ at θ = 1, else 0; λ_U = 0."""
         lower = 0.5 * (jnp.asarray(self.theta) >= 1).astype(jnp.result_type(float))
         return TailDependence(lower, jnp.zeros_like(lower))
 

@@ -20,7 +20,7 @@ from rcjax._core.numerics import bisection, implicit_root, open_unit
 from rcjax._core.parametric import Parametric as Parametric, param as param
 from rcjax.copulas.unit import Unit, unit, with_flips
 
-#: How far a fit by likelihood goes from the end of a support that has no other, or from 0.
+#: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST = 300.0
 
 
@@ -28,7 +28,7 @@ class Copula(Parametric):
     """A bivariate copula C(u, v); its parameters are the fields of the dataclass.
 
     Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
-    A parameter outside its support raises ValueError where its value is known (not while jax traces).
+    A parameter outside its support raises ValueError, unless JAX traces and its value is unknown.
 
     >>> class FGM(Copula):
     ...     theta: float = param(0.5, support=(-1.0, 1.0))
@@ -44,7 +44,7 @@ class Copula(Parametric):
 
     #: Whether C(u, v) = C(v, u) is known to hold; a likelihood then takes one conditional for both.
     exchangeable: ClassVar[bool] = False
-    #: Where `from_tau` stops: beyond it two models' confidences are the same to the resolution of a log.
+    #: The largest |τ| of `from_tau`: beyond it two models' confidences are the same to the resolution of a log.
     MAX_TAU: ClassVar[float] = 0.98
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
@@ -74,9 +74,7 @@ class Copula(Parametric):
         return self._pointwise(_invert, u, p)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
-        """Draws (u, v), each of the given shape ahead of that of the parameters, as numpyro has them.
-
-        By inverting the conditional (Rosenblatt 1952).
+        """Draw (u, v) by inverting the conditional (Rosenblatt 1952), each (*shape, *parameters' shape).
 
         >>> from rcjax.copulas import Frank
         >>> Frank(np.array([2.0, 5.0])).sample(jax.random.key(0), (3,))[0].shape
@@ -102,8 +100,8 @@ class Copula(Parametric):
     def tail_dependence(self) -> "TailDependence":
         """The limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
 
-        Of a family without closed forms the shares at q = 10⁻⁸ and 10⁻⁵, which are larger than limits that are reached
-        slowly.
+        A family without closed forms takes both shares at q = 10⁻⁸ and 10⁻⁵. They exceed the limits if convergence is
+        slow.
 
         >>> from rcjax.copulas import Gumbel
         >>> [round(float(share), 4) for share in Gumbel(2.0).tail_dependence()]
@@ -116,10 +114,10 @@ class Copula(Parametric):
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """The member of the family whose Kendall's τ is nearest to `tau`, which is held within ±0.98.
+        """The member of the family whose Kendall's τ is nearest to `tau`, clipped to ±0.98.
 
-        By bisection of τ over the family's first free parameter, the others at their defaults, or where the family
-        wants them for this τ; gradients are implicit.
+        Bisection solves for the first free parameter. The others keep their defaults, unless the family sets them from
+        τ. Gradients are implicit.
         """
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
@@ -135,21 +133,21 @@ class Copula(Parametric):
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """Parameters that `from_tau` takes in place of their defaults, by name, elementwise in τ."""
+        """The parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
         return {}
 
     @classmethod
     def _within_reach(cls, tau: ArrayLike) -> jax.Array:
-        """τ, or a list of it, as an array held within ±0.98."""
+        """τ as an array, clipped to ±0.98."""
         return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
 
-    # The same with both u and 1 − u at hand, for what is written in terms of another copula (`rotation`). Closed
-    # forms keep the digits that 1 − u loses (`closed`); a family that is only a cdf does without them.
+    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`rotation`). Closed
+    # forms keep the digits that 1 − u loses (`ClosedForm`); a family that is only a cdf loses them.
 
     def prepared(self, u: Unit) -> Unit:
-        """u with whatever else the formulas take from it that no free parameter changes; u itself, for most families.
+        """u with its score, if the family's formulas need one that no free parameter changes; else u itself.
 
-        A likelihood calls it once, and then evaluates many members of the family at what it gives.
+        A likelihood prepares its data once, and then evaluates many members of the family.
         """
         return u
 
@@ -175,7 +173,7 @@ class Copula(Parametric):
         return unit(self.inverse_conditional(u.value, p.value))
 
     def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
-        """function(copula, *scalars) at every point of the broadcast of arguments and parameters."""
+        """Map function(copula, *scalars) over the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
 
         def single(*values: jax.Array) -> jax.Array:
@@ -186,18 +184,18 @@ class Copula(Parametric):
 
 
 class TailDependence(NamedTuple):
-    """How often an extreme value of one margin comes with one of the other, in the limit."""
+    """Tail dependence coefficients: limiting probabilities that both margins are extreme, given that one is."""
 
     lower: jax.Array
-    """λ_L, of low values."""
+    """λ_L, the lower tail."""
     upper: jax.Array
-    """λ_U, of high values."""
+    """λ_U, the upper tail."""
 
 
 def farthest(support: tuple[float, float]) -> tuple[float, float]:
-    """The ends of a support, as far as fits by likelihood go where one is infinite.
+    """The ends of a support; an infinite end is replaced by the farthest value that a fit by likelihood reaches.
 
-    Dependence is then as strong as rounding shows.
+    There dependence is as strong as rounding shows.
 
     >>> farthest((1.0, float("inf"))), farthest((-1.0, 1.0)), farthest((-float("inf"), float("inf")))
     ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
@@ -208,7 +206,7 @@ def farthest(support: tuple[float, float]) -> tuple[float, float]:
 
 
 def within(u: ArrayLike) -> jax.Array:
-    """u, or the nearer end of [0, 1]; at the ends themselves with the slope of u, where that of `jnp.clip` is a half.
+    """Clip u to [0, 1]; the slope at the ends is 1, where that of `jnp.clip` is ½.
 
     >>> within(np.array([-0.1, 0.5, 1.1])).tolist()
     [0.0, 0.5, 1.0]
@@ -218,7 +216,7 @@ def within(u: ArrayLike) -> jax.Array:
 
 
 def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
-    """Whether (u, v) lies outside the unit square; what is no number does not.
+    """Whether (u, v) lies outside the unit square; False for NaN.
 
     >>> outside(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
     [True, False, False, True]
@@ -228,7 +226,7 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
 
 
 def nodes() -> tuple[jax.Array, jax.Array]:
-    """(places in (0, 1), weights) of Gauss and Legendre, crowded towards the ends by t²(3 − 2t)."""
+    """Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t); (48,) each."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
     return jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
@@ -269,7 +267,7 @@ def _from_logit(z: jax.Array) -> Unit:
 
 
 def _invert_two_sided(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax.Array) -> jax.Array:
-    """The log(v / (1 − v)) at which the smaller of h(v given u) and its complement is that of p."""
+    """Solve h(v given u) = p for z = log(v / (1 − v)), comparing complements where p ≥ ½."""
 
     def excess(z: jax.Array) -> jax.Array:
         h = copula.two_sided_conditional(Unit(u, rest), _from_logit(z))
@@ -280,19 +278,19 @@ def _invert_two_sided(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, 
 
 
 def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
-    """The first parameter at which τ is `goal`, or the end of the support that is nearer to it.
+    """Find the first parameter at which τ is `goal`, or the end of the support nearest to it.
 
-    The search leaves the default for the end towards which τ grows or falls; where τ is not a number, far out, the
-    family has overflowed and the search turns back.
+    The search runs from the default towards the end at which τ approaches the goal. NaN there means that the family
+    has overflowed, and the search turns back.
     """
     (low, high), default = cls.supports[cls.free[0]], _defaults(cls)[cls.free[0]]
     low, high, default = (jnp.asarray(end, goal.dtype) for end in (low, high, default))
     far = jnp.asarray(1e4, goal.dtype)
     ends = jnp.maximum(low, default - far), jnp.minimum(high, default + far)
-    # One step off the default, on either side of it, tells which way τ grows.
+    # One step off the default shows whether τ grows with the parameter.
     step = jnp.minimum(0.01, jnp.maximum(ends[1] - default, default - ends[0]) / 2)
-    other = jnp.where(ends[1] - default >= step, default + step, default - step)
-    rising = (tau_of(other) > tau_of(default)) == (other > default)
+    neighbour = jnp.where(ends[1] - default >= step, default + step, default - step)
+    rising = (tau_of(neighbour) > tau_of(default)) == (neighbour > default)
     up = (goal > tau_of(default)) == rising
     end = jnp.where(up, ends[1], ends[0])
 
@@ -312,12 +310,12 @@ def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
 
 
 class Exchangeable(Copula):
-    """Base class of families that are a cdf with C(u, v) = C(v, u), and have conditionals that stay within [0, 1]."""
+    """Base class of families given by a cdf with C(u, v) = C(v, u); conditionals are clipped to [0, 1]."""
 
     exchangeable: ClassVar[bool] = True
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u, which rounding does not take out of [0, 1]."""
+        """h(v given u) = ∂C/∂u, clipped to [0, 1] against rounding."""
         return within(super().conditional(u, v))
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
@@ -328,10 +326,9 @@ class Exchangeable(Copula):
 class ClosedForm(Copula):
     """A copula whose closed forms take each probability with its complement.
 
-    A family gives `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`, and `two_sided_inverse` where
-    that is better than bisection; it is taken to be exchangeable, C(u, v) = C(v, u), unless it gives
-    `two_sided_conditional_on_v`. All five may be called for the same point: what is not used costs nothing once
-    compiled.
+    A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define
+    `two_sided_inverse` if that beats bisection, and must define `two_sided_conditional_on_v` if it is not exchangeable.
+    Calling all five at one point is cheap: compilation removes results that nobody uses.
     """
 
     exchangeable: ClassVar[bool] = True
@@ -373,7 +370,7 @@ class ClosedForm(Copula):
 
 
 class RadialForm(ClosedForm):
-    """Base class of families that are their own survival copulas; a subclass defines `lower_cdf` in place of both."""
+    """Base class of families that are their own survival copulas; a subclass defines `lower_cdf` alone."""
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """C(u, v) alone."""
@@ -386,4 +383,4 @@ class RadialForm(ClosedForm):
 
 
 def _below_0(u: ArrayLike) -> jax.Array:
-    return jnp.asarray(u) < 0  # above 1, `unit` has it at 1 already
+    return jnp.asarray(u) < 0  # `unit` clips values above 1

@@ -1,4 +1,4 @@
-"""The copula BB1: tails at both ends, each as heavy as it likes."""
+"""The copula BB1: tail dependence at both ends, with a parameter for each."""
 
 from typing import Self
 
@@ -15,8 +15,9 @@ from rcjax.copulas.unit import Unit, from_log
 class BB1(ClosedForm):
     """C(u, v) = (1 + ((u^{−θ} − 1)^δ + (v^{−θ} − 1)^δ)^{1/δ})^{−1/θ}, θ ≥ 0, δ ≥ 1.
 
-    δ = 1 is Clayton's, θ = 0 is Gumbel's. In log-space, with x = −log u, y = −log v, X = (e^{θx} − 1)/θ, Y like it,
-    W = (X^δ + Y^δ)^{1/δ} and −log C = log(1 + θ W)/θ. Joe (2014), Dependence Modeling with Copulas, section 4.17.
+    δ = 1 is Clayton's, θ = 0 is Gumbel's. Formulas are in log-space, with x = −log u, y = −log v, X = (e^{θx} − 1)/θ,
+    Y = (e^{θy} − 1)/θ, W = (X^δ + Y^δ)^{1/δ} and −log C = log(1 + θ W)/θ. Joe (2014), Dependence Modeling with
+    Copulas, section 4.17.
 
     >>> float(BB1(2.0, 1.0).tau()), float(BB1(0.0, 2.0).tau())
     (0.5, 0.5)
@@ -56,7 +57,7 @@ class BB1(ClosedForm):
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """Half of it by each: δ = 1 + θ/2 = (1 − τ)^{−1/2}; independence where τ ≤ 0."""
+        """δ = 1 + θ/2 = (1 − τ)^{−1/2}, half of the dependence by each parameter; independence where τ ≤ 0."""
         delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._within_reach(tau), 0.0))
         return cls(2 * (delta - 1), delta)
 
@@ -77,6 +78,6 @@ class BB1(ClosedForm):
 
 def _fall(theta: jax.Array, x: jax.Array, log_x: jax.Array, growth: jax.Array) -> jax.Array:
     """log(u/C) = log(1 + θ X/(1 + θ X) (W/X − 1))/θ, for growth = log(W/X)."""
-    # What is no growth at all has no logarithm.
+    # A growth of 0 has no logarithm.
     growth = jnp.maximum(growth, jnp.finfo(growth.dtype).tiny)
     return log1p_over(theta, log_x - theta * x + growth + log1mexp(-growth))

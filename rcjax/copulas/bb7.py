@@ -17,10 +17,10 @@ _FAR = -30.0
 class BB7(ClosedForm):
     """C(u, v) = 1 − (1 − C′(1 − ū^θ, 1 − v̄^θ))^{1/θ} with ū = 1 − u, v̄ = 1 − v and C′ Clayton's of δ; θ ≥ 1, δ ≥ 0.
 
-    θ = 1 is Clayton's, δ = 0 is Joe's. In log-space, with a = θ log ū, b = θ log v̄. Joe (2014), Dependence Modeling
-    with Copulas, section 4.21.
+    θ = 1 is Clayton's, δ = 0 is Joe's. Formulas are in log-space, with a = θ log ū and b = θ log v̄. Joe (2014),
+    Dependence Modeling with Copulas, section 4.21.
 
-    >>> float(BB7(1.0, 2.0).tau().round(6)), float(BB7(2.0, 0.0).tau().round(4))
+    >>> round(float(BB7(1.0, 2.0).tau()), 4), round(float(BB7(2.0, 0.0).tau()), 4)
     (0.5, 0.3551)
     """
 
@@ -56,20 +56,20 @@ class BB7(ClosedForm):
         return TailDependence(*jnp.broadcast_arrays(lower, upper))
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, of the generator."""
+        """Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
         node, weight = nodes()
         theta, delta = (jnp.asarray(value, jnp.result_type(float))[..., None] for value in (self.theta, self.delta))
         power = jnp.exp(theta * jnp.log(node))  # z^θ
         few = power < 1e-9
         log_rest = jnp.log1p(-jnp.where(few, 0.5, power))
-        # (1 − (1 − z^θ)^δ)/δ, of δ = 0 its limit.
+        # (1 − (1 − z^θ)^δ)/δ, or its limit at δ = 0.
         fall = -log_rest * jnp.exp(log_expm1_over(delta, -log_rest, 0.0) + delta * log_rest)
         integrand = node * (1 - power) * jnp.where(few, 1.0, fall / jnp.where(few, 1.0, power))
         return 1 - 4 * (integrand @ weight) / jnp.asarray(self.theta)
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """δ of the Clayton copula with half of τ."""
+        """δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
         half = jnp.maximum(tau, 0.0) / 2
         return {"delta": 2 * half / (1 - half)}
 
@@ -102,7 +102,7 @@ def _turned(a: jax.Array) -> Unit:
 
 
 def _log_of_minus_log1mexp(b: jax.Array) -> jax.Array:
-    """log(−log(1 − e^b)) for b < 0, of very negative b too, where it is b."""
+    """log(−log(1 − e^b)) for b < 0; it tends to b as b falls."""
     near = b < -1.0
     z = jnp.exp(jnp.where(near, b, -1.0))
     return jnp.where(near, b + jnp.log(log1p_ratio(-z)), jnp.log(-log1mexp(jnp.where(near, -0.5, b))))

@@ -17,7 +17,7 @@ _TINY = 1e-4  # θ times the larger logarithm, below which a series in θ takes 
 class Clayton(ClosedForm):
     """C(u, v) = (u^{−θ} + v^{−θ} − 1)^{−1/θ}, θ ≥ 0; θ = 0 is independence.
 
-    In log-space, with x = −log u and y = −log v. Nelsen (2006), family 4.2.1.
+    Formulas are in log-space, with x = −log u and y = −log v. Nelsen (2006), family 4.2.1.
 
     >>> float(Clayton(2.0).tau())
     0.5
@@ -77,8 +77,8 @@ def _array(theta: jax.Array | float) -> jax.Array:
 
 def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """log(1 + (e^{θy} − 1) e^{−θx})/θ, which is y at θ = 0."""
-    # In log-space the slope in θ is a difference of two numbers of the order of 1/θ, so that where θ is small the
-    # formula is y less the gain, which is small too; where it is not, that would lose the digits of a small result.
+    # In log-space the slope in θ is a difference of two numbers of order 1/θ. For small θ the formula is therefore y
+    # less the gain; for large θ that difference would cancel.
     size = theta * jnp.maximum(jnp.abs(x), y)
     tiny, near = size < _TINY, size < 0.5
     divisor = jnp.where(tiny, 1.0, theta)
@@ -95,8 +95,8 @@ def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     by_x, by_y = jnp.expm1(-divisor * x), jnp.expm1(-divisor * y)
     both = by_x * by_y
     near = both < 0.5
-    # Where u^θ and v^θ are small, 1 − both is their sum less their product, in log-space. One comparison orders both
-    # logarithms and powers: where they differ by a rounding, slopes of both sides would else be mixed.
+    # For small u^θ and v^θ, 1 − (1 − u^θ)(1 − v^θ) is their sum less their product, in log-space. One comparison
+    # orders logarithms and powers alike: two could disagree after rounding, and mix slopes of both sides.
     ordered = x < y
     less, more = divisor * jnp.where(ordered, x, y), divisor * jnp.where(ordered, y, x)
     far = less - jnp.log(jnp.exp(less - more) - jnp.where(ordered, by_y, by_x))
@@ -105,5 +105,5 @@ def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _first_terms(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """The gain to the third power of θ; what is left out is θ⁴ times a polynomial of degree 5."""
+    """The gain to the third power of θ; the remainder is θ⁴ times a polynomial of degree 5."""
     return theta * x * y * (1 - theta * ((x + y) / 2 - theta * ((x * x + y * y) / 6 + 0.75 * x * y)))

@@ -60,9 +60,9 @@ FAMILIES: tuple[type[Copula], ...] = (
 
 
 class OneOf(ClosedForm):
-    """The member at `index` of a tuple of copulas: families chosen pair by pair, in one batched pytree.
+    """The member at `index` of a tuple of copulas: one batched pytree of pairs that have different families.
 
-    Every member is evaluated and one is kept, which is what a batch would do anyway.
+    Every member is evaluated and one result is kept, as `vmap` of a switch would do.
 
     >>> from rcjax.copulas import Clayton, Frank
     >>> float(OneOf(1, (Frank(5.0), Clayton(2.0))).tau())
@@ -74,7 +74,7 @@ class OneOf(ClosedForm):
 
     @property
     def exchangeable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether every member is."""
+        """Whether every member is exchangeable."""
         return all(member.exchangeable for member in self.members)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
@@ -102,7 +102,7 @@ class OneOf(ClosedForm):
         return self._choose([member.spearman() for member in self.members])
 
     def tail_dependence(self) -> TailDependence:
-        """(λ_L, λ_U) of the member."""
+        """λ_L and λ_U."""
         return self._choose([member.tail_dependence() for member in self.members])
 
     def tau(self) -> jax.Array:

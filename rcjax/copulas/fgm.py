@@ -38,7 +38,7 @@ class FGM(Exchangeable):
         return jnp.asarray(self.theta) / 3
 
     def tail_dependence(self) -> TailDependence:
-        """None: λ_L = λ_U = 0."""
+        """λ_L = λ_U = 0."""
         nothing = jnp.zeros_like(jnp.asarray(self.theta))
         return TailDependence(nothing, nothing)
 

@@ -16,8 +16,8 @@ _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]
 class Frank(RadialForm):
     """C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
 
-    For |θ| < ½ in terms of e(x) = (1 − e^{−x})/x, so that nothing is divided by θ: the formulas are as smooth at θ = 0
-    as the family is. The copula is its own survival copula. Nelsen (2006), family 4.2.5.
+    For |θ| < ½ the formulas use e(x) = (1 − e^{−x})/x and never divide by θ, so they are smooth at θ = 0. The copula
+    is its own survival copula. Nelsen (2006), family 4.2.5.
 
     >>> round(float(Frank(5.0).tau()), 4), round(float(Frank(-5.0).tau()), 4)
     (0.4567, -0.4567)
@@ -26,7 +26,7 @@ class Frank(RadialForm):
     theta: jax.Array | float = param(5.0, support=(-float("inf"), float("inf")))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C = base ± log(1 + y)/|θ|, with base and y such that nothing cancels."""
+        """C = base ± log(1 + y)/|θ|; base and y are chosen against cancellation (`_strong_cdf`)."""
         theta, weak, strength, slight = _strength(self.theta)
         positive, (base, y) = theta > 0, _strong_cdf(strength, theta > 0, u, v)
         q = u.value * v.value * _e(slight * u.value) * _e(slight * v.value) / _e(slight)
@@ -34,12 +34,12 @@ class Frank(RadialForm):
         return jnp.where(weak, 0.0, base) + jnp.where(weak, q, jnp.where(positive, -y, y) / strength) * log1p_ratio(y)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h is the share of the first of two terms in their sum."""
+        """h = the first of `_two_terms` over their sum."""
         first, second, _ = _two_terms(self.theta, u, v)
         return Unit(first / (first + second), second / (first + second))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = log e(θ) − θ (u + v) − 2 log(the sum of the two terms of h)."""
+        """log c = log e(θ) − θ (u + v) − 2 log(the sum of `_two_terms`)."""
         first, second, log_numerator = _two_terms(self.theta, u, v)
         return log_numerator - 2 * jnp.log(first + second)
 
@@ -56,7 +56,7 @@ class Frank(RadialForm):
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
 
     def tail_dependence(self) -> TailDependence:
-        """None: λ_L = λ_U = 0."""
+        """λ_L = λ_U = 0."""
         nothing = jnp.zeros_like(jnp.asarray(self.theta))
         return TailDependence(nothing, nothing)
 
@@ -78,7 +78,7 @@ def _array(theta: jax.Array | float) -> jax.Array:
 
 
 def _strength(theta: jax.Array | float) -> tuple[jax.Array, ...]:
-    """(θ, whether it is so weak that we take series in it, |θ| where it is not, θ where it is); else harmless ones."""
+    """(θ, whether |θ| < ½, |θ| where strong, θ where weak); the last two are harmless numbers elsewhere."""
     theta = _array(theta)
     weak = jnp.abs(theta) < 0.5
     return theta, weak, jnp.where(weak, 1.0, jnp.abs(theta)), jnp.where(weak, theta, 0.0)
@@ -94,14 +94,14 @@ def _strong_cdf(strength: jax.Array, positive: jax.Array, u: Unit, v: Unit) -> t
 
     For θ > 0 C is −log(1 − r)/θ or, for r near 1, counted from min(u, v); for θ < 0 from max(u + v − 1, 0).
     """
-    of_u, of_v, whole = (-jnp.expm1(-strength * z) for z in (u.value, v.value, 1.0))
-    r = of_u * of_v / whole
-    # Chosen, not `min` and `max`, whose slopes where both are equal are no side's.
+    fall_u, fall_v, fall_1 = (-jnp.expm1(-strength * z) for z in (u.value, v.value, 1.0))
+    r = fall_u * fall_v / fall_1
+    # Choices in place of `min` and `max`, whose slope at a tie is the mean of both sides.
     lower, near, over = u.value <= v.value, r < 0.5, u.value > v.complement
     apart = jnp.where(lower, v.value - u.value, u.value - v.value)
     rest_of_v = -jnp.expm1(-strength * jnp.where(lower, v.complement, u.complement))
-    both = jnp.where(lower, of_v, of_u) + jnp.exp(-strength * apart) * rest_of_v
-    up = jnp.where(near, 0.0, jnp.where(lower, u.value, v.value)), jnp.where(near, -r, (both - whole) / whole)
+    both = jnp.where(lower, fall_v, fall_u) + jnp.exp(-strength * apart) * rest_of_v
+    up = jnp.where(near, 0.0, jnp.where(lower, u.value, v.value)), jnp.where(near, -r, (both - fall_1) / fall_1)
     excess = u.value - v.complement
     beyond, short = jnp.where(over, excess, 0.0), jnp.where(over, 0.0, excess)
     down = beyond, r * jnp.exp(strength * short) + jnp.expm1(-strength * beyond)
@@ -109,9 +109,9 @@ def _strong_cdf(strength: jax.Array, positive: jax.Array, u: Unit, v: Unit) -> t
 
 
 def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """e^{−θu} v e(θv) and e^{−θv} (1 − v) e(θ(1 − v)), and the log of what is c times their sum's square.
+    """(e^{−θu} v e(θv), e^{−θv} (1 − v) e(θ(1 − v)), log(c times the square of their sum)).
 
-    For strong θ the terms are times θ e^{θ min(u, v)}, so that the larger exponential is 1; θ < 0 turns v over.
+    Strong θ scales both terms by θ e^{θ min(u, v)}, so that the larger exponential is 1; θ < 0 takes 1 − v for v.
     """
     theta, weak, strength, slight = _strength(theta)
     near = jnp.exp(-slight * u.value) * v.value * _e(slight * v.value)
@@ -120,9 +120,9 @@ def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, j
     lower = u.value <= other.value
     apart = jnp.where(lower, other.value - u.value, u.value - other.value)
     fall = jnp.exp(-strength * apart)
-    one = jnp.where(lower, 1.0, fall) * -jnp.expm1(-strength * other.value)
-    two = jnp.where(lower, fall, 1.0) * -jnp.expm1(-strength * other.complement)
-    first = jnp.where(weak, near, jnp.where(theta < 0, two, one))
-    second = jnp.where(weak, far, jnp.where(theta < 0, one, two))
-    log_whole = jnp.log(jnp.where(weak, _e(slight), -strength * jnp.expm1(-strength)))
-    return first, second, log_whole - jnp.where(weak, slight * (u.value + v.value), strength * apart)
+    strong_first = jnp.where(lower, 1.0, fall) * -jnp.expm1(-strength * other.value)
+    strong_second = jnp.where(lower, fall, 1.0) * -jnp.expm1(-strength * other.complement)
+    first = jnp.where(weak, near, jnp.where(theta < 0, strong_second, strong_first))
+    second = jnp.where(weak, far, jnp.where(theta < 0, strong_first, strong_second))
+    log_scale = jnp.log(jnp.where(weak, _e(slight), -strength * jnp.expm1(-strength)))
+    return first, second, log_scale - jnp.where(weak, slight * (u.value + v.value), strength * apart)

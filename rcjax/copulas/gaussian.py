@@ -13,13 +13,13 @@ from rcjax._core.meshes import ndtri
 from rcjax.copulas.base import RadialForm, TailDependence, param
 from rcjax.copulas.unit import Unit, is_zero, turned
 
-#: Nodes of the integral; and of it where it starts from ρ = 0 and no quantile is as far out as `_NEAR`.
+#: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
 _UNROLLED = 1
 
 
 class Gaussian(RadialForm):
-    """C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence. Without tail dependence.
+    """C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence. It has no tail dependence for ρ < 1.
 
     >>> round(float(Gaussian(0.5).cdf(0.5, 0.5)), 4)  # ¼ + asin(ρ)/(2π)
     0.3333
@@ -32,7 +32,7 @@ class Gaussian(RadialForm):
         return u._replace(score=_normal_quantile(u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C by `_normal_cdf`."""
+        """C(u, v) from Plackett's integral over the correlation."""
         return _normal_cdf(off_the_ends(self.rho), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
@@ -55,7 +55,7 @@ class Gaussian(RadialForm):
         return 6 / np.pi * jnp.arcsin(jnp.asarray(self.rho) / 2)
 
     def tail_dependence(self) -> TailDependence:
-        """None, but at ρ = 1."""
+        """λ_L = λ_U = 1 at ρ = 1, else 0."""
         share = (jnp.asarray(self.rho) >= 1).astype(jnp.result_type(float))
         return TailDependence(share, share)
 
@@ -69,11 +69,11 @@ class Gaussian(RadialForm):
         return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
 
 
-# What the copulas of the normal and Student's t distributions share: formulas in ρ that keep their digits near ±1.
+# Formulas in ρ that keep their digits near ±1, shared by the Gaussian and Student's t copulas.
 
 
 def off_the_ends(rho: ArrayLike) -> jax.Array:
-    """ρ, and beside ±1, where 1 − ρ² would be 0, as little off it as can be told; its slope is 1 there too.
+    """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1.
 
     >>> bool(off_the_ends(1.0) < 1), float(off_the_ends(0.5))
     (True, 0.5)
@@ -93,7 +93,7 @@ def spread(rho: jax.Array) -> jax.Array:
 
 
 def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """x − y for ρ ≥ 0 and x + y for ρ < 0: how far (x, y) lies off the line that ρ = ±1 would put it on.
+    """x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation.
 
     >>> float(gap(0.5, 3.0, 1.0)), float(gap(-0.5, 3.0, 1.0))
     (2.0, 4.0)
@@ -102,9 +102,9 @@ def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """(x² − 2ρxy + y²)/(1 − ρ²), by the gap: near ρ = ±1 the terms of the numerator agree in most digits.
+    """(x² − 2ρxy + y²)/(1 − ρ²), computed from the gap: near ρ = ±1 the terms of the numerator cancel.
 
-    It scales as x² does, so who fears an overflow passes x and y in larger units.
+    It is quadratic in (x, y): callers that fear an overflow scale both down.
 
     >>> round(float(quadratic_form(0.5, 2.0, 1.0)), 4)
     4.0
@@ -113,7 +113,7 @@ def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """(y − ρx)/√(1 − ρ²), with y ∓ x apart from what is left of ρ: near ρ = ±1 that is all there is.
+    """(y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1.
 
     >>> round(float(residual(0.6, 1.0, 1.0)), 4)
     0.5
@@ -142,7 +142,7 @@ def _normal_quantile(u: Unit) -> jax.Array:
 
 
 def _normal_probability(z: jax.Array) -> Unit:
-    """Φ(z) and Φ(−z). By `erfc` alone, in a fifth of the time of `ndtr`, which takes `erf` too and chooses."""
+    """Φ(z) and Φ(−z) by `erfc` alone, in a fifth of the time of `ndtr`, which evaluates `erf` too."""
     return Unit(lax.erfc(-z * np.sqrt(0.5)) / 2, lax.erfc(z * np.sqrt(0.5)) / 2)
 
 
@@ -150,12 +150,12 @@ def _normal_probability(z: jax.Array) -> Unit:
 def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
     """Φ₂ at the quantiles of u and v, from Plackett's (1954) ∂Φ₂/∂ρ = φ₂, integrated over the angle acos ρ.
 
-    The integral starts from where Φ₂ is known, ρ = 0, 1 or −1, such that nothing cancels and the integrand is
-    smooth: near ±1 it rises at an angle of |x ∓ y|, which must lie outside. Relative accuracy 1e-11, tails included
-    (Genz 2004, "Numerical computation of rectangular bivariate and trivariate normal and t probabilities", has the
-    same integrals for absolute accuracy).
+    The integral starts at ρ = 0, 1 or −1, where Φ₂ is known, chosen against cancellation and for a smooth integrand:
+    near ±1 it rises at an angle of |x ∓ y|, which must lie outside. The relative accuracy is 1e-11, tails included.
+    Genz (2004), "Numerical computation of rectangular bivariate and trivariate normal and t probabilities", has the
+    same integrals for absolute accuracy.
     """
-    # For ρ < 0 and u + v > 1: C(u, v) = u + v − 1 + C(1 − u, 1 − v), whose integral is the smaller one.
+    # For ρ < 0 and u + v > 1, C(u, v) = u + v − 1 + C(1 − u, 1 − v) has the smaller integral.
     reflect = (rho < 0) & (v.value > u.complement)
     first, second = turned(reflect, u), turned(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
@@ -202,13 +202,13 @@ def _angle_integral(
     crowded, slope = 1 - (1 - s) ** 2, 2 * (1 - s)
 
     def coefficients(omega: jax.Array, width: jax.Array) -> tuple[jax.Array, ...]:
-        # (x² + y² ∓ 2xy cos ω) / sin² ω, with 1 − cos ω kept apart: far out, x² + y² and 2xy agree in most digits.
+        # (x² + y² ∓ 2xy cos ω) / sin² ω, with 1 − cos ω as a term of its own: far out, x² + y² and 2xy cancel.
         square = jnp.tan(omega / 2) ** 2
         return (1 + square) ** 2 / (8 * square), (1 + square) / 2, width
 
     def add(node: jax.Array, total: jax.Array) -> jax.Array:
         far, near, weight_here = (jnp.asarray(values)[node] for values in (s, crowded, weight))
-        # Of the correlation alone, so that a million points share them.
+        # These depend on the correlation alone, so that all points share them.
         ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)
         close = coefficients(angle * near, angle * jnp.asarray(slope)[node])
         steep, rest, width = (jnp.where(from_zero, one, other) for one, other in zip(ahead, close, strict=True))

@@ -18,7 +18,7 @@ _NEWTON_STEPS = 12
 class Gumbel(ClosedForm):
     """C(u, v) = exp(−((−log u)^θ + (−log v)^θ)^{1/θ}), θ ≥ 1; θ = 1 is independence.
 
-    Everything in log-space, with x = −log u, y = −log v and w = (x^θ + y^θ)^{1/θ}, so that θ = 50 near (1, 1) neither
+    Formulas are in log-space, with x = −log u, y = −log v and w = (x^θ + y^θ)^{1/θ}: θ = 50 near (1, 1) neither
     overflows nor loses digits. Nelsen (2006), An Introduction to Copulas, family 4.2.4.
 
     >>> float(Gumbel(2.0).tau())
@@ -51,10 +51,10 @@ class Gumbel(ClosedForm):
         return slope + jnp.log(more * (1 + growth) + (self.theta - 1)) - (jnp.log(more) + d)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """Newton on x expm1(d) + (θ − 1) d + log p, which is convex in d."""
+        """Solve x expm1(d) + (θ − 1) d + log p = 0, convex in d, by Newton's method."""
         x, log_p = -u.log, p.log
-        # The root lies below the intercept of either term alone: start there, and convexity keeps Newton on course.
-        # Slopes come from the steps, which forget that of the start: at θ = 1 it has none.
+        # The root lies below the intercept of either term alone. From there convexity makes Newton's method converge.
+        # Gradients come from the steps, not from the start, which has none at θ = 1.
         theta = self.theta
         d = jnp.minimum(jnp.log1p(-log_p / x), -log_p / jnp.maximum(theta - 1, jnp.finfo(x.dtype).tiny))
         d = lax.stop_gradient(d)
@@ -63,7 +63,7 @@ class Gumbel(ClosedForm):
             value = x * jnp.expm1(d) + (theta - 1) * d + log_p
             return jnp.maximum(d - value / (x * jnp.exp(d) + (theta - 1)), 0.0)
 
-        # A loop: twelve steps in a row compile for longer, and XLA takes them again for every use of the result.
+        # A loop, because unrolled steps compile for longer, and XLA repeats them for every use of the result.
         d = lax.fori_loop(0, _NEWTON_STEPS, step, d)
         scaled = theta * d
         log_ratio = scaled + jnp.log(-jnp.expm1(-jnp.maximum(scaled, jnp.finfo(d.dtype).tiny)))
@@ -73,8 +73,8 @@ class Gumbel(ClosedForm):
         """(the smaller of x and y, the larger one, |log(y/x)|, log(w/the larger one))."""
         x, y = -u.log, -v.log
         log_x, log_y = jnp.log(x), jnp.log(y)
-        # One comparison for all three: where x and y differ by a rounding that their logarithms do not show, minima of
-        # both would take slopes from different sides. Of equal ones either order is right.
+        # One comparison orders all three: x and y may differ by a rounding that their logarithms do not show, and
+        # separate minima would mix slopes of both sides.
         swap = x > y
         less, more = jnp.where(swap, y, x), jnp.where(swap, x, y)
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)

@@ -1,4 +1,4 @@
-"""The independence copula: what every family must beat."""
+"""The independence copula, the baseline that every family must beat."""
 
 from typing import Self
 
@@ -11,7 +11,7 @@ from rcjax.copulas.unit import Unit
 
 
 class Independence(ClosedForm):
-    """C(u, v) = u v. It has no parameter; `scale` carries the batch axes of the pairs it stands for.
+    """C(u, v) = u v, without a free parameter; the shape of `scale` is that of the batch of pairs.
 
     >>> float(Independence().cdf(0.5, 0.5))
     0.25
@@ -33,7 +33,7 @@ class Independence(ClosedForm):
         return jnp.zeros_like(self._spread(u, v)[0].value)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p is p itself."""
+        """v = p."""
         return self.two_sided_conditional(u, p)
 
     def spearman(self) -> jax.Array:
@@ -41,7 +41,7 @@ class Independence(ClosedForm):
         return self.tau()
 
     def tail_dependence(self) -> TailDependence:
-        """None: λ_L = λ_U = 0."""
+        """λ_L = λ_U = 0."""
         return TailDependence(self.tau(), self.tau())
 
     def tau(self) -> jax.Array:
@@ -50,10 +50,10 @@ class Independence(ClosedForm):
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """Independence, whatever τ."""
+        """Independence for every τ, in the shape of τ."""
         return cls(jnp.ones_like(jnp.asarray(tau, jnp.result_type(float))))
 
     def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
-        """u and v in the shape that they and the batch have together."""
+        """Broadcast u and v against each other and the batch."""
         shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.scale)))
         return jax.tree.map(lambda part: jnp.broadcast_to(part, shape), (u, v))

@@ -20,7 +20,8 @@ _NEWTON_STEPS = 12
 class Joe(ClosedForm):
     """C(u, v) = 1 − (ū^θ + v̄^θ − ū^θ v̄^θ)^{1/θ} with ū = 1 − u, v̄ = 1 − v, θ ≥ 1; θ = 1 is independence.
 
-    In log-space, with a = θ log ū, b = θ log v̄ and s = ū^θ + v̄^θ − ū^θ v̄^θ. Nelsen (2006), family 4.2.6.
+    Formulas are in log-space, with a = θ log ū, b = θ log v̄ and s = ū^θ + v̄^θ − ū^θ v̄^θ. Nelsen (2006), family
+    4.2.6.
 
     >>> round(float(Joe(2.0).tau()), 4)
     0.3551
@@ -33,7 +34,7 @@ class Joe(ClosedForm):
         a, b = self.theta * u.log_complement, self.theta * v.log_complement
         greater = jnp.maximum(u.complement, v.complement)
         less = jnp.minimum(u.complement, v.complement)
-        # Not the smaller of both orders' growth: where u = v, rounding would choose, and the slope be one side's.
+        # The order of u and v is taken once: at u = v the smaller of two growths would be chosen by rounding.
         growth = _growth(jnp.maximum(a, b), jnp.minimum(a, b)) / self.theta
         return -jnp.expm1(_log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
 
@@ -50,7 +51,7 @@ class Joe(ClosedForm):
         return (1 / theta - 2) * log_s + (1 - 1 / theta) * (a + b) + jnp.log(theta - 1 + jnp.exp(log_s))
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """Newton on log h in −b, where it is concave and increasing."""
+        """Solve log h = log p for −b, in which log h is concave and increasing, by Newton's method."""
         theta = jnp.asarray(self.theta, jnp.result_type(float))
         solve = jnp.vectorize(_solve_inverse)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)

@@ -1,4 +1,4 @@
-"""Families with tails, turned by 90 degrees: negative dependence, ready made."""
+"""Clayton, Gumbel and Joe turned by 90 degrees: negative dependence with tails."""
 
 from rcjax.copulas.clayton import Clayton
 from rcjax.copulas.gumbel import Gumbel

@@ -1,4 +1,4 @@
-"""Plackett's copula: one odds ratio for every way to part the square; dependence of either sign, without tails."""
+"""Plackett's copula: one odds ratio at every cut of the square in four; dependence of either sign, without tails."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ class Plackett(Exchangeable):
     theta: jax.Array | float = param(3.0, support=(1e-3, float("inf")))
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """C(u, v) = P(U ≤ u, V ≤ v): the smaller root of a quadratic equation, as a quotient or a difference."""
+        """C(u, v) = P(U ≤ u, V ≤ v), the smaller root of a quadratic equation."""
         u, v = within(u), within(v)
         a, root = jnp.asarray(self.theta) - 1, jnp.sqrt(self._square(u, v))
         total = 1 + a * (u + v)
@@ -35,7 +35,7 @@ class Plackett(Exchangeable):
         return jnp.where(beyond, -jnp.inf, inside)
 
     def tail_dependence(self) -> TailDependence:
-        """None: λ_L = λ_U = 0."""
+        """λ_L = λ_U = 0."""
         nothing = jnp.zeros_like(jnp.asarray(self.theta))
         return TailDependence(nothing, nothing)
 

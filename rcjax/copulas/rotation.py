@@ -14,7 +14,7 @@ from rcjax.copulas.unit import Unit
 class Rotation(ClosedForm):
     """A copula turned by 90, 180 or 270 degrees: the law of (1 − U, V), (1 − U, 1 − V) or (U, 1 − V).
 
-    Name the family in the class statement; the parameters are its own. 180 degrees is the survival copula.
+    The class statement names the family, and the rotation has its parameters. 180 degrees is the survival copula.
 
     >>> from rcjax.copulas import Clayton
     >>> class NegativeClayton(Rotation, of=Clayton, degrees=90):
@@ -45,7 +45,7 @@ class Rotation(ClosedForm):
         return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
 
     def prepared(self, u: Unit) -> Unit:
-        """As the family prepares it."""
+        """u as the family prepares it."""
         return self._base.prepared(u)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
@@ -77,23 +77,23 @@ class Rotation(ClosedForm):
         return v if self._degrees == 90 else v.flipped
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ of the family, with the sign turned by 90 and 270 degrees."""
+        """Spearman's ρ of the family, negated for 90 and 270 degrees."""
         return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
 
     def tail_dependence(self) -> TailDependence:
-        """Turned by 180 degrees, the family's with the tails exchanged; else that of its other two corners."""
+        """The family's coefficients, exchanged, for 180 degrees; else numerical ones at the other two corners."""
         if self._degrees != 180:
             return super().tail_dependence()
         lower, upper = self._base.tail_dependence()
         return TailDependence(upper, lower)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ of the family, with the sign turned by 90 and 270 degrees."""
+        """Kendall's τ of the family, negated for 90 and 270 degrees."""
         return self._base.tau() if self._degrees == 180 else -self._base.tau()
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """The rotation of the family's own `from_tau`."""
+        """The rotation of the family's `from_tau`, with −τ for 90 and 270 degrees."""
         tau = cls._within_reach(tau)
         turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))

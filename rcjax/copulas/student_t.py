@@ -19,12 +19,12 @@ from rcjax.copulas.unit import Unit, is_zero, turned
 
 _NODES, _QUANTILE_STEPS, _TERMS = 48, 3, 24
 _FINEST, _UNROLLED = 1e-12, 4
-#: Beyond it a normal variate's tail is 0.
+#: Standard deviations beyond which the tail of a normal variate underflows to 0.
 _FARTHEST_SCORE = 40.0
 
 
 class StudentT(RadialForm):
-    """C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ), for Student's t with df ≥ 1 degrees of freedom; tail dependence on both ends.
+    """C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ), for Student's t with df ≥ 1 degrees of freedom; tail dependence at both ends.
 
     A likelihood fit profiles the degrees of freedom over a grid. Demarta & McNeil (2005), "The t copula and related
     copulas".
@@ -41,7 +41,7 @@ class StudentT(RadialForm):
         return u._replace(score=_student_quantile(self._parameters()[1], u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C by `_student_cdf`."""
+        """C(u, v) from Plackett's integral over the correlation."""
         return _student_cdf(*self._parameters(), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
@@ -55,7 +55,7 @@ class StudentT(RadialForm):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         # Γ(ν/2) Γ(ν/2 + 1) / Γ((ν + 1)/2)² is (ν/2) B(ν/2, ½)² / π.
         constant = jnp.log(df / 2) + 2 * betaln(df / 2, 0.5) - np.log(np.pi) - jnp.log(spread(rho))
-        # Far out x² overflows: log(1 + x²/ν) in units of the larger of |x|, |y| and 1.
+        # x² may overflow: log(1 + x²/ν) is computed in units of max(|x|, |y|, 1).
         unit = jnp.maximum(jnp.maximum(jnp.abs(x), jnp.abs(y)), 1.0)
         p, q, one = x / unit, y / unit, 1 / unit**2
         form = quadratic_form(rho, p, q)
@@ -70,7 +70,7 @@ class StudentT(RadialForm):
         return _student_probability(df, rho * x + scale * _student_quantile(df + 1, p))
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T of Student's with ν + 1 degrees of freedom."""
+        """λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
         rho, df = jnp.broadcast_arrays(*(jnp.asarray(value, jnp.result_type(float)) for value in (self.rho, self.df)))
         apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
@@ -87,16 +87,16 @@ class StudentT(RadialForm):
         return cls(rho, jnp.full_like(rho, 4.0))
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
-        """(ρ kept off ±1, df), in jax's default float type."""
+        """(ρ kept off ±1, df), in JAX's default float type."""
         return off_the_ends(self.rho), jnp.asarray(self.df, jnp.result_type(float))
 
 
 @jax.custom_jvp
 def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
-    """T₂ at the quantiles of u and v: as `gaussian._normal_cdf`, from ρ = −1, or from ρ = 1 for ρ > 0.7 (Genz 2004).
+    """T₂ at the quantiles of u and v, integrated as in `gaussian._normal_cdf` (Genz 2004).
 
-    Over the tangent t of half the angle. The integrand rises where its nearest branch points are, ±i `scale`; in steps
-    of asinh(t/scale) they keep their distance however near to 0 they come.
+    The integral starts from ρ = −1, or from ρ = 1 for ρ > 0.7, and runs over the tangent t of half the angle. Its
+    integrand rises near the branch points ±i `scale`; in asinh(t/scale) these stay away from the path.
     """
     reflect = v.value > u.complement
     first, second = turned(reflect, u), turned(reflect, v)
@@ -132,7 +132,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
 def _student_cdf_jvp(
     primals: tuple[jax.Array, jax.Array, Unit, Unit], tangents: tuple[Any, Any, Unit, Unit]
 ) -> tuple[jax.Array, jax.Array]:
-    # In u and v by the conditionals: near u + v = 1 the slope of the integral changes faster than its nodes see.
+    # The conditionals are the slopes in u and v: near u + v = 1 the integral's slope changes faster than its nodes see.
     rho, df, u, v = primals
     rho_tangent, df_tangent, u_tangent, v_tangent = tangents
     value = _student_cdf(rho, df, u, v)
@@ -141,7 +141,7 @@ def _student_cdf_jvp(
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         change += jnp.exp(-df / 2 * jnp.log1p(quadratic_form(rho, x, y) / df)) / (2 * np.pi * spread(rho)) * rho_tangent
     if not is_zero(df_tangent):
-        # The quantiles move with df: those that came with u and v are made again.
+        # The quantiles depend on df, so that the cached ones cannot be used.
         bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
@@ -157,7 +157,7 @@ def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Uni
 
 
 def _log_power_law(df: jax.Array) -> jax.Array:
-    """log of the limit of P(T > x) x^df."""
+    """log lim P(T > x) x^df, as x → ∞."""
     return (df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5)
 
 
@@ -170,26 +170,26 @@ def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
-    """P(T > x) over ½ cos^ν of the `_angle` of x, as a function of its sine, for so many points.
+    """Return P(T > x) / (½ cos^ν) as a function of the sine of the `_angle` of x.
 
-    Of a few points by its integral; of many by Chebyshev's series at as many as that has terms: the degrees of
-    freedom are few.
+    A few points take the integral each. Many points share a Chebyshev series, since they share a few degrees of
+    freedom.
     """
     if points < _TERMS * df.size:
         return partial(_ratio_by_integral, df)
-    # In g/(g + 4), g = √ν sin, the ratio is smooth to its ends whatever ν is: for ν = ∞ it is erfcx(g/√2).
+    # In g/(g + 4), with g = √ν sin, the ratio is smooth to its ends for every ν: for ν = ∞ it is erfcx(g/√2).
     root = jnp.sqrt(df)
     end = jnp.minimum(root, _FARTHEST_SCORE)
-    whole = end / (end + 4)
+    end_share = end / (end + 4)
     turns = np.pi * (np.arange(_TERMS) + 0.5) / _TERMS
-    nodes = (jnp.asarray(np.cos(turns) + 1) / 2).reshape(-1, *(1,) * df.ndim) * whole
+    nodes = (jnp.asarray(np.cos(turns) + 1) / 2).reshape(-1, *(1,) * df.ndim) * end_share
     values = _ratio_by_integral(df, jnp.minimum(4 * nodes / ((1 - nodes) * root), 1.0))
     cosines = np.cos(np.outer(np.arange(_TERMS), turns)) * 2 / _TERMS
     cosines[0] /= 2
     series = jnp.tensordot(jnp.asarray(cosines), values, 1)
 
     def ratio(sine: jax.Array) -> jax.Array:
-        t = jnp.minimum(2 * (sine / (sine + 4 / root) / whole) - 1, 1.0)
+        t = jnp.minimum(2 * (sine / (sine + 4 / root) / end_share) - 1, 1.0)
         last, before = jnp.zeros_like(t), jnp.zeros_like(t)
         for term in range(_TERMS - 1, 0, -1):  # Clenshaw's recurrence
             last, before = series[term] + 2 * t * last - before, last
@@ -199,9 +199,9 @@ def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
 
 
 def _ratio_by_integral(df: jax.Array, sine: jax.Array) -> jax.Array:
-    """2/B(ν/2, ½) ∫₀^∞ (cosh s + sin · sinh s)^{−ν} ds, from x = √ν sinh of asinh(tan) + s.
+    """2/B(ν/2, ½) ∫₀^∞ (cosh s + sin · sinh s)^{−ν} ds, by substituting x = √ν sinh(asinh(tan) + s).
 
-    By the trapezoidal rule in y with s ∝ exp(y − e^{−y}) (Takahasi & Mori 1974), to 1e-14 for ν from 1 to 10⁶.
+    The trapezoidal rule in y, with s ∝ exp(y − e^{−y}) (Takahasi & Mori 1974), is accurate to 1e-14 for 1 ≤ ν ≤ 10⁶.
     """
     grid = np.linspace(-3.6, 4.1, 56)
     z = np.exp(grid - np.exp(-grid))
@@ -249,7 +249,8 @@ def _student_quantile(df: jax.Array, u: Unit) -> jax.Array:
 def _quantile(df: jax.Array, u: Unit) -> jax.Array:
     lower, tail = nearer_tail(u)
     middle, rounding = 0.5 - tail, jnp.finfo(tail.dtype).eps
-    straight = middle * jnp.exp(-_log_student_density(df, jnp.zeros_like(tail)))  # the logarithm of 0 is none
+    # Near the median a straight line: the Halley iteration is in log x, and 0 has no logarithm.
+    straight = middle * jnp.exp(-_log_student_density(df, jnp.zeros_like(tail)))
     size = jnp.where(middle > rounding, _upper_quantile(df, jnp.minimum(tail, 0.5 - rounding)), straight)
     return jnp.where(lower, -size, size)
 
@@ -268,7 +269,7 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
 
 def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
     """The x > 0 with P(T > x) = tail: Halley's method on log P in log x, where it is concave and falls."""
-    # The normal quantile, stretched (Hill 1970 gives the exponent), or the power law of the tail.
+    # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the power law of the tail.
     z, log_tail = ndtri(tail), jnp.log(tail)
     stretched = (jnp.log(df) + jnp.log(jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0)))) / 2
     power = (_log_power_law(df) - log_tail) / df
@@ -281,7 +282,7 @@ def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
         slope = -2 * sine / (beta * level)
         curvature = slope * (1 - (df + 1) * sine**2 - slope)
         newton = divide(df * log_cosine + jnp.log(level / 2) - log_tail, slope)
-        # Halley's step: Newton's with the curvature, which is known.
+        # Halley's step is Newton's, corrected for the curvature.
         return log_x - newton / jnp.maximum(1 - newton * divide(curvature, slope) / 2, 0.5)
 
     return jnp.exp(lax.fori_loop(0, _QUANTILE_STEPS, step, start))

@@ -1,4 +1,4 @@
-"""The copula of Tawn: upper tail dependence that need not be the same from both sides."""
+"""Tawn's copula: upper tail dependence, asymmetric in its margins."""
 
 from typing import Any, ClassVar
 
@@ -15,8 +15,8 @@ class Tawn(ClosedForm):
     """C(u, v) = u^{1−α} v^{1−β} exp(−((−α log u)^θ + (−β log v)^θ)^{1/θ}), θ ≥ 1, 0 ≤ α, β ≤ 1: not exchangeable.
 
     α = β = 1 is Gumbel's; α = 0, β = 0 or θ = 1 is independence. Strong dependence is a ridge beside the diagonal,
-    along v^β = u^α. In log-space, with s = −α log u, t = −β log v, w = (s^θ + t^θ)^{1/θ}. Tawn (1988), Bivariate
-    extreme value theory: models and estimation.
+    along v^β = u^α. Formulas are in log-space, with s = −α log u, t = −β log v, w = (s^θ + t^θ)^{1/θ}. Tawn (1988),
+    Bivariate extreme value theory: models and estimation.
 
     >>> round(float(Tawn(3.0, 0.5, 0.9).tau()), 4), float(Tawn(2.0, 1.0, 1.0).tau())
     (0.3674, 0.5)
@@ -42,14 +42,14 @@ class Tawn(ClosedForm):
         rise = growth + jnp.where(shorter, 0.0, t - s)
         base, power = (1 - jnp.asarray(self.beta)) * v.log - rise, (self.theta - 1) * by_s
         log_h = base + _log_mixed(self.alpha, power)
-        # The product has its slope in α at α = 1 too, where the logarithm has none once (s/w)^{θ−1} is no number.
+        # At α = 1 the product has a slope in α even if (s/w)^{θ−1} underflows; its logarithm has none.
         h = jnp.exp(base) * (1 - self.alpha + self.alpha * jnp.exp(-power))
         high = log_h > -1.0
         above = -jnp.expm1(jnp.where(high, log_h, -1.0))
         return Unit(jnp.where(h > 1, 1.0, h), jnp.where(above < 0, 0.0, jnp.where(high, above, 1 - h)))
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v: that of the copula with α and β exchanged."""
+        """∂C/∂v, by exchanging α with β and u with v."""
         return Tawn(self.theta, self.beta, self.alpha).two_sided_conditional(v, u)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
@@ -70,8 +70,8 @@ class Tawn(ClosedForm):
     def tau(self) -> jax.Array:
         """Kendall's τ = (1 − 1/θ) ∫₀¹ dp / (1 + (1/α − 1)(1 − p)^{1/θ} + (1/β − 1) p^{1/θ}).
 
-        From ∫ t (1 − t) A″/A dt, for C = exp(−(x + y) A(y/(x + y))) (Ghoudi, Khoudraji & Rivest 1998), with
-        p = t^θ/(s^θ + t^θ) in place of t.
+        It follows from ∫ t (1 − t) A″/A dt for C = exp(−(x + y) A(y/(x + y))) (Ghoudi, Khoudraji & Rivest 1998), by
+        substituting p = t^θ/(s^θ + t^θ).
         """
         node, weight = nodes()
         theta, alpha, beta = (value[..., None] for value in self._arrays())
@@ -80,7 +80,7 @@ class Tawn(ClosedForm):
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """α = β as large as half the way from τ to 1 needs: τ < α/(2 − α) whatever θ is."""
+        """α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
         tau = jnp.maximum(tau, 0.0)
         share = 2 * (1 + tau) / (3 + tau)
         return {"alpha": share, "beta": share}
@@ -101,13 +101,13 @@ class Tawn(ClosedForm):
 
 
 def _log(share: jax.Array | float) -> jax.Array:
-    """The logarithm; of 0, that of the smallest number."""
+    """log of a share, with 0 replaced by the smallest number."""
     share = jnp.asarray(share, jnp.result_type(float))
     return jnp.log(jnp.maximum(share, jnp.finfo(share.dtype).tiny))
 
 
 def _log_mixed(share: jax.Array | float, k: jax.Array) -> jax.Array:
-    """log(1 − α + α e^{−k}) for k ≥ 0, of α = 1 too where e^{−k} is no number."""
+    """log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
     rest = 1 - jnp.asarray(share, jnp.result_type(float))
     far = -0.9 * float(np.log(jnp.finfo(rest.dtype).tiny))
     near = jnp.log(rest + share * jnp.exp(-jnp.minimum(k, far)))

@@ -1,4 +1,4 @@
-"""Probabilities with their complements: near 1 a float forgets what 1 − u still tells."""
+"""Probabilities with their complements: near 1 a float loses the digits that 1 − u keeps."""
 
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ from rcjax._core.numerics import log_of_pair
 
 
 class Unit(NamedTuple):
-    """u in (0, 1) and 1 − u, each to full relative precision, so that both logarithms are too.
+    """u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
 
-    `score` is its quantile under some distribution symmetric about 0, where it is computed once for many uses.
+    `score` caches the quantile of u under a distribution symmetric about 0.
 
     >>> tiny = Unit(jnp.asarray(1.0), jnp.asarray(1e-30))
     >>> f"{float(tiny.log):.1g} {float(tiny.log_complement):.3f}"
@@ -41,9 +41,9 @@ class Unit(NamedTuple):
 
 
 def unit(u: ArrayLike) -> Unit:
-    """u in [0, 1], or the nearer of both, with its complement, both kept off 0 by the root of the smallest number.
+    """u clipped to [0, 1] with its complement, both at least √tiny, tiny being the smallest normal number.
 
-    So that quotients and powers of two of them, and their logarithms times any parameter, stay finite numbers.
+    Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
 
     >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
     (True, True)
@@ -55,18 +55,18 @@ def unit(u: ArrayLike) -> Unit:
 
 def turned(condition: jax.Array, u: Unit) -> Unit:
     """1 − u where the condition holds, else u."""
-    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), u.flipped, u)
+    return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
 
 
 def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
-    """(u and 1 − u, v and 1 − v), stacked along a new first axis ahead of all the shapes, the parameters' included.
+    """Stack u with 1 − u and v with 1 − v along a new first axis, broadcast against the parameters.
 
-    One program then serves C(u, v) and C(1 − u, 1 − v).
+    One program then computes C(u, v) and C(1 − u, 1 − v).
     """
     shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, *parameters)))
 
-    def stacked(one: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.stack([jnp.broadcast_to(one, shape), jnp.broadcast_to(other, shape)])
+    def stacked(straight: jax.Array, flipped: jax.Array) -> jax.Array:
+        return jnp.stack([jnp.broadcast_to(straight, shape), jnp.broadcast_to(flipped, shape)])
 
     return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
 
@@ -77,10 +77,10 @@ def from_log(log: jax.Array) -> Unit:
 
 
 def is_zero(tangent: Any) -> bool:
-    """Whether nothing moves with an argument, in a rule of derivatives with symbolic zeros."""
+    """Whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
 def _log(value: jax.Array, complement: jax.Array) -> jax.Array:
-    # A probability that has underflown has the logarithm of the smallest number, and no gradient.
+    # The logarithm of an underflown probability is that of the smallest number, with gradient 0.
     return log_of_pair(jnp.maximum(value, jnp.finfo(value.dtype).tiny), complement)

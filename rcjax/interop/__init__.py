@@ -1,7 +1,7 @@
-"""Copulas and models as distributions of other libraries: a module for each, and the pair of margins that they share.
+"""Copulas and models as distributions of other libraries: a module for each library, and the `Pair` that both use.
 
 Takes a `Copula` with two distributions, or a `CascadeModel`; gives distributions of NumPyro or of TensorFlow
-Probability on JAX. Neither is imported before its module is."""
+Probability on JAX. Importing this package imports neither library."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -19,25 +19,25 @@ from rcjax.copulas import Copula
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """The margin of a bare copula, with the methods that distributions of other libraries have."""
+    """The uniform margin of a bare copula, with the methods of other libraries' distributions."""
 
     batch_shape = ()
 
     def cdf(self, value: jax.Array) -> jax.Array:
-        """The value itself, held within [0, 1]."""
+        """The value, clipped to [0, 1]."""
         return jnp.clip(value, 0.0, 1.0)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        """0 within [0, 1], else −∞."""
+        """Log density: 0 within [0, 1], else −∞."""
         return jnp.where((value < 0) | (value > 1), -jnp.inf, 0.0 * value)
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The level itself."""
+        """The level."""
         return level
 
 
 class Pair(NamedTuple):
-    """Two margins joined by a copula; arrays of parameters are a batch."""
+    """Two margins joined by a copula; array-valued parameters are a batch."""
 
     copula: Copula
     margins: tuple[Any, Any]
@@ -45,9 +45,9 @@ class Pair(NamedTuple):
 
     @classmethod
     def of(cls, copula: Copula, marginals: tuple[Any, Any] | None) -> "Pair":
-        """Of a copula and two distributions of another library; None: uniform ones.
+        """Join two distributions of another library by a copula; None: uniform margins.
 
-        Raises TypeError for what is none of these, or a distribution of vectors.
+        Raises TypeError for other objects, and for distributions of vectors.
 
         >>> from rcjax.copulas import Gumbel
         >>> round(float(Pair.of(Gumbel(1.0), None).log_prob(jnp.array([0.2, 0.7]))), 4)
@@ -64,14 +64,14 @@ class Pair(NamedTuple):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """What copula and margins broadcast to."""
+        """The shape to which copula and margins broadcast."""
         shapes = map(jnp.shape, jax.tree.leaves(self.copula))
         return np.broadcast_shapes(*shapes, *(tuple(margin.batch_shape) for margin in self.margins))
 
     def log_prob(self, value: ArrayLike) -> jax.Array:
         """log f(x) + log g(y) + log c(F(x), G(y)) of values (…, 2), broadcast against the batch.
 
-        Ranks are kept off 0 and 1 by what the float type resolves: 8 standard deviations of a normal margin in float64.
+        Ranks are clipped to the open unit interval: in float64, a normal margin is clipped 8 standard deviations out.
         """
         columns = jnp.moveaxis(jnp.asarray(value, jnp.result_type(float)), -1, 0)
         rows = list(zip(self.margins, columns, strict=True))
@@ -79,14 +79,14 @@ class Pair(NamedTuple):
         return _log_density(self.copula, u, v) + sum(margin.log_prob(column) for margin, column in rows)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws (*shape, *batch, 2), by inverting the conditional (Rosenblatt 1952)."""
+        """Draw pairs by inverting the conditional (Rosenblatt 1952); (*shape, *batch, 2)."""
         u, p = open_unit(jax.random.uniform(key, (2, *shape, *self.batch_shape)))
         ranks = u, _inverse_conditional(self.copula, u, p)
-        # TensorFlow Probability's name, and NumPyro's.
+        # TensorFlow Probability says `quantile`, NumPyro `icdf`.
         quantiles = (getattr(margin, "quantile", None) or margin.icdf for margin in self.margins)
         return jnp.stack([quantile(rank) for quantile, rank in zip(quantiles, ranks, strict=True)], -1)
 
 
-# Jitted, so that a derivative or a search is not traced at each call.
+# Jitted, so that derivatives and root searches are traced once.
 _log_density = jax.jit(lambda copula, u, v: copula.log_density(u, v))
 _inverse_conditional = jax.jit(lambda copula, u, p: copula.inverse_conditional(u, p))

@@ -3,11 +3,11 @@
 >>> import jax, numpyro
 >>> from numpyro import distributions as dist
 >>> from rcjax.copulas import Gumbel
->>> pair = CopulaDistribution(Gumbel(2.0), (dist.Normal(0.0, 1.0), dist.Exponential(1.0)))
+>>> pair = NumPyroCopula(Gumbel(2.0), (dist.Normal(0.0, 1.0), dist.Exponential(1.0)))
 >>> pair.sample(jax.random.key(0), (3,)).shape, pair.event_shape
 ((3, 2), (2,))
 
-What the log density of a model's point masses is, the head of `rcjax.model.chain` says.
+`rcjax.model.chain` defines the log density of a model's point masses.
 """
 
 from typing import Any
@@ -28,15 +28,15 @@ transforms = required("numpyro.distributions.transforms", extra="posterior")
 validate_sample = required("numpyro.distributions.util", extra="posterior").validate_sample
 
 
-class _Joint(dist.Distribution):
-    """A distribution of vectors with the density and the draws of a pair or a chain."""
+class _NumPyroLaw(dist.Distribution):
+    """A NumPyro distribution of vectors that takes density and draws from a `Pair` or a `Chain`."""
 
-    arg_constraints = {}  # noqa: RUF012 - as NumPyro has it; copulas check their parameters themselves
+    arg_constraints = {}  # noqa: RUF012 - as NumPyro has it; copulas check their own parameters
     pytree_data_fields = ("law",)
     law: Any  # a pair, or a chain
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws of shape (*sample_shape, *batch_shape, k)."""
+        """Draw vectors; (*sample_shape, *batch_shape, k)."""
         return self.law.sample(key, tuple(sample_shape))
 
     @validate_sample
@@ -45,20 +45,20 @@ class _Joint(dist.Distribution):
         return self.law.log_prob(value)
 
 
-class CopulaDistribution(_Joint):
+class NumPyroCopula(_NumPyroLaw):
     """Pairs (x, y) with two marginals, joined by a copula.
 
     Args:
-        copula: the copula; arrays of parameters are a batch.
-        marginals: two univariate distributions of NumPyro that have a `cdf` and an `icdf`; None: uniform ones, so that
-            it is a distribution of ranks.
-        validate_args: as of every distribution of NumPyro.
+        copula: copula of the pair; array-valued parameters are a batch.
+        marginals: two univariate distributions of NumPyro that have a `cdf` and an `icdf`; None: uniform margins, for a
+            distribution of ranks.
+        validate_args: NumPyro's check of arguments and values.
 
-    Raises TypeError for what is neither, or a distribution of vectors.
+    Raises TypeError for other objects, and for distributions of vectors.
 
     >>> from rcjax.copulas import Gaussian
     >>> standard = dist.Normal(0.0, 1.0)
-    >>> round(float(CopulaDistribution(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
+    >>> round(float(NumPyroCopula(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
     -1.8379
     """
 
@@ -70,7 +70,7 @@ class CopulaDistribution(_Joint):
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Any:
-        """The margins' own supports."""
+        """The product of the margins' supports."""
         supports = [
             constraints.unit_interval if isinstance(margin, Uniform) else margin.support for margin in self.law.margins
         ]
@@ -79,7 +79,7 @@ class CopulaDistribution(_Joint):
 
 
 class _Observed(constraints.Constraint):
-    """Vectors of confidences, which have point masses: no transformation of the reals has these."""
+    """Vectors of confidences: no transformation of the reals has their point masses."""
 
     event_dim = 1
 
@@ -101,19 +101,19 @@ def _biject_to_observed(constraint: _Observed) -> None:
     raise NotImplementedError("these values have point masses: they can be observed (obs=), but not sampled by NUTS")
 
 
-class CascadeDistribution(_Joint):
-    """The calibrated confidences (φ_1 … φ_k) of a cascade through all models of a model, in their order.
+class NumPyroCascade(_NumPyroLaw):
+    """Calibrated confidences (φ_1 … φ_k) of a cascade through all models of a `CascadeModel`, in their order.
 
     Args:
-        model: what `rcjax.fit` gives. A leading axis of all its arrays is a batch.
-        validate_args: as of every distribution of NumPyro.
+        model: a fitted model (`rcjax.fit`); a leading axis of all its arrays is a batch.
+        validate_args: NumPyro's check of arguments and values.
 
     >>> import rcjax
-    >>> CascadeDistribution(rcjax.demo_model()).sample(jax.random.key(0), (100,)).shape
+    >>> NumPyroCascade(rcjax.demo_model()).sample(jax.random.key(0), (100,)).shape
     (100, 5)
     """
 
-    has_rsample = False  # by point masses draws are not differentiable
+    has_rsample = False  # point masses make draws non-differentiable
 
     def __init__(self, model: CascadeModel, *, validate_args: bool | None = None) -> None:
         instance(model, CascadeModel, "model")
@@ -122,5 +122,5 @@ class CascadeDistribution(_Joint):
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Any:
-        """From φ_min to φ_max of each model."""
+        """The box from φ_min to φ_max of every model."""
         return _Observed(self.law.marginals.lowest, self.law.marginals.highest)

@@ -3,12 +3,12 @@
 >>> import jax
 >>> from tensorflow_probability.substrates.jax import distributions as tfd
 >>> from rcjax.copulas import Gumbel
->>> pair = CopulaDistribution(Gumbel(2.0), (tfd.Normal(0.0, 1.0), tfd.Exponential(1.0)))
+>>> pair = TFPCopula(Gumbel(2.0), (tfd.Normal(0.0, 1.0), tfd.Exponential(1.0)))
 >>> pair.sample(3, seed=jax.random.key(0)).shape, pair.event_shape
 ((3, 2), TensorShape([2]))
 
-What the log density of a model's point masses is, the head of `rcjax.model.chain` says. Releases up to 0.25 do not
-run on the JAX that rcjax needs; `tfp-nightly` does (tested with 0.26.0.dev20261027 on JAX 0.10.2).
+`rcjax.model.chain` defines the log density of a model's point masses. Releases up to 0.25 do not run on the JAX that
+rcjax needs; `tfp-nightly` does (tested with 0.26.0.dev20261027 on JAX 0.10.2).
 """
 
 from typing import Any
@@ -25,13 +25,13 @@ from rcjax.model.cascade_model import CascadeModel
 
 try:
     tfp = required("tensorflow_probability.substrates.jax", extra="tfp")
-except AttributeError as error:  # of a JAX that is newer than it
+except AttributeError as error:  # JAX is newer than tensorflow_probability
     raise ImportError(f"this tensorflow_probability is too old ({error}): {how_to_install('tfp')}") from error
 tfb, tfd = tfp.bijectors, tfp.distributions
 
 
-class _Joint(tfd.Distribution):
-    """A distribution of vectors with the density and the draws of a pair or a chain, as a pytree."""
+class _TFPLaw(tfd.Distribution):
+    """A pytree and distribution of vectors that takes density and draws from a `Pair` or a `Chain`."""
 
     law: Any  # a pair, or a chain
 
@@ -44,7 +44,7 @@ class _Joint(tfd.Distribution):
 
     @classmethod
     def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:
-        return {}  # pytrees, of which the base class knows nothing
+        return {}  # the parameters are pytrees, which the base class cannot describe
 
     def _batch_shape(self) -> Any:
         return self.law.batch_shape
@@ -71,20 +71,20 @@ def _flatten(distribution: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any],
     return fields, tuple((name, distribution.parameters[name]) for name in options)
 
 
-class CopulaDistribution(_Joint):
+class TFPCopula(_TFPLaw):
     """Pairs (x, y) with two marginals, joined by a copula.
 
     Args:
-        copula: the copula; arrays of parameters are a batch.
+        copula: copula of the pair; array-valued parameters are a batch.
         marginals: two univariate distributions of TensorFlow Probability that have a `cdf` and a `quantile`; None:
-            uniform ones, so that it is a distribution of ranks.
-        validate_args, allow_nan_stats, name: as of every distribution of TensorFlow Probability.
+            uniform margins, for a distribution of ranks.
+        validate_args, allow_nan_stats, name: options of every distribution of TensorFlow Probability.
 
-    Raises TypeError for what is neither, or a distribution of vectors.
+    Raises TypeError for other objects, and for distributions of vectors.
 
     >>> from rcjax.copulas import Gaussian
     >>> standard = tfd.Normal(0.0, 1.0)
-    >>> round(float(CopulaDistribution(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
+    >>> round(float(TFPCopula(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
     -1.8379
     """
 
@@ -94,7 +94,7 @@ class CopulaDistribution(_Joint):
         marginals: tuple[Any, Any] | None = None,
         validate_args: bool = False,
         allow_nan_stats: bool = True,
-        name: str = "CopulaDistribution",
+        name: str = "TFPCopula",
     ) -> None:
         options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
         parameters = {"copula": copula, "marginals": marginals, **options}
@@ -111,15 +111,15 @@ class CopulaDistribution(_Joint):
         )
 
 
-class CascadeDistribution(_Joint):
-    """The calibrated confidences (φ_1 … φ_k) of a cascade through all models of a model, in their order.
+class TFPCascade(_TFPLaw):
+    """Calibrated confidences (φ_1 … φ_k) of a cascade through all models of a `CascadeModel`, in their order.
 
     Args:
-        model: what `rcjax.fit` gives. A leading axis of all its arrays is a batch.
-        validate_args, allow_nan_stats, name: as of every distribution of TensorFlow Probability.
+        model: a fitted model (`rcjax.fit`); a leading axis of all its arrays is a batch.
+        validate_args, allow_nan_stats, name: options of every distribution of TensorFlow Probability.
 
     >>> import rcjax
-    >>> CascadeDistribution(rcjax.demo_model()).sample(100, seed=jax.random.key(0)).shape
+    >>> TFPCascade(rcjax.demo_model()).sample(100, seed=jax.random.key(0)).shape
     (100, 5)
     """
 
@@ -128,7 +128,7 @@ class CascadeDistribution(_Joint):
         model: CascadeModel,
         validate_args: bool = False,
         allow_nan_stats: bool = True,
-        name: str = "CascadeDistribution",
+        name: str = "TFPCascade",
     ) -> None:
         options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
         instance(model, CascadeModel, "model")
@@ -146,14 +146,14 @@ class CascadeDistribution(_Joint):
 
 
 def _entries(bijectors: list[Any]) -> Any:
-    """A bijector for each entry of the last axis, as one of vectors."""
+    """Combine bijectors of numbers, one for each entry of the last axis, into a bijector of vectors."""
 
     def over_entries(method: str) -> Any:
-        return lambda x: jnp.stack([getattr(one, method)(x[..., j]) for j, one in enumerate(bijectors)], -1)
+        return lambda x: jnp.stack([getattr(bijector, method)(x[..., j]) for j, bijector in enumerate(bijectors)], -1)
 
     def log_determinant(method: str) -> Any:
         def total(x: jax.Array) -> jax.Array:
-            terms = [getattr(one, method)(x[..., j], event_ndims=0) for j, one in enumerate(bijectors)]
+            terms = [getattr(bijector, method)(x[..., j], event_ndims=0) for j, bijector in enumerate(bijectors)]
             return jnp.stack(jnp.broadcast_arrays(*terms), -1).sum(-1)
 
         return total

@@ -1,4 +1,4 @@
-"""NumPyro and TensorFlow Probability by one set of names, for tests that hold for both."""
+"""NumPyro and TensorFlow Probability under the same names, for tests that hold for both."""
 
 import importlib
 
@@ -10,13 +10,14 @@ _HOMES = {"numpyro": "numpyro", "tfp": "tensorflow_probability.substrates.jax"}
 
 
 class Library:
-    """One library: its distributions, ours of it, and how it is asked for draws and for coordinates."""
+    """One library: its distributions, rcjax's classes for it, and its calls for draws and for unconstrained reals."""
 
     def __init__(self, name):
         self.name = name
         home = pytest.importorskip(_HOMES[name], reason=f"{_HOMES[name]} is not installed")
         self.dist = home.distributions
-        self.ours = importlib.import_module(f"rcjax.interop.{name}")
+        ours, prefix = importlib.import_module(f"rcjax.interop.{name}"), {"numpyro": "NumPyro", "tfp": "TFP"}[name]
+        self.copula, self.cascade = getattr(ours, f"{prefix}Copula"), getattr(ours, f"{prefix}Cascade")
 
     def normal(self, mean, scale):
         return self.dist.Normal(mean, scale)

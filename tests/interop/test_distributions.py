@@ -40,15 +40,15 @@ def margins(library):
 
 
 def test_densities_are_those_of_scipy_and_statsmodels(library, margins):
-    normal = library.ours.CopulaDistribution(rcjax.copulas.Gaussian(0.6), margins)
+    normal = library.copula(rcjax.copulas.Gaussian(0.6), margins)
     expected = stats.multivariate_normal([0, 1], [[1, 1.2], [1.2, 4]]).logpdf(POINTS)
     np.testing.assert_allclose(normal.log_prob(POINTS), expected, rtol=1e-10)
     student = library.student_t(np.float64(5.0))
-    joint = library.ours.CopulaDistribution(rcjax.copulas.StudentT(0.4, 5.0), (student, student))
+    joint = library.copula(rcjax.copulas.StudentT(0.4, 5.0), (student, student))
     expected = stats.multivariate_t([0, 0], [[1, 0.4], [0.4, 1]], df=5).logpdf(POINTS)
     np.testing.assert_allclose(joint.log_prob(POINTS), expected, rtol=1e-6)
     for copula, reference in REFERENCES.items():
-        ours = library.ours.CopulaDistribution(copula, margins)
+        ours = library.copula(copula, margins)
         theirs = references.CopulaDistribution(reference, [stats.norm(0, 1), stats.norm(1, 2)])
         np.testing.assert_allclose(ours.log_prob(POINTS), theirs.logpdf(POINTS), rtol=1e-8, err_msg=str(copula))
         # As well as the float type resolves ranks.
@@ -59,7 +59,7 @@ def test_densities_are_those_of_scipy_and_statsmodels(library, margins):
 
 
 def test_a_bare_copula_is_a_distribution_of_ranks(library):
-    ranks = library.ours.CopulaDistribution(rcjax.copulas.Frank(4.0))
+    ranks = library.copula(rcjax.copulas.Frank(4.0))
     inside = np.array([[0.2, 0.7], [0.9, 0.95]])
     expected = np.log(REFERENCES[rcjax.copulas.Frank(4.0)].pdf(inside))
     np.testing.assert_allclose(ranks.log_prob(inside), expected, rtol=1e-8)
@@ -70,7 +70,7 @@ def test_a_bare_copula_is_a_distribution_of_ranks(library):
 @pytest.mark.thorough
 def test_shapes_batches_and_draws(library, margins):
     theta = jnp.array([1.0, 2.0, 4.0])
-    batch = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(theta), margins)
+    batch = library.copula(rcjax.copulas.Gumbel(theta), margins)
     assert (tuple(batch.batch_shape), tuple(batch.event_shape)) == ((3,), (2,))
     draws = np.asarray(library.sample(batch, 0, (5, 400)))
     assert draws.shape == (5, 400, 3, 2)
@@ -78,13 +78,13 @@ def test_shapes_batches_and_draws(library, margins):
     np.testing.assert_allclose(taus, 1 - 1 / theta, atol=0.05)
     for column, law in enumerate((stats.norm(0, 1), stats.norm(1, 2))):
         assert stats.kstest(draws[:, :, 1, column].ravel(), law.cdf).pvalue > 1e-3
-    alone = [library.ours.CopulaDistribution(rcjax.copulas.Gumbel(float(t)), margins).log_prob(POINTS) for t in theta]
+    alone = [library.copula(rcjax.copulas.Gumbel(float(t)), margins).log_prob(POINTS) for t in theta]
     np.testing.assert_allclose(batch.log_prob(POINTS[:, None]), np.stack(alone, 1), rtol=1e-10)
 
 
 @pytest.mark.thorough
 def test_a_distribution_is_a_pytree_with_gradients(library, margins):
-    own = library.ours.CopulaDistribution(rcjax.copulas.Clayton(3.0), margins)
+    own = library.copula(rcjax.copulas.Clayton(3.0), margins)
     leaves, structure = jax.tree.flatten(own)
     again = jax.tree.unflatten(structure, leaves)
     np.testing.assert_array_equal(again.log_prob(POINTS), own.log_prob(POINTS))
@@ -92,7 +92,7 @@ def test_a_distribution_is_a_pytree_with_gradients(library, margins):
 
     def total(theta, scale):
         pair = rcjax.copulas.Clayton(theta), (library.normal(0.0 * scale, scale), margins[1])
-        return library.ours.CopulaDistribution(*pair).log_prob(POINTS).sum()
+        return library.copula(*pair).log_prob(POINTS).sum()
 
     theta, scale, h = np.float64(3.0), np.float64(1.1), 1e-6  # of Python's floats tfp makes float32
     slopes = jax.grad(total, (0, 1))(theta, scale)
@@ -107,7 +107,7 @@ def test_a_distribution_is_a_pytree_with_gradients(library, margins):
 def test_coordinates_without_bounds_cover_the_support(library, margins):
     x = np.array([[0.3, -0.4], [2.0, 1.0]])
     for marginals in (None, margins, (margins[0], library.dist.Exponential(np.float64(2.0)))):
-        distribution = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(2.0), marginals)
+        distribution = library.copula(rcjax.copulas.Gumbel(2.0), marginals)
         forward, log_determinant = library.from_reals(distribution)
         jacobian = np.stack([jax.jacobian(forward)(row) for row in x])
         np.testing.assert_allclose(log_determinant(x) * np.ones(2), np.linalg.slogdet(jacobian)[1], atol=1e-9)
@@ -119,7 +119,7 @@ def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_mov
     log = rcjax.sample_log(96, seed=0)
     model = rcjax.fit(log.select(log.models[:3]))
     values = model.calibrate(log)
-    distribution = library.ours.CascadeDistribution(model)
+    distribution = library.cascade(model)
     np.testing.assert_array_equal(distribution.log_prob(values), model.log_prob(values))
     draws = np.asarray(library.sample(distribution, 0, (20, 3)))
     assert draws.shape == (20, 3, 3)
@@ -129,7 +129,7 @@ def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_mov
 
     def total(copulas, marginals):
         own = dataclasses.replace(model, copulas=copulas, marginals=marginals)
-        return library.ours.CascadeDistribution(own).log_prob(values).sum()
+        return library.cascade(own).log_prob(values).sum()
 
     slopes = jax.jit(jax.grad(total, (0, 1)))(model.copulas, model.marginals)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))

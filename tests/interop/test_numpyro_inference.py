@@ -12,7 +12,7 @@ numpyro = pytest.importorskip("numpyro")
 from numpyro import distributions as dist  # noqa: E402
 from numpyro.infer import MCMC, NUTS, util  # noqa: E402
 
-from rcjax.interop.numpyro import CascadeDistribution, CopulaDistribution  # noqa: E402
+from rcjax.interop.numpyro import NumPyroCascade, NumPyroCopula  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,7 +24,7 @@ def pairs(n=200):
 def model(data):
     theta = numpyro.sample("theta", dist.LogNormal(0.0, 1.0))
     with numpyro.plate("queries", len(data)):
-        numpyro.sample("ranks", CopulaDistribution(rcjax.copulas.Gumbel(1 + theta)), obs=data)
+        numpyro.sample("ranks", NumPyroCopula(rcjax.copulas.Gumbel(1 + theta)), obs=data)
 
 
 @pytest.mark.thorough
@@ -36,16 +36,16 @@ def test_a_plate_of_observations_has_the_reference_s_density():
 
 
 def test_predictions_batches_and_expansions():
-    wide = CopulaDistribution(rcjax.copulas.Gumbel(jnp.array([1.5, 3.0]))).expand((4, 2))
+    wide = NumPyroCopula(rcjax.copulas.Gumbel(jnp.array([1.5, 3.0]))).expand((4, 2))
     assert wide.batch_shape == (4, 2)
     draws = wide.sample(jax.random.key(0), (3,))
     assert draws.shape == (3, 4, 2, 2)
     assert wide.log_prob(draws).shape == (3, 4, 2)
     assert bool(wide.support(draws).all())
-    assert CopulaDistribution(rcjax.copulas.Gumbel(2.0)).has_rsample
-    assert not CascadeDistribution(rcjax.demo_model()).has_rsample
+    assert NumPyroCopula(rcjax.copulas.Gumbel(2.0)).has_rsample
+    assert not NumPyroCascade(rcjax.demo_model()).has_rsample
     with pytest.raises(ValueError, match=r"theta is 0\.5; it must lie in"):
-        CopulaDistribution(rcjax.copulas.Gumbel(0.5))
+        NumPyroCopula(rcjax.copulas.Gumbel(0.5))
 
 
 @pytest.mark.thorough
