@@ -176,7 +176,7 @@ def markov(folder: Path, queries: int) -> None:
     gain = _chosen(two_aic, two, range(len(ALL)))
     tests = []
     for name, log in logs(folder, 3):
-        values = np.asarray(log.logprob, float).T
+        values = np.maximum(np.asarray(log.logprob, float).T, -1e9)  # two of −∞ are equal
         for i in range(len(values) - 2):
             there = jnp.ones(len(values[0]), bool)
             tests.append((name, log.models[i : i + 3], conditional_test(*values[i : i + 3], there, jax.random.key(0))))
