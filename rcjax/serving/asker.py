@@ -1,7 +1,7 @@
-"""One asker: a question is put to a model, what its signal reads in the reply, and the call that a log keeps of it.
+"""One question to one model: the request, the signal's reading of the reply, and the call for the log.
 
-`Exchange` is what has come of that. How a request is sent is for whoever asks: a `Caller` sends it when a slot is free
-and hands the answer on while it comes; `rcjax.collecting.respondent` has it sent again, and minds the money.
+An `Exchange` records all of it. The sender differs: `Caller` sends a request when a slot is free, and hands the answer
+on while it comes; `rcjax.collecting.respondent` repeats failed requests and limits the money.
 """
 
 from __future__ import annotations
@@ -35,79 +35,78 @@ from rcjax.signals.request_form import FORMING, PLAIN
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is put to the models."""
+    """A query for the models: its conversation, its options, and its place in the service."""
 
     query: str
-    """Its id."""
+    """The query's id."""
     messages: Sequence[Mapping[str, Any]]
     """The conversation, as in the API."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of its requests, which go before those of the models, and after those of the signal."""
+    """Options of its requests: they override the models' options, and the signal's options override them."""
     segment: str | None = None
-    """What kind of query it is, for policies with cascades for segments; None if nobody tells."""
+    """The query's segment, for policies with a cascade for each segment; None if unknown."""
     client: str | None = None
-    """Who asks, by name; None if clients have none."""
+    """The client's name; None if clients have no names."""
     shadow: bool = False
-    """It goes to all models, whatever they answer."""
+    """Whether all models are asked, whatever they answer."""
     deliver: Deliver | None = None
-    """Takes the answer of a model that is kept whatever it is, while it comes."""
+    """The receiver of an answer that is kept whatever it says: it gets the pieces as they arrive."""
     form: str = PLAIN
-    """Of the request (`rcjax.signals.request_form`)."""
+    """The form of the request (`rcjax.signals.request_form`)."""
     unjudged: str | None = None
-    """Why its answer is not judged, where it is not."""
+    """The reason why the answer is not judged; None if it is judged."""
     billed: Billed | None = None
-    """On whose bill it is; None if on no policy's."""
+    """The bill that its calls are charged to; None if they are on no policy's."""
     position: float | None = None
-    """Where on its ladder the policy stands; None for a policy of one rung."""
+    """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
-    """By which rung it goes; None for a policy of one rung."""
+    """The rung that answers the query; None for a policy of one rung."""
 
 
 Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], Usage], Awaitable[Mapping[str, Any]]]
-"""Sends messages to an endpoint, by the options of the request, and gives the completion; CallError where none comes.
-What the request uses is added to the usage."""
+"""Sends messages with options to an endpoint and returns the completion. Adds to the usage; raises CallError."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """What has come of putting a question to a model: so far, and from `end` on all of it."""
+    """A question to a model and its outcome so far; `end` completes it."""
 
     question: Prompt
     model: str
-    """By its name in policies and logs."""
+    """The model's name in policies and logs."""
     endpoint: Endpoint
     usage: Usage = field(default_factory=Usage)
-    """What its requests have used."""
+    """The tokens and bytes of its requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, Any] | None = None
-    """As the endpoint sent it, one without text too; None if nothing usable came back."""
+    """The completion as the endpoint sent it, even without text; None if nothing usable came back."""
     text: str | None = None
-    """What the model replied."""
+    """The text of the reply."""
     reading: Reading | None = None
-    """What the signal reads in it."""
+    """The signal's reading of the reply."""
     error: str | None = None
     failure: Failure | None = None
-    """What went wrong with the first request."""
+    """The failure of the first request."""
     unread: str | None = None
-    """Why the signal reads nothing in the reply."""
+    """The reason why the signal found no confidence in the reply."""
     checking: bool = False
-    """The answer is there, and is being checked."""
+    """Whether a check of the answer has begun."""
     check_cost: float = 0.0
-    """Money that its check says it cost."""
+    """Money that the check reports as its cost."""
     begun: bool = False
-    """Some of the answer was handed on while it came."""
+    """Whether a piece of the answer was delivered while it came."""
     pace: Pace | None = None
-    """Of the model's answers, by which an answer that is cut off is reckoned; None if by its bytes alone."""
+    """The pace of the model's answers, for the cost of an answer that is cut off; None estimates it by bytes alone."""
     call: Call = field(init=False, repr=False)
-    """What a log keeps of it, once it has ended."""
+    """The call for the log, set by `end`."""
 
     async def run(self, first: Send, send: Send, checks: Checks) -> None:
-        """Ask, and read the reply, by a check or with a second question; what fails is noted, and not raised.
+        """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
         Args:
             first: sends the question itself.
-            send: sends the second question of the signal.
-            checks: runs the check that the signal is.
+            send: sends the signal's second question.
+            checks: runs the signal if it is a check.
         """
         signal = self.endpoint.signal
         try:
@@ -125,10 +124,10 @@ class Exchange:
             self.error = self.unread = str(problem)
 
     async def _answered(self, send: Send) -> Mapping[str, Any]:
-        """The completion of the question itself: of answers that vote, asked for at once, all as one."""
+        """Return the completion of the question itself; answers that vote are asked for at once, and joined."""
         request = self.endpoint, self.question.messages, self.endpoint.options_for(self.question.options), self.usage
 
-        async def one() -> Mapping[str, Any] | CallError:
+        async def attempt() -> Mapping[str, Any] | CallError:
             try:
                 return await send(*request)
             except CallError as problem:
@@ -136,7 +135,7 @@ class Exchange:
 
         if self.endpoint.samples == 1:
             return await send(*request)
-        replies = await asyncio.gather(*(one() for _ in range(self.endpoint.samples)))
+        replies = await asyncio.gather(*(attempt() for _ in range(self.endpoint.samples)))
         problems = [reply for reply in replies if isinstance(reply, CallError)]
         if len(problems) == len(replies):
             raise problems[0]
@@ -160,7 +159,7 @@ class Exchange:
         return reading
 
     def fail(self, problem: CallError) -> None:
-        """Note a request that failed: the first, or the second on an answer that is there."""
+        """Note a failure: of the question or, once there is an answer, of its check or second question."""
         if self.text is None:
             self.error, self.failure = str(problem), problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
@@ -168,11 +167,11 @@ class Exchange:
             self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
 
     def end(self, policy: Policy | None = None, asked: str | None = None) -> Call:
-        """End it: what it was as a call.
+        """Complete the exchange and return its call.
 
         Args:
-            policy: by which the confidence is calibrated; None if none is.
-            asked: how the model is asked, as JSON.
+            policy: the policy that calibrates the confidence; None for an uncalibrated call.
+            asked: the model's options, signal and price, as JSON.
         """
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
@@ -208,7 +207,7 @@ class Exchange:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Make a SignalError of whatever is raised, without its message, which may quote a prompt."""
+    """Turn any exception into a SignalError, without its message, which may quote a prompt."""
     try:
         yield
     except SignalError:
@@ -218,7 +217,7 @@ def _failures() -> Iterator[None]:
 
 
 def _first_text(completion: Mapping[str, Any]) -> str | None:
-    """The text of an answer that is passed on as it is. Raises CallError for choices that are none."""
+    """Return the text of an answer that is passed on unread. Raises CallError for malformed choices."""
     choices = completion["choices"]
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise CallError("malformed answer: no choices")
@@ -230,14 +229,19 @@ _NAMES = """
     service_tier store stream_options top_logprobs user
 """
 
-#: Options of a request that change no answer; some of them say who asks.
+#: Options of a request that change no answer; some of them identify the user.
 NEUTRAL = frozenset(_NAMES.split())
 
 
 def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str = PLAIN) -> str | None:
-    """What a log keeps of how a model is asked, by a question of some form that has options of its own, as JSON.
+    """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
-    None if nothing is judged. The tools and schemas of the question itself are told by its form alone.
+    The form stands for the tools and schemas of the question.
+
+    Args:
+        endpoint: the model's endpoint.
+        overrides: the question's own options.
+        form: the form of the request.
     """
     if endpoint.signal is None:
         return None
@@ -248,20 +252,20 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str 
 
 
 Observe = Callable[[Call], None]
-"""Is told of each call as it ends."""
+"""Receives each call as it ends."""
 
-_MOST_KEPT, _LONGEST_KEPT = 256, 512  # ways of asking that are kept as JSON; characters of the options of one
+_MOST_KEPT, _LONGEST_KEPT = 256, 512  # records of `record_endpoint` that are cached; characters of the options of each
 
 
 class Caller:
     """Asks models, each at its endpoint.
 
     Args:
-        endpoints: of each model by name.
-        log: where to write each call.
-        concurrency: how many requests may be in flight at once.
-        observe: is told of each call as it ends.
-        check_seconds: that a check of an answer may take.
+        endpoints: the endpoint of each model, by name.
+        log: the log that each call is written to.
+        concurrency: largest number of requests in flight.
+        observe: receives each call as it ends.
+        check_seconds: time limit for the check of one answer.
     """
 
     def __init__(
@@ -274,14 +278,14 @@ class Caller:
     ) -> None:
         self.endpoints, self.log = endpoints, log
         self._checks = Checks(check_seconds)
-        self._asked: dict[tuple[str, str, str], str | None] = {}
+        self._records: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
     def expect(self, question: Prompt, model: str) -> float:
-        """What an answer of a model may cost: money, by the length of the prompt and the limit on its tokens."""
+        """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
         return self.endpoints[model].expect(question.messages, question.options, self._paces[model])
 
     async def call(
@@ -294,15 +298,15 @@ class Caller:
         *,
         kept: bool = False,
     ) -> Exchange:
-        """Ask a model, its second question included, and log it; nothing that a server does is raised.
+        """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
 
         Args:
-            question: what to ask.
-            model: by its name in the policy.
-            policy: by which its confidence is calibrated; None for a model besides.
-            seconds: in which it must answer, all in all.
-            attempts: at the question before this one, which is added to them once it has ended, cancelled or not.
-            kept: its answer is kept whatever it is: then it is handed on while it comes, if the question wants that.
+            question: the query and its options.
+            model: the model's name in the policy.
+            policy: the policy that calibrates the confidence; None for a model outside it.
+            seconds: time limit for the whole call.
+            attempts: earlier exchanges of this query; the new one is appended when it ends, even if cancelled.
+            kept: whether the answer is kept whatever it says, so that `deliver` may get it while it comes.
         """
         attempts = [] if attempts is None else attempts
         exchange = Exchange(question, model, self.endpoints[model], pace=self._paces[model])
@@ -333,7 +337,7 @@ class Caller:
     async def _send(
         self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage
     ) -> Mapping[str, Any]:
-        """The completion of one request, which the client sends again by itself."""
+        """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with self._slots:
             return await complete(endpoint.client, endpoint.served, messages, options, usage)
@@ -346,7 +350,7 @@ class Caller:
         options: Mapping[str, Any],
         usage: Usage,
     ) -> Mapping[str, Any]:
-        """A completion that is handed on as it comes; as a whole, where several answers are one."""
+        """Return a completion, delivered piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(endpoint, messages, options, usage)
         async with self._slots:
@@ -357,16 +361,16 @@ class Caller:
         return completion
 
     async def close(self) -> None:
-        """End what runs checks."""
+        """End the processes that run checks."""
         await self._checks.close()
 
     def _end(self, exchange: Exchange, policy: Policy | None) -> None:
-        """Tell and log the call that an exchange was."""
+        """Complete an exchange, then report and log its call."""
         question, endpoint = exchange.question, exchange.endpoint
         remarks = [] if getattr(endpoint.client, "tells_cost", False) else exchange.usage.remarks(endpoint.price)
         for remark in remarks:
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._how_asked(exchange.model, question))
+        call = exchange.end(policy, self._record_of(exchange.model, question))
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             exchange.pace.add(call.output_tokens, call.seconds)
         if self._observe is not None:
@@ -378,14 +382,14 @@ class Caller:
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
-    def _how_asked(self, model: str, question: Prompt) -> str | None:
-        """`record_endpoint` of a model, made once for questions of one form with the same options of their own."""
+    def _record_of(self, model: str, question: Prompt) -> str | None:
+        """Return `record_endpoint` of a model, cached for questions of the same form and options."""
         unseen = NEUTRAL.union(FORMING)
         relevant = {name: value for name, value in question.options.items() if name not in unseen}
         key = model, repr(relevant), question.form
-        record = self._asked.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
-        if len(self._asked) < _MOST_KEPT and len(key[1]) <= _LONGEST_KEPT:
-            self._asked[key] = record
+        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
+        if len(self._records) < _MOST_KEPT and len(key[1]) <= _LONGEST_KEPT:
+            self._records[key] = record
         return record
 
     def _warn_once(self, about: str, message: str) -> None:

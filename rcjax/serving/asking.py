@@ -1,4 +1,4 @@
-"""Where and how each model of a cascade is asked and what it costs, from the arguments of `rcjax.Cascade`, checked.
+"""The endpoints of a cascade's models: their clients, options and prices, from the arguments of `rcjax.Cascade`.
 
 No JAX, no numpy: the client of OpenAI and the standard library.
 """
@@ -27,12 +27,12 @@ from rcjax.signals.records import contradiction, record_signal, signal_from_reco
 
 @dataclass(frozen=True, slots=True)
 class AsInLog:
-    """Answers as those of a log are compared; nothing is left of one that is empty."""
+    """Normalises answers as the answers of a log are compared."""
 
     compare: Comparison
 
     def __call__(self, text: str) -> str:
-        """What is left of an answer.
+        """Return the normalised answer; "" for an empty one.
 
         >>> AsInLog("choice")("The answer is B."), AsInLog("text")(" 1,000 ")
         ('b', '1000')
@@ -40,17 +40,17 @@ class AsInLog:
         return comparable(text, self.compare) or ""
 
     def answer(self, text: str) -> str:
-        """The answer for a log: the letter of a choice, a text as it is, as labels are compared with it."""
+        """Return the answer for a log: the letter of a choice, or a text as it is, for comparison with labels."""
         return self(text) if self.compare == "choice" else text
 
 
 def votes_apart(record: Mapping[str, Any]) -> Votes | None:
-    """The signal of a model of whose log several answers voted, each asked for by itself; None for another signal.
+    """Return the signal of votes whose answers are asked for one by one; None for a record of another signal.
 
-    None, too, where keys of answers voted, which only a function of the user's makes.
+    It is None, too, if keys of answers voted, as only the user's own function makes these.
 
     Args:
-        record: what the policy keeps of how the model was asked.
+        record: the policy's record of the model's signal and options.
 
     >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
     Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
@@ -61,28 +61,28 @@ def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     return Votes(int(record.get("samples", 1)), record.get("temperature"), AsInLog(compare), apart=True)
 
 
-_OWN = ("model", "messages")  # what every request says by itself
+_RESERVED = ("model", "messages")  # fields that every request sets itself
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
-_BYTES = 4  # of a token, as a rule
+_BYTES = 4  # bytes of a token, as a rule
 
-_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # of which one may be set
+_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # a request may have one
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where and how one model is asked, and what it costs."""
+    """The endpoint of one model: its client, signal, options and price."""
 
     client: openai.AsyncOpenAI
     served: str
-    signal: Signal | None  # None of a model whose answers are not judged
+    signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, Any]
-    price: Price | None  # per million tokens
-    mean: float | None  # cost of a call by a log; None if none is known, which needs a price
-    samples: int = 1  # requests that one question takes, whose answers vote
+    price: Price | None  # money per million tokens
+    mean: float | None  # mean cost of a call in a log; None if unknown, which needs a price
+    samples: int = 1  # requests for one question, whose answers vote
     fixed: frozenset[str] = frozenset()  # options that no question replaces
 
     @property
@@ -91,7 +91,7 @@ class Endpoint:
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options of a question that has its own: these go before those of the model, what the signal needs before all.
+        """Return the options of a question: its own override the model's, and the signal's override both.
 
         >>> from rcjax.signals import MeanLogprob
         >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
@@ -113,7 +113,7 @@ class Endpoint:
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a question without those that are fixed; of limits on tokens the lower one holds."""
+        """Return the options of a question without the fixed ones; the lower limit on tokens holds."""
         most, wanted = (most_written({**options, "n": 1}) for options in (self.options, overrides))
         kept = {name for name in self.fixed if name in self.options and name not in LIMITS}
         if most is not None and (wanted is None or wanted >= most):
@@ -121,12 +121,13 @@ class Endpoint:
         return {name: value for name, value in overrides.items() if name not in kept}
 
     def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
-        """What an answer may cost, before it is asked for: by the bytes of the prompt and the limit on its tokens.
+        """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
         Args:
             messages: the conversation.
-            options: of the question, as of `options_for`. Without a limit on tokens the answer is taken to be as usual.
-            pace: of the model's answers.
+            options: the question's own options. Without a limit on tokens, the answer is taken to have the usual
+                length.
+            pace: the pace of the model's answers.
         """
         if self.price is None:
             return self.mean or 0.0
@@ -136,7 +137,7 @@ class Endpoint:
         return max((not most and self.mean) or 0.0, self.samples * cost)
 
     def guess_pace(self) -> Pace:
-        """The pace of the model's answers before the first one: by their mean cost, if that is known."""
+        """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
         if self.mean is None or self.price is None or not self.price.output:
             return Pace()
         return Pace.guess(max(1.0, 1e6 * self.mean / float(self.price.output)))
@@ -144,17 +145,18 @@ class Endpoint:
     def account(
         self, usage: Usage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
     ) -> dict[str, Any]:
-        """The tokens and the cost of a call, as its fields.
+        """Compute the tokens and the cost of a call, as fields of `Call`.
 
-        What no reply has counted is estimated: by price, a token for four bytes of what was sent and said; and at least
-        the mean of the log, where a reply came. Of votes the mean is of all: those that never came have no part in it.
-        For an answer that was not waited for the model is paid for the time, and for a mean answer at least.
+        Uncounted tokens are estimated: one for four bytes of requests and replies, at the model's price. If a reply
+        came, the cost is at least the log's mean. With n votes, the mean cost is scaled by the share of replies that
+        arrived. An answer that was cut off is charged for the time that the model worked, or for a mean answer at
+        least.
 
         Args:
-            usage: of the call.
-            seconds: that it took.
-            pace: of the model's answers; None to reckon what was cut off by its bytes alone.
-            most: tokens that one answer may have; None if there is no limit.
+            usage: the usage of the call.
+            seconds: seconds that the call took.
+            pace: the pace of the model's answers; None estimates an answer that was cut off by its bytes alone.
+            most: limit on the tokens of one answer; None without a limit.
         """
         told = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
         missing, cost = usage.replies - usage.counted, 0.0 if told is None else float(told)
@@ -178,7 +180,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How the models are asked: arguments of `rcjax.serving.cascade.Cascade`, for all models or by model."""
+    """The arguments of `rcjax.serving.cascade.Cascade` on requests, for all models or by model."""
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
@@ -189,9 +191,9 @@ class Asking:
 
 
 def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
-    """The endpoint of each model: those of the policy, and those that shadow queries are asked of besides.
+    """Make the endpoint of each model: the policy's models, and further models for shadow queries.
 
-    Raises TypeError or ValueError for arguments that cannot be right.
+    Raises TypeError or ValueError for invalid arguments.
     """
     clients = _for_each(models, asking.client, "client")
     records, prices = recorded_asked(policy), known_prices(policy)
@@ -233,25 +235,25 @@ def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
 
 
 def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The signal of each model: that of its votes, the one that is given, or that of the log of the policy."""
+    """Return the signal of each model: separate votes by the policy's record, else the given one, else the record's."""
     given = asking.signal if isinstance(asking.signal, Mapping) else dict.fromkeys(models, asking.signal)
     signals = {}
     for model in models:
         record = records.get(model, {})
-        ways = votes_apart(record), given.get(model), signal_from_record(record)
-        signals[model] = next((way for way in ways if way is not None), None)
+        candidates = votes_apart(record), given.get(model), signal_from_record(record)
+        signals[model] = next((signal for signal in candidates if signal is not None), None)
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
         by_code = f"was tuned on {names[0]}, which no file of a policy starts by itself"
-        what = by_code if "None" not in names else "does not say what its log was made with"
+        reason = by_code if "None" not in names else "does not say what its log was made with"
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
-        raise ValueError(f"signal of {', '.join(unknown)}: the policy {what}: {advice}")
+        raise ValueError(f"signal of {', '.join(unknown)}: the policy {reason}: {advice}")
     return signals
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
-    """Refuse a signal that is not the one of the log: thresholds of one mean nothing for another."""
+    """Refuse a signal other than the log's: the thresholds hold for that signal alone."""
     difference = contradiction(record, signal) if record else None
     if difference is not None:
         raise ValueError(
@@ -260,14 +262,14 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
 
 
 def _require_keys(policy: AnyPolicy, signals: Mapping[str, Any]) -> None:
-    """Refuse a policy that compares keys of answers, where signals of rcjax's own give the answers."""
+    """Refuse a policy that compares keys of answers if rcjax's own signals, which give no keys, read the answers."""
     pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
     keyed = {name for model, one in pairs if one.compare == "key" for name in (model, one.earlier)}
     plain = [model for model in signals if model in keyed and signal_from_record(record_signal(signals[model]))]
     if plain:
-        what = "the policy compares keys of answers, as the column answer_key of its log has them"
+        reason = "the policy compares keys of answers, as the column answer_key of its log has them"
         advice = "give a signal of your own, whose answers are keys; a service needs a log with a column answer"
-        raise ValueError(f"signal of {', '.join(plain)}: {what}: {advice}")
+        raise ValueError(f"signal of {', '.join(plain)}: {reason}: {advice}")
 
 
 def _require_signal(signal: Any, model: str) -> None:
@@ -278,11 +280,11 @@ def _require_signal(signal: Any, model: str) -> None:
 
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of every request, as they are. Raises ValueError for those that the client does not take."""
+    """Check the options of every request and return them. Raises ValueError for an option that the client lacks."""
     unknown = [str(name) for name in options if name not in _KNOWN]
     if unknown:
         raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
-    fixed = [name for name in _OWN if name in options]
+    fixed = [name for name in _RESERVED if name in options]
     if fixed:
         advice = "name a model by models=, and give messages to ask()"
         raise ValueError(f"options: {' and '.join(fixed)} cannot be set for every question: {advice}")
@@ -292,11 +294,11 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def known_prices(policy: AnyPolicy) -> dict[str, Any]:
-    """By model: the prices of the policy, of all models that it was chosen from, and of those in its log."""
+    """Return prices by model: the policy's own, else those recorded in its tuning, else those of its log."""
     logged = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
     return {**logged, **recorded_prices(policy), **(policy.prices or {})}
 
 
 def read_price(listed: Mapping[str, float] | None) -> Price | None:
-    """The price of a model, as policies tell it; None if they tell none."""
+    """Read a model's price from a policy's record; None without one."""
     return None if listed is None else Price(**{name: Decimal(str(value)) for name, value in listed.items()})

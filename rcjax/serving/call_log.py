@@ -1,7 +1,6 @@
 """The log of a cascade in service: one line of JSON per call of a model, which `rcjax.read_log` reads as it is.
 
-Whether an answer was right is not known when it is given: labels come later, by query, as `labels=` of `read_log`.
-Standard library only.
+Labels come later, by query, as `labels=` of `read_log`. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from typing import Any
 from rcjax._base.files import LineFile, LineStream
 from rcjax._base.wording import count
 
-#: Tokens of the input that came from a cache, and that were put into one; a line tells them where there are some.
+#: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
 
-#: Fields of a call that a line has where they say something, and those that it has not, or otherwise.
+#: Fields of a call that a line omits if they are empty, and fields that a line never has, or has under another name.
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "asked")
 _APART = ("text", "confidence", "added", "billed")
 
 VERSION = 1  # of the lines of a call log
 
-#: What becomes of a call that is to be logged.
+#: Outcomes of logging a call.
 LOGGED = ("written", "lost")
 
-#: Of the hash of a prompt, by which equal ones are known and count once. It has no salt: all workers, restarts and
-#: parts of a log must give the same, and a salt in the log would keep nobody who has it from testing a guess.
+#: Hexadecimal digits of a prompt's hash: equal prompts have equal hashes, and count once. There is no salt, as all
+#: workers, restarts and parts of a log must agree, and a salt in it would not keep a reader from testing a guess.
 _DIGITS = 16
 
 
@@ -42,86 +41,86 @@ class CascadeWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """On whose bill a call is."""
+    """The bill that a call is charged to."""
 
     policy: str
-    """The name of the policy that follows it."""
+    """The name of the policy that follows the bill."""
     cascade: str
-    """The `Cascade` that asks, by a random name."""
+    """A random name of the `Cascade` that asks."""
     step: int = 1
-    """Which call of its query it is, from 1 on."""
+    """The number of the call within its query, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One model asked about one query, a second question on its answer and all attempts included."""
+    """One model's answer to one query, with the signal's second question and all attempts."""
 
     query: str
     """The query's id."""
     model: str
     """The model's name in the policy."""
     served: str
-    """Its name at the endpoint."""
+    """The model's name at the endpoint."""
     text: str | None
-    """What it replied; None if nothing usable came back."""
+    """The text of the reply; None if nothing usable came back."""
     answer: str | None
     """The answer as the signal reads it, such as the letter of a choice."""
     logprob: float | None
-    """Natural log of the raw confidence; None if it could not be read."""
+    """Natural logarithm of the raw confidence; None if it could not be read."""
     confidence: float | None
-    """The calibrated confidence that the policy makes of it."""
+    """Calibrated confidence, by the policy."""
     cost: float
-    """Money: tokens used times prices."""
+    """Money: tokens times prices, or as the endpoint reports it."""
     input_tokens: int | None
-    """Tokens of all questions; None if the endpoint did not tell."""
+    """Tokens of all questions; None if the endpoint reported none."""
     output_tokens: int | None
-    """Tokens of all replies."""
+    """Tokens of all replies; None if the endpoint reported none."""
     estimated: bool
-    """The cost is the policy's mean for the model, as the endpoint told no tokens, or no price is known."""
+    """Whether the cost is an estimate, as the endpoint reported no tokens, or no price is known."""
     attempts: int
-    """How many requests were sent."""
+    """Number of requests sent."""
     seconds: float
-    """How long it took, waiting between attempts included."""
+    """Seconds that the call took, with the back-off between attempts."""
     time: str
-    """When it ended, in UTC (ISO 8601)."""
+    """The end of the call, in UTC (ISO 8601)."""
     shadow: bool
-    """The query goes to all models, whatever they answer."""
+    """Whether all models are asked the query, whatever they answer."""
     error: str | None
-    """Why there is no answer, or no confidence in it."""
+    """The reason why there is no answer, or no confidence in it."""
     unread: bool = False
-    """There is an answer, in which the signal reads no confidence."""
+    """Whether there is an answer in which the signal found no confidence."""
     asked: str | None = None
-    """How the model is asked, as JSON (`rcjax.serving.models_file`); None if that is not told."""
+    """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
     cached_tokens: int = 0
-    """Of the input, what came from a cache."""
+    """Tokens of the input that came from a cache."""
     cache_write_tokens: int = 0
-    """Of the input, what was put into a cache."""
+    """Tokens of the input that were put into a cache."""
     likeliest: str | None = None
-    """The answer that the model held likelier than the one it gave, or None."""
+    """An answer that the model held likelier than the one it gave, or None."""
     added: bool = False
-    """A shadow query adds it: the policy would not have asked for it."""
+    """Whether a shadow query added the call, which the policy would not have made."""
     segment: str | None = None
-    """What kind of query it is; None if nobody told."""
+    """The query's segment; None if unknown."""
     client: str | None = None
-    """Who asks, by name; None if clients have none."""
+    """The client's name; None if clients have no names."""
     billed: Billed | None = None
-    """On whose bill it is; None if on no policy's, as what shadow queries add where a budget is for each query."""
+    """The bill that the call is charged to; None for a call that a shadow query adds under a budget per query."""
 
 
 class CallLog:
     """A file of JSON Lines to which each call is appended at once, by one write: a kill loses calls in flight only.
 
-    Threads, and processes of one machine, may write to one file. A line that a kill or a full disk left unfinished
-    stays as it is: the next call goes on a line of its own, and readers skip what is unfinished. Neither keys nor
-    headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
-    JSON in a text; of it a hash does, so that equal questions count once.
+    Threads, and processes of one machine, may write to one file. A line that a kill or a full disk cut off stays as it
+    is: the next call gets a line of its own, and readers skip the unfinished one. Keys and headers never get into the
+    log. Answers do unless `answers=False`; prompts do with `prompts=True`, as JSON in a text. A hash of the prompt
+    always does, so that equal prompts count once.
 
-    Where another program renames or removes the file, such as logrotate, the next line goes to a new one. Without a
-    file (`path=None`) lines go to standard output, for a program that collects them. With `replica=` each line says
-    which replica of a service it comes from.
+    If another program, such as logrotate, renames or removes the file, the next line goes to a new one. Without a file
+    (`path=None`) lines go to standard output, for a program that collects them. With `replica=` each line names its
+    replica of the service.
 
-    Raises OSError where the file cannot be opened, and from `write` where it cannot be written, and ValueError from
-    `write` for a number that JSON cannot hold, which writes nothing.
+    Raises OSError if the file cannot be opened. `write` raises OSError if the file cannot be written, and ValueError
+    for a number that JSON cannot hold; then nothing is written.
 
     Example:
         >>> import tempfile
@@ -146,13 +145,13 @@ class CallLog:
         self.prompts = prompts
         self.replica = replica
         self.observe: Callable[[str], None] | None = None
-        """Called with the outcome of each call that `keep` was given, one of `LOGGED`."""
-        self._lost = 0  # since a line was written
+        """Called by `keep` with the outcome of each call, one of `LOGGED`."""
+        self._lost = 0  # calls since the last line that was written
         self._turn = threading.Lock()
         self._lines = LineStream() if path is None else LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
-        """Append a call, and what was asked if the log is to hold that."""
+        """Append a call, with a hash of its messages, and the messages themselves if the log keeps prompts."""
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
         if messages is not None:
             prompt = json.dumps(messages, default=str)
@@ -162,14 +161,14 @@ class CallLog:
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
-        """Append a call, or count it as lost; return a line for people if that is news, else None.
+        """Append a call, or count it as lost. Return a line for people when losses begin and when they end, else None.
 
-        It is news when lines begin to be lost, and when they are written again.
+        An exception is no reason to withhold an answer, so none is raised.
         """
         outcome, reason = "written", ""
         try:
             self.write(call, messages)
-        except Exception as problem:  # the answer is paid for: it is given all the same
+        except Exception as problem:
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         with self._turn:
@@ -182,7 +181,7 @@ class CallLog:
         return f"calls are logged again: {where}: {count(before, 'call')} lost before" if before else None
 
     def why_incomplete(self) -> str | None:
-        """Why calls may be missing at its end, or will be from now on, in words; None if nothing says so."""
+        """Return the reason why calls may be missing at the log's end, or will be from now on; None without one."""
         if isinstance(self._lines, LineStream):
             return None
         if self._lines.is_cut_off():
@@ -208,7 +207,7 @@ class CallLog:
 
 
 def call_row(call: Call) -> dict[str, Any]:
-    """A call as a line of a log, all but its text, as JSON values."""
+    """Return a call as a line of a log, without its text, as JSON values."""
     row = {"call_log": VERSION} | {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _APART}
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # which JSON has no number for
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
@@ -217,7 +216,7 @@ def call_row(call: Call) -> dict[str, Any]:
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Whether a line of a log tells no answer; one without a confidence is an answer.
+    """Return whether a line of a log has no answer. An answer without a confidence is an answer.
 
     >>> has_failed({"error": "HTTP 500"}), has_failed({"error": "no letter", "unread": True}), has_failed({})
     (True, False, False)

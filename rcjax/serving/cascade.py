@@ -1,4 +1,4 @@
-"""Running a cascade: asks model after model, by any OpenAI-compatible endpoint, until the policy keeps an answer.
+"""Running a cascade: ask model after model, at OpenAI-compatible endpoints, until the policy keeps an answer.
 
     cascade = Cascade(load_policy("policy.json"), AsyncOpenAI(), signal=signals.Choice(), log=CallLog("calls.jsonl"))
     result = await cascade.ask("Which planet is largest? A Mars, B Jupiter. Reply with the letter.", query="q1")
@@ -46,7 +46,7 @@ Status = Literal["answered", "best so far", "abstained", "failed", "not judged",
 
 
 class CascadeError(RuntimeError):
-    """No model answered a query; `result` holds the calls made, and the message why each failed."""
+    """No model answered a query; `result` holds the calls, and the message the reason why each failed."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(result.problem)
@@ -55,7 +55,7 @@ class CascadeError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a cascade made of a query."""
+    """The outcome of a query: the answer, its cost and the calls that led to it."""
 
     query: str
     """The query's id."""
@@ -67,35 +67,35 @@ class Result:
     answer: str | None
     """The answer as the signal reads it, such as the letter of a choice."""
     model: str | None
-    """The model that gave it, by its name in the policy."""
+    """The model that answered or abstained, by its name in the policy; None if no model answered."""
     confidence: float | None
-    """Its calibrated confidence, where that could be read."""
+    """Calibrated confidence of the answer; None if the signal found none."""
     cost: float
     """Money for the calls below, in the currency of the prices."""
     calls: tuple[Call, ...]
-    """The calls that led to the answer, in order; not those that a shadow query adds."""
+    """The calls that led to the answer, in order, without those that a shadow query adds."""
     completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """The completion with the reply, as the endpoint sent it; where the last model's answer has no text, that."""
+    """The completion with the reply, as the endpoint sent it, even if it has no text."""
     usage: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """Tokens of all the calls, as the API has them."""
+    """Tokens of all the calls, as in the API."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
-    """Where no model answered: what went wrong with the last that was asked."""
+    """The last failure, if no model answered."""
     position: float | None = None
-    """Where on its ladder the policy stood; None for a policy of one rung."""
+    """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
-    """By which rung it went, from 0, the cheapest, on; None for a policy of one rung."""
+    """The rung that answered the query, 0 the cheapest; None for a policy of one rung."""
     at_once: int = 1
-    """How many of its first calls were made at the same time."""
+    """Number of its first calls that ran in parallel."""
 
     @property
     def seconds(self) -> float:
-        """How long the calls took, one after the other but for those made at the same time."""
+        """Seconds that the calls took one after another; of parallel calls, the longest counts."""
         first = max((call.seconds for call in self.calls[: self.at_once]), default=0.0)
         return first + math.fsum(call.seconds for call in self.calls[self.at_once :])
 
     @property
     def problem(self) -> str:
-        """One line on what failed; empty if nothing did."""
+        """One line that names the failures; empty without any."""
         failed = [call for call in self.calls if call.error]
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         what = "no model answered" if self.status == "failed" else "some models failed"
@@ -105,7 +105,7 @@ class Result:
 
 
 def check_question(query: Any, messages: Any) -> None:
-    """Refuse an id and messages that can be none with a TypeError."""
+    """Refuse an invalid id or invalid messages with a TypeError."""
     named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not named:
         raise TypeError(f"query must be a whole number, or a text that is not empty, not {what_it_is(query)}")
@@ -118,45 +118,45 @@ def check_question(query: Any, messages: Any) -> None:
 class Cascade:
     """Asks the models of a policy until one is sure enough.
 
-    For a ladder tuned for a budget it follows the bill: `billing` says what was paid against the budget, and the
-    position on the ladder. Shadow calls do not count. If the budget is money for a period, `log` holds what was spent
-    before, and by other processes that write to it.
+    A ladder tuned for a budget follows the bill: `billing` has the money paid, the budget, and the position on the
+    ladder. Shadow calls do not count. If the budget is money for a period, `log` holds the money spent before, and by
+    other processes that write to it.
 
-    A model that fails for good (after the client's retries, which wait as long as the server says) is skipped
-    upward: the next larger model of the policy is asked. So is a model whose confidence cannot be read, unless it
-    always answers. If the largest fails, the answer of highest confidence so far counts (`status` "best so far").
+    A model that still fails after the client's retries is skipped upward: the next larger model of the policy is asked.
+    So is a model whose confidence cannot be read, unless it always answers. If the largest fails, the answer of highest
+    confidence so far counts (`status` "best so far"). Retries wait as long as the server says.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
-        client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
-        signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be the signal
-            of the policy's log. A policy that records it (of a log by `rcjax collect`) needs none, and refuses another.
-            Of a `rcjax.signals.Check` that runs code it records the name alone: give it here. A check has `timeout`
-            seconds for a verdict.
-        log: where to write each call.
-        ledger: what other replicas spend, in place of what the log tells of it; the caller closes it.
-        name: of the policy, under which the log and the ledger have what was spent.
-        options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
-            the signal's override these, and these override those that the policy records. A second question has the
-            signal's own, and `extra_body` and the like.
-        models: how single models are asked: their names at the endpoint, options that override all others, and prices
-            per million tokens, if those of the policy do not hold. Without prices a call costs the mean. Models
-            that the policy has not are asked of shadow queries alone: those that the tuning left out, so that a later
-            one can take them back, or new ones, which need prices.
-        concurrency: how many requests may be in flight at once.
-        timeout: seconds that one attempt may take.
-        retries: how often a request is sent again after a timeout, a lost connection, 408, 409, 429 and 5xx.
+        client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
+        signal: the signal, from `rcjax.signals`, that reads the confidence, or one for each model by name. It must be
+            the signal of the policy's log. A policy whose log is by `rcjax collect` records its signal: then none is
+            needed, and another is refused. For a `rcjax.signals.Check` that runs code, the record has the name alone:
+            give the check here. A check has `timeout` seconds for a verdict.
+        log: the log that each call is written to.
+        ledger: the spending of other replicas, in place of the log's; the caller closes it.
+        name: the policy's name in the log and the ledger.
+        options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
+            The signal's options override these, and these override the options that the policy records. A second
+            question has the signal's options, and of these `extra_body` and the like.
+        models: settings of single models: their names at the endpoint, options that override all others, and prices
+            per million tokens in place of the policy's. Without prices a call costs the mean. Models outside the
+            policy are asked on shadow queries alone: models that the tuning left out, for a later tuning, or new ones,
+            which need prices.
+        concurrency: largest number of requests in flight.
+        timeout: seconds for one attempt.
+        retries: retries of a request after a timeout, a lost connection, 408, 409, 429 and 5xx.
         shadow: share of queries that all models are asked about, or a number in a period
             (`rcjax.serving.ShadowRate.of("200/week")`), so that the log can be tuned on: only such queries are a fair
-            sample. Their answers are not delayed. The calls that are added count in the money for a period, not in a
-            budget per query.
-        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text: for ids that clients
-            choose, who could otherwise choose to be in the sample, or never, or on the most expensive rung.
-        observe: is called with each `Call` as it ends, shadow calls too, and should return at once. What it raises
-            becomes a warning.
+            sample. Their answers are not delayed. The added calls count in the money for a period, not in a budget per
+            query.
+        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
+            choose ids could choose to be in the sample, or never, or on the most expensive rung.
+        observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
+            warnings.
 
-    Raises ValueError for arguments that cannot be right. Use one cascade within one event loop, and leave it as a
-    context (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
+    Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
+    (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
     """
 
     def __init__(
@@ -216,18 +216,18 @@ class Cascade:
         """Answer one query.
 
         Args:
-            messages: as in the API, or a text of the user's.
-            query: its id, in the log and for draws; a random one by default.
-            options: of this query's requests, which override those of the cascade, but not what the signal needs.
-            deadline: seconds for the whole query. No model but the last gets more than half of what is left; when no
-                time is left the surest answer so far counts.
+            messages: the messages as in the API, or the user's text.
+            query: the query's id, for the log and the draws; random by default.
+            options: options of this query's requests; they override the cascade's options, but not the signal's.
+            deadline: seconds for the whole query. No model but the last gets more than half of the time left; when no
+                time is left, the surest answer so far counts.
             deliver: receives the answer of the last model, which is always kept, piece by piece while it comes. After
-                the first piece no other model can be asked, and an answer that breaks off then is a failure. What it
-                raises is a warning; the answer is in the result.
-            segment: what kind of query it is, if the policy has cascades for segments; the log keeps it.
-            client: who asks, by name; the log keeps it.
+                the first piece no other model can be asked, and an answer that breaks off then is a failure. Its
+                exceptions become warnings; the answer is in the result.
+            segment: the query's segment, if the policy has a cascade for each segment; the log keeps it.
+            client: the client's name; the log keeps it.
 
-        Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
+        Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
         check_question(query, messages)
         for argument, value in {"segment": segment, "client": client}.items():
@@ -249,12 +249,12 @@ class Cascade:
     async def ask_all(self, questions: Iterable[tuple[int | str, Messages]]) -> list[Result]:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
-        A query that no model answers has the status "failed", and ends nothing. Shadow calls are finished too.
-        Raises TypeError for an id or messages that can be none, before any model is asked.
+        A query that no model answers has the status "failed", and the others go on. Shadow calls are finished too.
+        Raises TypeError for an invalid id or invalid messages, before any model is asked.
         """
         slots = asyncio.Semaphore(self._concurrency)
 
-        async def one(query: int | str, messages: Messages) -> Result:
+        async def answer(query: int | str, messages: Messages) -> Result:
             async with slots:
                 result, rest = await self._answer(self._question(messages, query))
                 if rest is not None:
@@ -264,19 +264,19 @@ class Cascade:
         listed = list(questions)
         for query, messages in listed:
             check_question(query, messages)
-        return await asyncio.gather(*(one(query, messages) for query, messages in listed))
+        return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
     def expect(self, question: Prompt) -> float:
-        """What the answer to a query may cost: money, on the upper one of the rungs between which the policy stands."""
+        """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
         return self._expect_rung(question, min(math.ceil(self.billing.position_of(question.client)), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
-        """How the confidence of a model is read."""
+        """Return the signal that reads a model's confidence."""
         return self._caller.endpoints[model].signal
 
     async def close(self) -> None:
-        """Wait for the shadow calls under way, and end checks. Clients and log stay open: they are the caller's."""
+        """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log."""
         while self._background:
             await asyncio.gather(*self._background)
         await self._caller.close()
@@ -290,7 +290,7 @@ class Cascade:
         await self.close()
 
     async def _answer(self, question: Prompt, end: float | None = None) -> tuple[Result, Any]:
-        """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
+        """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
         self.billing.catch_up()
         index, position = 0, None
         if len(self.policy.rungs) > 1:
@@ -302,14 +302,14 @@ class Cascade:
             question = replace(question, position=position, rung=place)
             try:
                 result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
-            finally:  # who leaves has been worked for
+            finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
                 self.billing.pay([one.call for one in attempts], cost, question.client)
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
     def _expect_rung(self, question: Prompt, index: int) -> float:
-        """What a query may cost on a rung, if each of its models is asked."""
+        """Estimate the money that a query may cost on a rung if each of its models is asked."""
         models = self.policy.rungs[index].of_segment(question.segment).models
         return math.fsum(self._caller.expect(question, model) for model in models)
 
@@ -322,7 +322,7 @@ class Cascade:
         return Prompt(name, conversation, shadow=shadow, form=form, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
-        """By what lots are drawn for a query: also by what it asks, as a client may give one id to all that it asks."""
+        """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
@@ -335,7 +335,7 @@ class Cascade:
                 self.billing.pay_beside([one.call for one in asked])
 
     async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
-        """Ask model after model, until one is sure enough or the time is up; two at once where both are needed."""
+        """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
         at_once = 1 if policy.together is None else 2
@@ -375,31 +375,31 @@ class Cascade:
     async def _ask_both(
         self, policy: Policy, question: Prompt, seconds: float | None, attempts: list[Exchange]
     ) -> dict[str, Exchange]:
-        """Ask the first model and the one whose answer is compared with it at the same time; what came, by model."""
+        """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, ended = [policy.first, str(policy.together)], ([], [])
-        asked = [
+        calls = [
             self._caller.call(
-                replace(question, billed=replace(self.billing.mark, step=step)), name, policy, seconds, own
+                replace(question, billed=replace(self.billing.mark, step=step)), name, policy, seconds, exchanges
             )
-            for step, (name, own) in enumerate(zip(names, ended, strict=True), start=1)
+            for step, (name, exchanges) in enumerate(zip(names, ended, strict=True), start=1)
         ]
         try:
-            return dict(zip(names, await asyncio.gather(*asked), strict=True))
+            return dict(zip(names, await asyncio.gather(*calls), strict=True))
         finally:
-            attempts += [exchange for own in ended for exchange in own]
+            attempts += [exchange for exchanges in ended for exchange in exchanges]
 
 
 def make_result(
     question: Prompt, status: str, attempt: Exchange | None, attempts: Sequence[Exchange], at_once: int = 1
 ) -> Result:
-    """What has come of a query.
+    """Make the result of a query from its exchanges.
 
     Args:
-        question: that was put to the models.
-        status: that of the result.
-        attempt: that counts; None if none does.
-        attempts: all that were made.
-        at_once: how many of them at the same time, the first ones.
+        question: the query.
+        status: the status of the result.
+        attempt: the exchange whose answer counts; None if none does.
+        attempts: all exchanges, in order.
+        at_once: number of the first exchanges that ran in parallel.
     """
     calls = tuple(one.call for one in attempts)
     call = attempt.call if attempt else None

@@ -1,4 +1,4 @@
-"""What an endpoint replies: a chat completion, whole or in chunks, checked as far as it is used, and read.
+"""Replies of endpoints: reading and checking of chat completions, whole or in chunks.
 
 Standard library only.
 """
@@ -36,14 +36,14 @@ _MOST_PARTS = 1_000_000  # of one reply: log-probabilities of 5,000 tokens, each
 
 
 def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mapping[str, Any]:
-    """A completion from its JSON, with one choice at least; what it used is added to the usage.
+    """Read a completion from JSON, with one choice at least, and add its tokens to the usage.
 
     Args:
-        content: of the reply.
-        usage: of the call.
+        content: the body of the reply.
+        usage: the usage of the call.
         sent: bytes of the request.
 
-    Choices that tell a failure are left out. Raises CallError where no other is there, and for anything else.
+    Choices that report a failure are left out. Raises CallError if no other is there, and for malformed content.
     """
     data = read_json(content)
     told = data if isinstance(data, Mapping) else {}
@@ -62,7 +62,7 @@ def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mappin
 
 
 def read_json(content: bytes | str) -> Any:
-    """What a server sent as JSON; None if it is none, or has so many parts that reading them would stop all else.
+    """Read a server's JSON; None if it is invalid, or has so many parts that parsing would block the event loop.
 
     >>> read_json(b'{"a": [1]}'), read_json("{"), read_json(b"[" * 10_000_000)
     ({'a': [1]}, None, None)
@@ -77,10 +77,10 @@ def read_json(content: bytes | str) -> Any:
 
 
 def read_reply(completion: Mapping[str, Any]) -> Reply:
-    """The texts of a completion, the tokens of the first one's text, and how it ends.
+    """Read a completion: the texts of its choices, and the tokens and the finish reason of the first.
 
-    Calls of tools alone are a reply, whose text they are. Choices that a filter held back are left out. Raises
-    CallError where none says anything.
+    Tool calls without a text are the text, as JSON. Choices that a filter withheld are left out. Raises CallError if
+    no choice has a text.
     """
     choices = [choice for choice in completion["choices"] if not is_withheld(choice)]
     if not choices:
@@ -101,13 +101,13 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
 
 
 def _word(choice: Any) -> str:
-    """The finish reason of a choice for a message."""
+    """Return the finish reason of a choice for a message; "unknown" for an unusual one."""
     reason = finish_of(choice) or ""
     return reason if re.fullmatch(r"[A-Za-z_: ]{1,60}", reason) else "unknown"
 
 
 def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
-    """(the reason to finish, the calls of tools) of a choice, as far as they are such."""
+    """Return the finish reason and the tool calls of a choice, without malformed ones."""
     fields = choice if isinstance(choice, Mapping) else {}
     message = fields.get("message")
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
@@ -116,7 +116,7 @@ def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
 
 
 def said_text(choice: Any) -> str:
-    """The text of a choice; of calls of tools alone, these as JSON.
+    """Return the text of a choice or, without one, its tool calls as JSON.
 
     >>> said_text({"message": {"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}})
     '[{"arguments":{},"name":"f"}]'
@@ -126,7 +126,7 @@ def said_text(choice: Any) -> str:
 
 
 def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Several completions of one question as one that has the first choice of each.
+    """Join several completions of one question into one with the first choice of each.
 
     >>> one, other = ({"id": name, "choices": [{"index": 0, "message": {"content": name}}]} for name in "ab")
     >>> [(choice["index"], choice_text(choice)) for choice in joined([one, other])["choices"]]
@@ -143,7 +143,7 @@ _TEXT_PARTS = ("text", "output_text")
 
 
 def choice_text(choice: Any) -> str:
-    """The text of a choice, that of a refusal too; "" where it has none.
+    """Return the text of a choice, or of its refusal; "" without either.
 
     >>> choice_text({"message": {"content": None, "refusal": "I cannot help with that."}})
     'I cannot help with that.'
@@ -158,12 +158,12 @@ def choice_text(choice: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-#: Where servers tell what a model thinks before it answers.
+#: Fields of a model's reasoning before its answer.
 REASONING = ("reasoning_content", "reasoning")
 
 
 def said_bytes(message: Any) -> int:
-    """Bytes of what a message, or a piece of one, has a model write: its text, its reasoning, its calls of tools.
+    """Count the bytes that a model wrote in a message or a piece of one: text, reasoning, tool calls.
 
     >>> said_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
     11
@@ -178,31 +178,31 @@ def said_bytes(message: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that is kept whatever it is."""
+    """A piece of an answer that is kept whatever it says."""
 
     model: str
     """The model that answers, by its name in the policy."""
     calls: tuple[Call, ...]
-    """Of the models that were asked before it."""
+    """The calls of the models asked before it."""
     chunk: Mapping[str, Any] | None = None
-    """The chunk of the completion, as the endpoint sent it; None once the answer is there to its end."""
+    """The chunk of the completion, as the endpoint sent it; None after the last."""
     position: float | None = None
-    """Where on its ladder the policy stands; None for a policy of one rung."""
+    """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
-    """By which rung the query goes; None for a policy of one rung."""
+    """The rung that answers the query; None for a policy of one rung."""
 
 
 Deliver = Callable[[Piece], Awaitable[None]]
-"""Takes the pieces of an answer as they come."""
+"""Receives the pieces of an answer as they come."""
 
 
-_PATIENCE = 0.5  # seconds, with a server that leaves the connection open
+_PATIENCE = 0.5  # seconds to wait for a server that leaves the connection open
 
 
 async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, Any], None]:
-    """The chunks in the lines of an event stream, until its end.
+    """Yield the chunks of an event stream, line by line, until its end.
 
-    Raises CallError for a chunk that is none, an error in place of one, and a stream that ends without a finish reason.
+    Raises CallError for a malformed chunk, an error in place of one, and a stream that ends without a finish reason.
     """
     finished, calls, patterns = False, defaultdict[int, CallNumbers](CallNumbers), Patterns()
     async for data in _events(lines, patterns):
@@ -234,9 +234,9 @@ _END = "[DONE]"
 
 
 async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerator[Any, None]:
-    """What events say: of one line as a rule, or of several lines up to an empty one; None of one that is no JSON.
+    """Yield the data of events, None for invalid JSON. An event has one line as a rule, or several up to an empty one.
 
-    An event by the name of an error is an object with an error; one that says nothing, or null, is none.
+    An event named "error" becomes an object with an error; an event without data, or with null, is skipped.
     """
     waiting: list[str] = []
     name = ""
@@ -249,7 +249,7 @@ async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerat
                 yield chunk
                 continue
             said = None if waiting else _END if data == _END else read_json(data)
-            if said is None:  # so far
+            if said is None:  # the JSON goes on in the next line
                 waiting.append(data)
             else:
                 yield _as_named(name, said)
@@ -264,13 +264,13 @@ async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerat
 
 
 def _as_named(name: str, said: Any) -> Any:
-    """What an event says, by its name."""
+    """Return the data of an event; an object with an error if the event's name says that it is one."""
     is_plain = name not in ("error", "exception") or said == _END
     return said if is_plain or told_in_place(said) is not None else {"error": said or True}
 
 
 def numbered_choices(choices: Sequence[Any]) -> list[Any]:
-    """Choices with their numbers: a choice whose index is no number has its place in the list.
+    """Number choices: a choice without an integer index gets its place in the list.
 
     >>> numbered_choices([{"index": None, "text": "a"}, {"index": 1}])
     [{'index': 0, 'text': 'a'}, {'index': 1}]
@@ -281,12 +281,12 @@ def numbered_choices(choices: Sequence[Any]) -> list[Any]:
     ]
 
 
-_LONGEST_CALL = 10_000  # characters of arguments that are looked at for their end, which takes time for each piece
+_LONGEST_CALL = 10_000  # characters of arguments whose JSON is parsed at each piece, to find its end
 
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A tool call in a stream, as far as it has come."""
+    """A tool call in a stream, with the arguments so far."""
 
     number: int
     id: str | None = None
@@ -300,14 +300,14 @@ class _OpenCall:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object, so that nothing can follow."""
+        """Whether the arguments are a complete JSON object, so that nothing can follow."""
         ends = self.arguments.endswith("}") and len(self.arguments) <= _LONGEST_CALL
         return ends and read_json(self.arguments) is not None
 
     def is_followed_by(self, call_id: str | None, name: str | None) -> bool:
-        """Whether a piece with this id and name begins another call.
+        """Return whether a piece with this id and name begins another call.
 
-        Some servers repeat id and name in every piece, others draw a new id for each piece of one call.
+        Some servers repeat the id and the name in every piece; others draw a new id for each piece of one call.
         """
         if call_id and self.id and call_id != self.id:
             return bool(name) or self.is_whole
@@ -318,9 +318,9 @@ class _OpenCall:
 
 @dataclass(slots=True)
 class CallNumbers:
-    """Numbers the tool calls of one choice of a stream, whose pieces belong together by their index.
+    """Numbers the tool calls of one choice of a stream, so that pieces of one call share an index.
 
-    Servers leave the index out, or give all calls the index 0: a new id or a new name begins a new call.
+    Some servers leave the index out, or give all calls the index 0: then a new id or a new name begins a new call.
 
     >>> calls = [{"index": 0, "id": name, "function": {"name": name}} for name in "ab"]
     >>> numbered = CallNumbers().of_choice({"delta": {"tool_calls": calls}})
@@ -329,12 +329,12 @@ class CallNumbers:
     """
 
     _open: dict[int | str | None, _OpenCall] = field(default_factory=dict)
-    """The last call of each index and id that the server gives, and under None the last of all."""
+    """The last call by each index and id that the server sent, and the last of all under None."""
     _taken: set[int] = field(default_factory=set)
     _next: int = 0
 
     def of_choice(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A choice of a chunk in which each piece of a call has the number of its call."""
+        """Return the choice of a chunk with each piece of a tool call numbered."""
         delta = choice.get("delta")
         calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
         if not isinstance(delta, Mapping) or not isinstance(calls, list):
@@ -368,13 +368,13 @@ def _text_or_none(value: Any) -> str | None:
 
 @dataclass(slots=True)
 class Assembly:
-    """The first choice of a completion, put together from its chunks.
+    """The first choice of a completion, assembled from its chunks.
 
-    >>> whole, usage = Assembly(), Usage()
+    >>> assembly, usage = Assembly(), Usage()
     >>> for text in ("Par", "is"):
-    ...     whole.add({"choices": [{"index": 0, "delta": {"content": text}}]})
-    >>> whole.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-    >>> whole.completion(usage)["choices"][0]["message"]["content"], usage.tokens.written
+    ...     assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
+    >>> assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.written
     ('Paris', 2)
     """
 
@@ -384,11 +384,11 @@ class Assembly:
     finish_reason: Any = None
     usage: Any = None
     said: int = 0
-    """Bytes of all choices."""
+    """Bytes that the model wrote, in all choices."""
     problem: CallError | None = None
-    """The failure that the choice tells."""
+    """The failure that the choice reports."""
     arrived: bool = False
-    """Something came back: a chunk, or what could not be read in its place."""
+    """Whether anything came back: a chunk, or unreadable data in place of one."""
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk."""
@@ -410,25 +410,25 @@ class Assembly:
             self.tokens += token_content(choice.get("logprobs")) or []
 
     def _add_calls(self, delta: Any) -> None:
-        """Add what a delta says of calls of tools, whose arguments come in pieces."""
+        """Add the tool calls of a delta, whose arguments come in pieces."""
         calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
         for call in calls if isinstance(calls, list) else ():
             if not isinstance(call, Mapping) or not isinstance(call.get("index", 0), int):
                 continue
-            whole = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
+            merged = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
             function = call.get("function")
             fields = function if isinstance(function, Mapping) else {}
             if isinstance(fields.get("arguments"), str):
-                whole["function"]["arguments"] += fields["arguments"]
+                merged["function"]["arguments"] += fields["arguments"]
             if isinstance(fields.get("name"), str):
-                whole["function"]["name"] = whole["function"]["name"] or fields["name"]
-            whole |= {name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)} | whole
+                merged["function"]["name"] = merged["function"]["name"] or fields["name"]
+            merged |= {name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)} | merged
 
     def completion(self, usage: Usage, sent: int = 0) -> dict[str, Any]:
-        """The completion; what it used is added to the usage, if anything of it arrived.
+        """Return the completion, and add its tokens to the usage if anything arrived.
 
         Args:
-            usage: of the call.
+            usage: the usage of the call.
             sent: bytes of the request.
         """
         if self.arrived:
@@ -451,28 +451,28 @@ _USUAL = frozenset(
 )
 
 
-_MOST_WAITING = 1_000  # chunks without text that are kept for a text after them
+_MOST_WAITING = 1_000  # chunks without text that wait for the first text
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Hands an answer on, from the first chunk that says something: an answer without text is no answer."""
+    """Delivers an answer from its first text on, as an answer without text does not count."""
 
     deliver: Deliver
     piece: Piece
-    """What all its pieces share."""
+    """The fields that all pieces share."""
     begun: bool = False
     problem: str | None = None
-    """What whoever takes the pieces raised: after that none is handed on, and the answer goes on."""
+    """The receiver's exception: no further piece is delivered, and the answer is read to its end."""
     _waiting: list[Mapping[str, Any]] = field(default_factory=list)
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
-        """Hand a chunk on, or keep it until there is text."""
+        """Deliver a chunk, or keep it until there is text."""
         if self.begun and type(chunk) is TextChunk:
             await self._deliver(chunk)
             return
-        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of what was asked
-        if not chunk["choices"] and all(value is None for value in more):  # the usage, which is of one request only
+        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
+        if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return
         if len(self._waiting) < _MOST_WAITING:
             self._waiting.append(chunk)
@@ -481,12 +481,12 @@ class Delivery:
             await self.flush()
 
     async def end(self) -> None:
-        """Say that this was all, if anything was handed on."""
+        """Tell the receiver that the answer is complete, if any of it was delivered."""
         if self.begun:
             await self._deliver(None)
 
     async def flush(self) -> None:
-        """Hand on what waits."""
+        """Deliver the chunks that wait."""
         waiting, self._waiting = self._waiting, []
         for chunk in waiting:
             self.begun = True

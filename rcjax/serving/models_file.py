@@ -1,4 +1,4 @@
-"""How models are asked: as `models.toml` has it, and as a log keeps it (`record_asked`). Standard library only.
+"""Settings of models: their file, `models.toml`, and their record in a log (`record_asked`). Standard library only.
 
 ["small-1.5b"]
 model = "org/small-1.5b-instruct"      # at the endpoint; by default the name above
@@ -12,9 +12,9 @@ options = { max_tokens = 1, temperature = 0 }
 signal = "choice"                      # by default that of the command
 samples = 3                            # answers to each question of `rcjax collect`; by default those of the command
 
-Of the options a log keeps those of an allow-list, as others may hold what was asked, or a secret. What is not in it is
-told by a digest alone, so that two ways of asking can be told apart. A policy that is tuned on the log keeps it too
-(`rcjax.policy.record.recorded_asked`), and `Cascade` asks as it says.
+A log keeps the options of an allow-list alone, as others may hold a prompt or a secret. A digest stands for the others,
+so that different settings can be told apart. A policy tuned on the log keeps the record too
+(`rcjax.policy.record.recorded_asked`), and `Cascade` follows it.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from rcjax.signals.request_form import PLAIN
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
-#: Of a model, to a question: as many as can vote.
+#: Most answers of a model to one question that can vote.
 MOST_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What is to be told of a model that is asked in service."""
+    """The settings of a model in service."""
 
     name: str
-    """Its name in logs and policies."""
+    """The model's name in logs and policies."""
     served: str
-    """Its name at the endpoint."""
+    """The model's name at the endpoint."""
     price: Price | None = None
-    """Money per million tokens; None if the policy's own holds."""
+    """Money per million tokens; None for the policy's own price."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of `chat.completions.create`."""
+    """Options of `chat.completions.create`."""
     signal: str | None = None
-    """The name of the signal, or of the check, that its confidence is read by; None for the usual one."""
+    """The name of the signal or check that reads the confidence; None for the usual one."""
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Options that a question of others may not replace where the model has them; a limit on tokens may be lowered."""
+    """Options of the model that a question may not replace; it may lower a limit on tokens."""
 
 
 _FREE = Price(0, 0)
@@ -72,19 +72,18 @@ class ModelSettings(ServedModel):
     price: Price = _FREE
     """Money per million tokens."""
     base_url: str | None = None
-    """Of the endpoint; None is OpenAI's."""
+    """The endpoint's address; None is OpenAI's."""
     key_env: str | None = None
     """The environment variable that holds the key."""
     samples: int | None = None
-    """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
+    """Number of answers to each question of `rcjax collect`; None for the command's own number."""
     listed: str | None = None
-    """The price in words, where it is that of genai-prices; None where the file tells it."""
+    """The price in words if it is by genai-prices; None if it is in the file."""
 
     def key(self) -> str:
-        """The key, from the environment. Raises ValueError where the variable is not set, or no header can hold it.
+        """Return the key from the environment. Raises ValueError if the variable is not set, or no header can hold it.
 
-        The key of OpenAI goes to OpenAI alone, unless the file says otherwise: another endpoint without `key_env`
-        gets none.
+        OpenAI's key goes to OpenAI alone, unless the file says otherwise: another endpoint without `key_env` gets none.
         """
         variable = self.key_env or (_OPENAI_KEY if self.base_url is None else None)
         if variable is None:
@@ -93,25 +92,25 @@ class ModelSettings(ServedModel):
         if not key:
             raise ValueError(f"model {self.name}: {describe_variable(variable)} with its key is not set: set it")
         if not sendable(key):
-            what = f"the key in {describe_variable(variable)} cannot be sent"
-            raise ValueError(f"model {self.name}: {what}: it must be one line of ASCII signs: copy it anew")
+            problem = f"the key in {describe_variable(variable)} cannot be sent"
+            raise ValueError(f"model {self.name}: {problem}: it must be one line of ASCII signs: copy it anew")
         return key
 
     def address(self) -> tuple[str | None, dict[str, object]]:
-        """(`base_url` without its query, its query). Raises ValueError where no request can have them."""
+        """Return (`base_url` without its query, its query). Raises ValueError for an address that cannot be used."""
         if self.base_url is None:
             return None, {}
         parts = urlsplit(self.base_url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         query: dict[str, object] = dict(pairs)
         if len(query) < len(pairs) or parts.fragment:
-            what = "has a # in it" if parts.fragment else "has one name twice in its query"
-            raise ValueError(f"model {self.name}: base_url {what}, which no request can have: correct it")
+            problem = "has a # in it" if parts.fragment else "has one name twice in its query"
+            raise ValueError(f"model {self.name}: base_url {problem}, which no request can have: correct it")
         return urlunsplit(parts._replace(query="")), query
 
 
 def describe_variable(name: str) -> str:
-    """A variable of the environment for a message; one that is not named as they are may be the key itself.
+    """Describe an environment variable for a message. An unusual name is not quoted, as it may be the key itself.
 
     >>> describe_variable("SMALL_KEY"), describe_variable("sk-1234")
     ('the environment variable SMALL_KEY', 'the environment variable that key_env names')
@@ -121,7 +120,7 @@ def describe_variable(name: str) -> str:
 
 
 def sendable(text: str) -> bool:
-    """Whether a header of HTTP can hold a text.
+    """Return whether a header of HTTP can hold a text.
 
     >>> sendable("sk-1"), sendable("sk-\u201c1\u201d"), sendable("sk-1\\nsk-2")
     (True, False, False)
@@ -130,10 +129,10 @@ def sendable(text: str) -> bool:
 
 
 def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
-    """The models of a TOML file, in its order, by name.
+    """Read the models of a TOML file, in its order, by name.
 
-    Raises ValueError, which names the file, the model and the line where there is one, for what cannot be used, and
-    OSError where the file cannot be read.
+    Raises ValueError, which names the file, the model and if possible the line, for invalid settings, and OSError if
+    the file cannot be read.
     """
     path = Path(path)
     table = read_table(path)
@@ -175,7 +174,7 @@ _Money = Annotated[float, Between(0.0, 1e18)]
 
 @dataclass(frozen=True)
 class _Entry(Record):
-    """A model's table, as the file has it."""
+    """The table of a model in the file."""
 
     input: _Money
     output: _Money
@@ -210,9 +209,9 @@ def _settings(name: str, table: Any, where: str) -> ModelSettings:
 
 
 def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
-    """Which models have prices of genai-prices, in sentences: the list and its day first; nothing where none has."""
-    told = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
-    return [f"prices per million tokens by {GenaiPrices().name}", *told] if told else []
+    """Describe the prices by genai-prices, a line each, after a line with the list's day; no line without any."""
+    lines = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
+    return [f"prices per million tokens by {GenaiPrices().name}", *lines] if lines else []
 
 
 #: Advice on a table without a price; TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3.
@@ -222,12 +221,12 @@ _OPENAI = "https://api.openai.com/v1"
 
 
 def listed_price(served: str, base_url: str | None, where: str) -> ListedPrice:
-    """The price of a model by genai-prices. Raises ValueError where it knows none, or is not there.
+    """Return the price of a model by genai-prices. Raises ValueError if it knows none, or is not installed.
 
     Args:
-        served: its name at the endpoint.
-        base_url: of the endpoint; None is OpenAI's.
-        where: the place of its table, for the message.
+        served: the model's name at the endpoint.
+        base_url: the endpoint's address; None is OpenAI's.
+        where: the place of the model's table, for the message.
     """
     try:
         listed = known_price(served, base_url or _OPENAI)
@@ -242,7 +241,7 @@ def listed_price(served: str, base_url: str | None, where: str) -> ListedPrice:
     return listed
 
 
-#: Options that say how an answer is drawn, of OpenAI's interface and of the servers that speak it.
+#: Sampling options of OpenAI's interface, and of servers that speak it.
 _NAMES = """
     add_generation_prompt best_of budget_tokens cache_prompt continue_final_message do_sample dynatemp_exponent
     dynatemp_range early_stopping echo effort enable_thinking enabled exclude frequency_penalty ignore_eos
@@ -259,12 +258,12 @@ _NAMES = """
 
 _SAMPLING = frozenset(_NAMES.split())
 
-#: Options that hold others of the list.
+#: Options that hold other options of the list.
 _NESTED = frozenset(
     {"chat_template_kwargs", "extra_body", "options", "reasoning", "response_format", "sampling_params", "thinking"}
 )
 
-#: Of an endpoint, not of what it is asked.
+#: Options of an endpoint, not of the question.
 _ROUTING = frozenset({"extra_headers", "extra_query"})
 
 #: Parts of names of options that may hold a secret.
@@ -276,14 +275,14 @@ _MOST = 64  # entries of a list or of biases
 
 _LONGEST_STOP, _LARGEST = 32, 10**15
 
-_LONGEST = 8192  # characters of all that is kept: more says not how an answer is drawn
+_LONGEST = 8192  # characters of the options that are kept: longer ones are no sampling options
 
 
 def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """(the options of a model that a log and a policy keep, sixteen hexadecimal digits for the others or None).
+    """Return (the options that a log and a policy keep, a digest of the others or None).
 
-    Kept is how an answer is drawn: no headers, no content, no secret. What is of an endpoint, and what is a secret by
-    its name, counts for nothing: a new key is no other way of asking.
+    Sampling options are kept; headers, content and secrets are not. Options of the endpoint, and options with a
+    secret's name, are not in the digest either: a new key leaves the record as it is.
 
     >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"top_k": 2, "api_key": "k"}})
     ({'max_tokens': 1, 'extra_body': {'top_k': 2}}, None)
@@ -298,7 +297,7 @@ def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | 
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the options that are kept, the others), both without secrets and what is of an endpoint."""
+    """Return (the options that are kept, the others), both without secrets and options of the endpoint."""
     recorded: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in options.items():
@@ -316,7 +315,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _is_plain(name: str, value: Any) -> bool:
-    """Whether an option is one of sampling, with such a value as those have: no text that somebody wrote."""
+    """Return whether an option is a sampling option with a usual value, and no text that somebody wrote."""
     if name == "stop":
         texts = value if isinstance(value, list | tuple) else [value]
         return len(texts) <= _MOST and all(isinstance(one, str) and len(one) <= _LONGEST_STOP for one in texts)
@@ -342,33 +341,33 @@ def _is_secret(name: str) -> bool:
 
 
 def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, form: str = PLAIN) -> str:
-    """What a log keeps of how a model is asked, as JSON; what JSON cannot hold is left out.
+    """Return a model's signal, options and price as JSON for a log, without values that JSON cannot hold.
 
-    Of the options it keeps those of an allow-list (`rcjax.serving.models_file`), and a digest of the `others`.
+    The options are those of an allow-list (`rcjax.serving.models_file`), with a digest of the `others`.
 
     Args:
-        signal: that reads its confidence.
-        options: of each request, apart from those of the signal.
-        price: money per million tokens, where that is known.
-        form: of the request (`rcjax.signals.request_form`), which is told where a check sees it.
+        signal: the signal that reads the confidence.
+        options: the options of each request, without the signal's own.
+        price: money per million tokens, if known.
+        form: the form of the request (`rcjax.signals.request_form`), recorded if a check judges it.
 
     >>> from rcjax.signals import Choice
     >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
-    # An entry with more than a log keeps is left out: in part it would be that of another signal.
+    # An entry with an option that a log does not keep is left out: the rest would describe another signal.
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
     kept, others = recorded_options(_plain(options))
-    told = form if isinstance(signal, Check) and (form != PLAIN or signal.kind == "call") else None
-    more = {"others": others, "prices": None if price is None else price.record(), "requests": told}
+    judged_form = form if isinstance(signal, Check) and (form != PLAIN or signal.kind == "call") else None
+    more = {"others": others, "prices": None if price is None else price.record(), "requests": judged_form}
     record = {**_plain(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that JSON can hold."""
+    """Return the values that JSON can hold."""
     plain = {}
     for name, value in values.items():
         try:

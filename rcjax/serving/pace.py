@@ -1,4 +1,4 @@
-"""What the answers of a model are like: by it a request is reckoned before it has ended, or if it never does.
+"""The pace of a model: length and time of its answers, to estimate the cost of a request that has not ended.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ from typing import Any
 #: Options that limit the tokens of an answer.
 LIMITS = ("max_tokens", "max_completion_tokens")
 
-_MEMORY = 50  # answers, of which the running means are
+_MEMORY = 50  # answers in the running means
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Pace:
 
     @classmethod
     def guess(cls, written: float) -> Pace:
-        """The pace of a model that has not answered yet, by the tokens of an answer."""
+        """Guess the pace of a model that has not answered yet, from the tokens of an answer."""
         return cls(written, written * cls.seconds / cls.written)
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.written / self.seconds
 
     def add(self, written: int, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Pace:
 
 
 def most_written(options: Mapping[str, Any]) -> int | None:
-    """At most so many tokens come back, over all samples; None if the options of a request set no limit.
+    """Return the limit on the tokens of a reply, over all its samples; None if the options set none.
 
     >>> most_written({"max_tokens": 10, "n": 5}), most_written({})
     (50, None)

@@ -1,4 +1,4 @@
-"""Turns of tasks on a busy event loop: between two of them everybody else is served.
+"""Turns of tasks on a busy event loop, so that other tasks run between two of them.
 
 Standard library only.
 """
@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 
 class Turns:
-    """Lets tasks go on in the order in which they came, a few in each turn of the event loop.
+    """Resumes tasks in the order of their arrival, a few at a time.
 
     Args:
-        number: of tasks that go on at once.
+        number: tasks that are resumed at a time.
         every: turns of the event loop from one time to the next.
     """
 
@@ -24,7 +24,7 @@ class Turns:
         self._idle = 0
 
     async def take(self) -> None:
-        """Wait for the next turn of this task."""
+        """Wait for this task's turn."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)
@@ -44,15 +44,15 @@ class Turns:
             loop.call_soon(self._next, loop)
 
 
-#: (tasks at once, turns of the event loop between) by the kind of work: half a millisecond for a piece of a stream, one
-#: or two for a new request.
+#: (tasks at a time, turns of the event loop between) by the kind of work: a piece of a stream takes half a millisecond,
+#: a new request one or two.
 KINDS = {"pieces": (1, 3), "requests": (4, 1)}
 
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Turns]] = WeakKeyDictionary()
 
 
 def turns_of(kind: str) -> Turns:
-    """The turns of a kind of work, on the running event loop."""
+    """Return the turns of a kind of work on the running event loop."""
     loop = asyncio.get_running_loop()
     if (found := _TURNS.get(loop)) is None:
         found = _TURNS[loop] = {name: Turns(*settings) for name, settings in KINDS.items()}

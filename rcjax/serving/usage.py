@@ -1,4 +1,4 @@
-"""What replies say that they used: tokens, and what those cost. One reader for all who ask, import or bill.
+"""The usage of replies: reading of their tokens and costs, for whoever asks, imports or bills.
 
 Standard library only.
 """
@@ -15,34 +15,34 @@ from typing import Any
 from rcjax._base.tokens import Price, Tokens
 from rcjax.serving.pace import most_written
 
-_MOST_TOKENS = 10**7  # of one reply: whatever says more does not count tokens
+_MOST_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
 
-_SUMMED = 10**12  # of the figures of several replies that are added up
+_LARGEST_SUMMAND = 10**12  # a figure of a reply that is added to those of others
 
-#: Tokens that a prompt may have beyond its bytes, as a server adds its own, and an answer beyond its limit, as hidden
-#: reasoning has no part in the limit of some servers; and what is written at most where there is no limit.
+#: Tokens of a prompt beyond its bytes, as a server adds its own, or of an answer beyond its limit, as some servers do
+#: not count hidden reasoning; and the tokens of an answer without a limit.
 _ADDED, _UNLIMITED = 16_384, 1_000_000
 
 _MOST_BILLED = 1000.0  # money for one reply
 
-#: What a reply may cost: so many times its tokens at the prices, and so much money besides, as for a search.
+#: A reply may cost this many times its tokens at the prices, and this much money besides, as for a search.
 _TIMES, _FEE = 100, Decimal("0.1")
 
 #: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
 _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 
-#: Where usage tells what came from a cache, and what was put into one: within the input, or beside it.
+#: The fields of tokens read from a cache, and of tokens put into one: within the input, or beside it.
 _CACHED = ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
 _CACHED += ("prompt_cache_hit_tokens", "cached_tokens")
 _STORED = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
 _CACHED_BESIDE, _STORED_BESIDE = "cache_read_input_tokens", "cache_creation_input_tokens"
 
-#: Hidden reasoning: within the output, or where it is more than that beside it.
+#: Hidden reasoning: within the output, or beside it if it is larger than the output.
 _REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
 
 
 def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Bytes of the text in messages, in UTF-8; images and the like count for nothing.
+    """Count the bytes of the text in messages, in UTF-8; images and the like count as 0.
 
     >>> text_bytes([{"content": "Größe"}, {"content": [{"type": "text", "text": "?"}, {"type": "image_url"}]}])
     8
@@ -57,7 +57,7 @@ def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
-    """Bytes of what a request has a model read: the text of its messages, and tools and their calls as JSON."""
+    """Count the bytes that a model reads: the text of the messages, and tools and tool calls as JSON."""
     tools = [options.get("tools"), options.get("functions"), *(one.get("tool_calls") for one in messages)]
     return text_bytes(messages) + sum(len(json.dumps(one, default=str)) for one in tools if one)
 
@@ -67,42 +67,42 @@ _COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written", "waiti
 
 @dataclass(slots=True)
 class Usage:
-    """What the requests of one call have used so far."""
+    """The requests of one call so far: tokens where replies report them, else bytes."""
 
     attempts: int = 0
     replies: int = 0
     uncounted_read: int = 0
-    """Bytes of what was sent for the other replies."""
+    """Bytes of the requests whose replies reported no tokens."""
     uncounted_written: int = 0
-    """Bytes of the texts of those."""
+    """Bytes of the texts of the replies that reported no tokens."""
     waiting: int = 0
-    """Bytes of what was sent and may be charged though no reply came: what is under way, timed out, or lost."""
+    """Bytes of requests without a reply that may be charged: under way, timed out, or lost."""
     cut: int = 0
-    """How many of those were not waited for any longer: who was asked may still work on them."""
+    """Number of those requests that are under way or given up: the server may still work on them."""
     broken: int = 0
-    """How many streams ended before their end."""
+    """Number of streams that broke off."""
     reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
-    """What each reply told: its tokens, and all by the names of OpenAI."""
+    """The usage that each reply reported: its tokens, and all its fields by OpenAI's names."""
     impossible: int = 0
-    """How many replies told tokens that their request cannot have: their bytes count."""
+    """Number of replies that reported more tokens than their request can have: their bytes count."""
     _request: tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """(messages, options) of the last request."""
 
     @property
     def counted(self) -> int:
-        """How many replies told their tokens."""
+        """Number of replies that reported their tokens."""
         return len(self.reported)
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens of those."""
+        """Tokens of the replies that reported them."""
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
     def add(self, usage: Any, sent: int = 0, said: int = 0) -> None:
-        """Count a reply, and its tokens from the `usage` that came with it, or else bytes.
+        """Count a reply: its tokens by the `usage` that it reports, or else its bytes.
 
         Args:
-            usage: as the server tells it.
+            usage: the usage as the server reports it.
             sent: bytes of the request.
             said: bytes of the reply.
         """
@@ -118,7 +118,7 @@ class Usage:
             self.reported.append((tokens, _by_openai(usage)))
 
     def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
-        """Count a request, to which no reply has come yet; its bytes."""
+        """Count a request before its reply, and return its bytes."""
         self._request = messages, options
         sent = request_bytes(messages, options)
         self.waiting += sent
@@ -126,28 +126,28 @@ class Usage:
         return sent
 
     def lose(self, sent: int, requests: int, *, cut: bool) -> None:
-        """Count what has become of the request that was begun: how many came to nothing, though they may be charged.
+        """Replace the count of `begin` by the number of requests that got no reply and may be charged.
 
         Args:
-            sent: bytes of each.
-            requests: how many, the first one and those sent again; 0 if a reply came, or nothing is charged.
-            cut: they were not waited for any longer.
+            sent: bytes of each request.
+            requests: number of them, retries included; 0 if a reply came, or nothing is charged.
+            cut: whether nobody waits for them any longer.
         """
         self.waiting += sent * (requests - 1)
         self.cut += requests * cut - 1
 
     def join(self, other: Usage) -> None:
-        """Add what other requests of the call have used."""
+        """Add the usage of other requests of the call."""
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reported += other.reported
 
     def money(self, price: Price | None, *, free: bool = False) -> Decimal | None:
-        """Money for the replies that tell their tokens: as they say themselves, or by price; None if nobody knows.
+        """Return the money for the replies that report tokens: as reported, or by price; None if neither is known.
 
         Args:
-            price: of the model.
-            free: whether a cost of 0 is one, as of a client that reckons costs itself.
+            price: the model's price.
+            free: whether a reported cost of 0 counts, as of a client that computes costs itself.
         """
         exact, total = _exact(price), Decimal(0)
         for tokens, told in self.reported:
@@ -160,11 +160,11 @@ class Usage:
         return total
 
     def remarks(self, price: Price | None) -> list[str]:
-        """What a person should know of how its money was reckoned, in words without figures; nothing as a rule."""
+        """Return remarks for people on how the money was computed, without figures; as a rule there are none."""
         wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
         exact = _exact(price)
-        told = [(_bill(told, free=False), exact and exact.money(tokens)) for tokens, told in self.reported]
-        bills = [_is_wrong(bill, by_price) for bill, by_price in told if bill is not None]
+        costs = [(_bill(told, free=False), exact and exact.money(tokens)) for tokens, told in self.reported]
+        bills = [_is_wrong(bill, by_price) for bill, by_price in costs if bill is not None]
         if any(bills):
             wrong.append("its server tells a cost that its tokens cannot have: prices count")
         if not all(bills):
@@ -172,24 +172,24 @@ class Usage:
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
         missing = next((name for lacks, name in lacking if lacks), None)
-        what = "a cache serves its input, which is charged in full: no price"
-        return wrong + ([] if missing is None else [f"{what} {missing} is known"])
+        remark = "a cache serves its input, which is charged in full: no price"
+        return wrong + ([] if missing is None else [f"{remark} {missing} is known"])
 
 
 def _exact(price: Price | None) -> Price | None:
-    """A price in decimals."""
+    """Return a price in decimals."""
     return None if price is None else Price(*(None if one is None else Decimal(str(one)) for one in price))
 
 
 def _is_wrong(bill: Decimal, by_price: Decimal | None) -> bool:
-    """Whether a reply cannot have cost what it says, by what its tokens cost."""
+    """Return whether a reported cost is far above the price of the tokens, and so cannot be right."""
     return bool(by_price) and bill > _TIMES * by_price + _FEE
 
 
 def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:
-    """Whether the reply to a request can have so many tokens: one for each byte of it, and as many as it allows.
+    """Return whether a reply can have so many tokens: at most one read per byte, and as many written as allowed.
 
-    Of images, files and what a server finds by itself nobody knows the tokens.
+    The tokens of images, files and web searches cannot be bounded by bytes.
 
     >>> prompt = [{"role": "user", "content": "A or B?"}]
     >>> [_is_possible(Tokens(*told), prompt, {"max_tokens": 9}) for told in ((90, 9), (10**6, 9), (90, 10**6))]
@@ -207,7 +207,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:
-    """The usage that a completion or a chunk of one tells: of Groq's chunks within `x_groq`, of Moonshot's in a choice.
+    """Return the usage of a completion or chunk: Groq has it within `x_groq`, Moonshot in a choice.
 
     >>> usage_of({"choices": [{"usage": {"prompt_tokens": 7}}], "usage": None})
     {'prompt_tokens': 7}
@@ -219,7 +219,7 @@ def usage_of(body: Mapping[str, Any]) -> Any:
 
 
 def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
-    """What a reply says that it cost, as OpenRouter does: with what the provider charges besides to one's own key."""
+    """Return the cost that a reply reports, as OpenRouter's do, with the provider's charge to the user's own key."""
     cost, details = _money(told.get("cost")), told.get("cost_details")
     upstream = _money(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
     own_key = told.get("is_byok") is True
@@ -230,7 +230,7 @@ def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
 
 
 def _money(value: Any) -> Decimal | None:
-    """An amount of money, also as a text or, as Perplexity has it, the total of an object; None if it is none.
+    """Read an amount of money: a number, a text or, from Perplexity, the total of an object; None if invalid.
 
     >>> _money({"request_cost": 0.005, "total_cost": 0.02}), _money("0.02"), _money(-1)
     (Decimal('0.02'), Decimal('0.02'), None)
@@ -243,11 +243,11 @@ def _money(value: Any) -> Decimal | None:
 
 
 def told_tokens(usage: Any) -> Tokens | None:
-    """The tokens of a reply by the `usage` that it tells; None if it tells none.
+    """Read the tokens of a reply from the `usage` that it reports; None if it reports none.
 
-    No prompt has 0 tokens: a server that says so has not counted them. What stands beside input and output counts too:
-    reasoning where the total is larger, or is told as more than the output; what a cache gave and took under the names
-    of Anthropic, but where the input holds it already.
+    No prompt has 0 tokens: a server that says so has not counted them. Hidden reasoning counts besides the output if
+    the total or the reasoning is larger. Cached tokens under Anthropic's names count besides the input, unless the
+    input holds them already.
 
     >>> told_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
     Tokens(read=20, written=3, cached=0, stored=0)
@@ -276,7 +276,7 @@ def told_tokens(usage: Any) -> Tokens | None:
 
 
 def _first(told: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """The first of the counts of these names that there is; a point leads into a mapping."""
+    """Return the first of these counts that is present; a point in a name leads into a mapping."""
     for name in names:
         value: Any = told
         for part in name.split("."):
@@ -287,7 +287,7 @@ def _first(told: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 def _as_count(value: Any) -> int | None:
-    """A number of tokens, also as a text or with a fraction of 0; None of whatever is none."""
+    """Read a number of tokens, also from a text or a float without a fraction; None if invalid."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,12}(\.0{1,9})?", value):
         value = float(value)
     if type(value) is float and value.is_integer():
@@ -296,7 +296,7 @@ def _as_count(value: Any) -> int | None:
 
 
 def _by_openai(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reply tells, as it tells it, with OpenAI's names and whole numbers for its tokens."""
+    """Return the usage as reported, but with OpenAI's names and whole numbers for the tokens."""
     read, written = (_first(usage, names) or 0 for names in _TOKENS)
     total = _first(usage, ("total_tokens",)) or read + written
     counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
@@ -305,7 +305,7 @@ def _by_openai(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
-    """What several calls used, as the API has it, with all that endpoints tell besides; None if they tell nothing.
+    """Sum the usage of several calls as in the API, with the endpoints' own fields; None if nothing is reported.
 
     >>> first, second = Usage(), Usage()
     >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
@@ -320,11 +320,11 @@ def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
 
 
 def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
-    """The sums of numbers, by name, and of those in a mapping, where it is to go that deep; of all else the last."""
+    """Sum numbers by name, and with `deep` those of inner mappings; other fields have their last value."""
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in several for name in one):
         values = [one[name] for one in several if one.get(name) is not None]
-        if values and all(type(value) in (int, float) and abs(value) <= _SUMMED for value in values):
+        if values and all(type(value) in (int, float) and abs(value) <= _LARGEST_SUMMAND for value in values):
             sums[name] = sum(values)
         elif values and deep and all(isinstance(value, Mapping) for value in values):
             sums[name] = _sum(values, deep=False)

@@ -1,4 +1,4 @@
-"""What each client has used: its requests of this minute, those at once, its money of this period; and its limits."""
+"""Accounts of clients: requests of this minute, requests in progress, and money of this period, with their limits."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from rcjax.serving.totals import Total, Totals
 
 _MINUTE = 60.0  # seconds
 
-_USUAL = Period(1.0, "month")  # in which a client's requests are counted that has no limit
+_USUAL = Period(1.0, "month")  # period for the requests of a client without a limit on money
 
 
 class Used(NamedTuple):
-    """What a client has used, for figures and the page."""
+    """The usage of a client, for figures and the page."""
 
     client: Client
     every: str
-    """The period of its money; a month without a limit."""
+    """The kind of the period: that of its money, or a month without a limit."""
     money: float
+    """Money spent in the period."""
     requests: int
-    """In that period."""
+    """Number of requests in the period."""
     at_once: int
-    """Of this worker."""
+    """Number of requests in progress, at this worker."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """What a client has under way."""
+    """The requests of a client at this worker."""
 
     requests: int = 0
     held: dict[object, float] = field(default_factory=dict)
-    """Money that is put aside, by request."""
+    """Money put aside for each request in progress."""
     seen: dict[tuple[str, float], int] = field(default_factory=dict)
-    """Requests of this worker by kind and end of a period."""
+    """Number of requests by the kind and the end of a period."""
 
 
 class Accounts:
     """The accounts of all clients, by name.
 
     Args:
-        totals: that are shared with other workers.
+        totals: totals shared with other workers.
     """
 
     def __init__(self, totals: Totals) -> None:
@@ -57,7 +58,7 @@ class Accounts:
 
     @contextmanager
     def admitted(self, client: Client) -> Iterator[None]:
-        """Count a request of a client, as long as it is worked on. Raises ApiError 429 where that is one too many."""
+        """Count a request of a client while it is in progress. Raises ApiError 429 beyond the client's limits."""
         if client.name is None:
             yield
             return
@@ -84,7 +85,7 @@ class Accounts:
 
     @contextmanager
     def holding(self, client: Client, cost: float) -> Iterator[None]:
-        """Put aside what a request may cost its client. Raises ApiError 429 where less than that is left."""
+        """Put aside the money that a request may cost its client. Raises ApiError 429 if less is left."""
         if client.name is None or client.money is None:
             yield
             return
@@ -103,12 +104,12 @@ class Accounts:
             del mine.held[hold]
 
     def pay(self, client: Client, cost: float) -> None:
-        """Count what a call for a client cost."""
+        """Count the cost of a call for a client."""
         if client.name is not None:
             self._page(client, time.time()).add(cost, 0)
 
     def used(self, clients: Iterable[Client]) -> list[Used]:
-        """What each of some clients has used in its period."""
+        """Return the usage of each client that has a name, in its period."""
         now, found = time.time(), []
         for client in clients:
             every, around = self._period(client, now)
@@ -118,7 +119,7 @@ class Accounts:
         return found
 
     def watch(self, clients: Iterable[Client]) -> None:
-        """Have the totals of clients looked at from now on, also of those that have not called yet."""
+        """Begin to read the totals of clients, even of clients that have not called yet."""
         now = time.time()
         for client in clients:
             self._page(client, now)
@@ -132,9 +133,9 @@ class Accounts:
         return period.every, period.around(now)
 
     def _requests(self, name: str, every: str, around: tuple[float, float]) -> int:
-        """Of all workers."""
-        own = self._open.get(name, _Open()).seen.get((every, around[1]), 0)
-        return own + int(self._totals.page(_key(name), every, around).told()[1])
+        """Count the requests of a client in a period, at all workers."""
+        here = self._open.get(name, _Open()).seen.get((every, around[1]), 0)
+        return here + int(self._totals.page(_key(name), every, around).told()[1])
 
 
 def _key(name: str) -> str:

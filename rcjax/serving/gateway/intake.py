@@ -1,4 +1,4 @@
-"""What a worker takes in: how many bodies of requests come at once, and how many bytes it holds for all requests."""
+"""Intake of a worker: limits on the bodies of requests that arrive at once, and on the bytes held for all requests."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from rcjax.serving.gateway.chat_request import ApiError
 
 
 class ClientLeftError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has disconnected: nobody waits for the answer."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """Bytes that are held for one request, and for the replies to it."""
+    """Bytes held for one request and the replies to it."""
 
     size: int = 0
     ended: bool = False
     gave_way: bool = False
-    """Its body was ended for others."""
+    """Whether the body was dropped to make room for other requests."""
 
 
 class Intake:
-    """The requests that a worker reads and works on.
+    """The requests that a worker reads or works on.
 
-    Bodies that come take no place of a request that is worked on. If there are more than places, or no room for their
-    bytes, the client with most of them loses its oldest one: who sends a byte now and then keeps nobody out.
+    Arriving bodies have places of their own. If they are too many, or their bytes too many, the client with most of
+    them loses its oldest one: a client that sends a byte now and then keeps nobody out.
 
     Args:
-        limits: of the service.
+        limits: limits of the service.
     """
 
     def __init__(self, limits: RequestLimits) -> None:
@@ -59,7 +59,7 @@ class Intake:
             held.ended = True
 
     def _hold(self, held: _Held, size: int) -> bool:
-        """Hold more bytes for a request, if there is room; none for shadow calls, which go on after its end."""
+        """Hold more bytes for a request and return whether there is room. Shadow calls after its end do not count."""
         if held.ended:
             return True
         if self._size + size > self._limits.held_bytes:
@@ -68,15 +68,16 @@ class Intake:
         return True
 
     async def read(self, receive: Receive, headers: Headers, held: _Held, client: str | None = None) -> bytes:
-        """The body of a request.
+        """Read the body of a request.
 
         Args:
-            receive: where it comes from.
-            headers: of the request.
-            held: to which its bytes are added.
-            client: who sends it; None if clients have no names.
+            receive: ASGI's function for the parts of the body.
+            headers: the request's headers.
+            held: the record that the body's bytes are added to.
+            client: the client's name; None if clients have no names.
 
-        Raises ApiError where it is too large, too slow, or too much beside others; ClientLeftError where it ends early.
+        Raises ApiError if the body is too large or too slow, or if there is no room beside other requests, and
+        ClientLeftError if the client disconnects.
         """
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._limits.body_bytes:
@@ -100,7 +101,7 @@ class Intake:
         return b"".join(parts)
 
     async def _part(self, receive: Receive, parts: list[bytes], held: _Held) -> bool:
-        """Take in a part of a body; whether there are more."""
+        """Read a part of a body, and return whether there are more."""
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeftError
@@ -115,7 +116,7 @@ class Intake:
         return bool(message.get("more_body"))
 
     def _end_one(self, spared: _Held | None = None) -> bool:
-        """End the oldest body of the client that has most of them; whether there was one besides the one spared."""
+        """Drop the oldest body of the client with most of them, never the spared one; return whether there was one."""
         coming = {timer: client for timer, (client, held) in self._coming.items() if held is not spared}
         if not coming:
             return False

@@ -1,13 +1,13 @@
-"""Who may call: the clients of `keys.toml`, each with its key's hash and its limits.
+"""Clients of the gateway: the file `keys.toml`, with the hash of each client's key and its limits.
 
 ["team-a"]
-sha256 = "5994…"                # of its key: rcjax key new team-a
-requests = 600                  # a minute
-at_once = 16                    # for each worker
+sha256 = "5994…"                # hash of its key, by rcjax key new team-a
+requests = 600                  # per minute
+at_once = 16                    # per worker
 money = "50/month"              # or a day, a week
-policies = ["support"]          # that it may name; by default all
-models = ["large"]              # of models.toml; by default none
-figures = true                  # it may see /metrics and the page; by default not
+policies = ["support"]          # policies that it may name; by default all
+models = ["large"]              # models of models.toml that it may name; by default none
+figures = true                  # access to /metrics and the page; by default none
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _Count = Annotated[int, Between(1, 10**9)]
 
 
 def _digest(text: str, where: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{64}", text):  # perhaps the key itself, which is not told
+    if not re.fullmatch(r"[0-9a-f]{64}", text):  # it may be the key itself, so it is not quoted
         raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key new makes both")
     return text
 
 
 def _period(text: Any, where: str) -> Period:
-    """Money for a period, as a text says it.
+    """Read money for a period from a text.
 
     >>> _period("5/month", "money")
     Period(money=5.0, every='month')
@@ -60,27 +60,27 @@ def _period(text: Any, where: str) -> Period:
 
 @dataclass(frozen=True)
 class Client(Record):
-    """One client, and what it may do."""
+    """A client of the gateway, with its permissions and limits."""
 
     sha256: Annotated[str, _digest]
-    """Of its key."""
+    """SHA-256 of the client's key, in hexadecimal."""
     requests: _Count | None = None
-    """A minute of the clock."""
+    """Limit on requests in a minute of the clock; None without one."""
     at_once: _Count | None = None
-    """Requests that are worked on at the same time, by each worker."""
+    """Limit on requests in progress, per worker; None without one."""
     money: Annotated[Any, _period] | None = None
-    """A `Period`: what its requests may cost in a day, a week or a month."""
+    """Limit on the money for its requests in a day, a week or a month, as a `Period`; None without one."""
     policies: tuple[str, ...] | None = None
-    """That it may name; None for all."""
+    """Names of the policies that it may call; None for all."""
     models: tuple[str, ...] = ()
-    """Of `models.toml`, that it may name."""
+    """Names of the models of `models.toml` that it may call."""
     figures: bool = False
-    """Whether it may see figures, and what others spend."""
+    """Whether it may see `/metrics` and the page, with the spending of others."""
     name: str | None = None
-    """Its name; None if it is not told from others."""
+    """The client's name; None if clients have no names."""
 
     def may_name(self, model: str, policies: Container[str]) -> bool:
-        """Whether it may name a policy, or a model."""
+        """Return whether the client may call a policy or model of this name."""
         if model in policies:
             return self.policies is None or model in self.policies
         return model in self.models
@@ -94,8 +94,8 @@ class KeyRing:
     """The clients of a service, by the SHA-256 of their keys.
 
     Args:
-        clients: by the hash of the key.
-        everybody: who calls without a key; None if a key is needed.
+        clients: the clients by the hash of their key.
+        everybody: the client for requests without a key; None if a key is needed.
     """
 
     clients: Mapping[str, Client]
@@ -103,18 +103,18 @@ class KeyRing:
 
     @classmethod
     def of_keys(cls, keys: Iterable[str], models: Iterable[str] = ()) -> KeyRing:
-        """Clients without names or limits, by their keys; without any key, everybody. They may name these models."""
+        """Make clients without names or limits, who may call the models: one for each key, or everybody if none."""
         listed = tuple(models)
         clients = {hash_key(key): Client(hash_key(key), models=listed, figures=True) for key in keys}
         return cls(clients, None if clients else Client("0" * 64, models=listed, figures=True))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], policies: Container[str], models: Container[str]) -> KeyRing:
-        """The clients of a file. Raises ValueError, which names file and client, and OSError.
+        """Read the clients of a file. Raises ValueError, which names the file and the client, and OSError.
 
         Args:
-            path: of the file.
-            policies, models: that there are to be named.
+            path: path of the file.
+            policies, models: names that the service knows.
         """
         where, clients = Path(path).name, dict[str, Client]()
         for name, entry in _tables(path).items():
@@ -131,7 +131,7 @@ class KeyRing:
                 ("policies", client.policies or (), policies),
                 ("models", client.models, models),
             ):
-                missing = [one for one in named if one not in known]
+                missing = [name for name in named if name not in known]
                 if missing:
                     raise ValueError(f"{place}.{kind}: there is no {missing[0]}: correct it")
             if client.sha256 in clients:
@@ -143,11 +143,11 @@ class KeyRing:
 
     @property
     def named(self) -> list[Client]:
-        """The clients that have names."""
+        """Clients with names."""
         return [client for client in self.clients.values() if client.name]
 
     def by_name(self, name: str | None) -> Client | None:
-        """The client of a name; None without one."""
+        """Return the client of a name; None without one."""
         return None if name is None else self._names.get(name)
 
     @cached_property
@@ -155,7 +155,7 @@ class KeyRing:
         return {client.name: client for client in self.named}
 
     def client_of(self, headers: Headers) -> Client:
-        """Whose key a request has. Raises ApiError where it has none."""
+        """Return the client whose key a request has. Raises ApiError for a missing or unknown key."""
         if self.everybody is not None:
             return self.everybody
         scheme, _, key = headers.get("authorization", "").partition(" ")
@@ -171,7 +171,7 @@ def _no_name(name: str) -> str:
 
 
 def hash_key(key: str) -> str:
-    """The SHA-256 of a key, by which it is known: what it takes to compare hashes tells nothing of keys.
+    """Return the SHA-256 of a key. The time of a comparison of hashes reveals nothing about keys.
 
     >>> hash_key("secret")[:8]
     '2bb80d53'
@@ -188,9 +188,9 @@ def _tables(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def add_key(name: str, path: str | os.PathLike[str]) -> str:
-    """Add a client to a file of keys, which is made where there is none, and give its key: the file has its hash alone.
+    """Add a client to a file of keys, or to a new file, and return the key; the file has only its hash.
 
-    Raises ValueError for a name that is none, or that the file has already, and OSError.
+    Raises ValueError for an invalid name, or one that the file has already, and OSError.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(_no_name(name))

@@ -1,7 +1,7 @@
-"""Whether models answer as surely as they did: confidences of this week beside those of eight weeks before, counted.
+"""Shifts of confidence: the distribution of this week beside that of the eight weeks before, by model.
 
-Of all traffic, without a label, and without prompts or answers: a count for each twentieth of the confidence, week by
-week, of the first model that a request asks, which any request might have come to. Standard library only.
+All traffic counts, and no label, prompt or answer is needed. Only the first model of a policy is watched, since every
+request reaches it. Counts are kept by week, for each twentieth of the confidence. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from typing import NamedTuple
 
 _STEPS, _WEEKS = 20, 8
 _WEEK = 7 * 86_400.0  # seconds
-_FEWEST = 100  # answers on each side, below which nothing is told
+_FEWEST = 100  # answers on each side for a comparison
 
 
 class Shift(NamedTuple):
-    """How far the confidences of a model have moved."""
+    """The shift of a model's confidences from earlier weeks to this week."""
 
     model: str
     distance: float
-    """Of Kolmogorov and Smirnov, between 0 and 1."""
+    """Kolmogorov-Smirnov distance, between 0 and 1."""
     p_value: float
-    """How likely chance alone makes one as large, at one look; too large rather than too small, as values are few."""
+    """p-value of the distance at one look, too large rather than too small, since confidences are binned."""
     now: int
-    """Answers of this week."""
+    """Number of answers of this week."""
     before: int
+    """Number of answers of the eight weeks before."""
 
 
 class Shifts:
-    """Confidences of each policy's models by week.
+    """Counts of the confidences of each policy's models, by week.
 
     >>> shifts = Shifts()
     >>> for number in range(1000):
@@ -45,23 +46,23 @@ class Shifts:
         self._counts: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(dict)
 
     def add(self, policy: str, model: str, confidence: float, time: float) -> None:
-        """An answer of a model that was asked first.
+        """Count the confidence of the model that a request asked first.
 
         Args:
-            policy: the policy, by its name and its file.
-            model: the model.
-            confidence: calibrated, from 0 to 1.
-            time: when it came, in seconds since 1970.
+            policy: the policy's name and digest.
+            model: the model's name.
+            confidence: calibrated confidence, from 0 to 1.
+            time: time of the answer, in seconds since 1970.
         """
         weeks, week = self._counts[policy, model], int(time // _WEEK)
         if week not in weeks:
             weeks[week] = [0] * _STEPS
-            for old in [one for one in weeks if one < week - _WEEKS]:
+            for old in [earlier for earlier in weeks if earlier < week - _WEEKS]:
                 del weeks[old]
         weeks[week][min(int(confidence * _STEPS), _STEPS - 1)] += 1
 
     def of(self, policy: str, time: float) -> Iterator[Shift]:
-        """What has become of the confidences of a policy's models, as far as there are enough of them."""
+        """Yield the shift of each of a policy's models with enough answers on both sides."""
         this = int(time // _WEEK)
         for (name, model), weeks in [*self._counts.items()]:
             earlier = [counts for week, counts in [*weeks.items()] if week < this]
@@ -73,8 +74,8 @@ class Shifts:
 def _shift(model: str, now: list[int], before: list[int]) -> Shift:
     n, m = sum(now), sum(before)
     gap = distance = 0.0
-    for one, other in zip(now, before, strict=True):
-        gap += one / n - other / m
+    for count, earlier in zip(now, before, strict=True):
+        gap += count / n - earlier / m
         distance = max(distance, abs(gap))
     root = math.sqrt(n * m / (n + m))
     x = (root + 0.12 + 0.11 / root) * distance  # Stephens 1970, for samples of any size
