@@ -1,6 +1,7 @@
-"""The bill of a policy that is served: what its answers cost, and where on its ladder that brings the next query.
+"""The bill of a policy in service: the cost of its answers, and the position on its ladder that follows from it.
 
-Of money for a period a call log tells what was spent before, and by all who write to it. Standard library only.
+If the budget is money for a period, the call log has the money spent before, and by other processes. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -27,41 +28,41 @@ from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.ledger import Ledger, Page
 from rcjax.serving.totals import FileTotals, WriterTotals
 
-_TOLD_EVERY = 60.0  # seconds between two warnings of dear answers
+_WARNED_EVERY = 60.0  # seconds between two warnings of expensive answers
 
-_LOOK = 1.0  # seconds between looks at what others have spent
+_LOOK = 1.0  # seconds between two reads of the spending of others
 
-Way = TypeVar("Way")
+Option = TypeVar("Option")
 
-_BESIDE = 1_000_000  # the step of calls that shadow queries add: none of them begins a query
+_BESIDE = 1_000_000  # the step of calls that shadow queries add, none of which begins a query
 
 
 class BudgetSpentError(RuntimeError):
-    """The money that is left of a period's does not cover a request.
+    """The money left for the period does not cover a request.
 
     Args:
-        period: the money.
-        end: of the period, in seconds since 1970.
+        period: the money and its period.
+        end: end of the period, in seconds since 1970.
     """
 
     def __init__(self, period: Period, end: float) -> None:
         until = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        what = f"what is left of {period} does not cover this request"
-        super().__init__(f"{what}: the next {period.every} begins {until}")
+        problem = f"what is left of {period} does not cover this request"
+        super().__init__(f"{problem}: the next {period.every} begins {until}")
         self.end = end
 
 
-_LATE = 3600.0  # seconds after the start of a period, from which on a log that begins then may lack calls
+_LATE = 3600.0  # seconds after the start of a period: a log that begins later may lack calls
 
 
 class Billing:
     """Follows the bill of a policy.
 
     Args:
-        policy: a ladder follows one, unless it keeps its position.
-        name: of the policy, by which the log tells what was spent on its bill.
-        log: tells, of money for a period, what was spent before, and what others who write to it spend.
-        ledger: tells that in place of the log, and the balance of budgets per query too.
+        policy: the policy; a ladder follows a bill, unless it keeps its position.
+        name: the policy's name in the log and the ledger.
+        log: the call log, read for the spending of a period: before the start, and by other processes.
+        ledger: the ledger, read in place of the log, and also for the balance of budgets per query.
     """
 
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
@@ -78,23 +79,24 @@ class Billing:
             self._shared = WriterTotals()
             why = None if log is None else log.why_incomplete()
             if why is not None:
-                what = f"policy {name}: more of the money may be spent than {path} says: {why}"
-                warnings.warn(f"{what}: make room, and give --ledger, or count by hand", CascadeWarning, stacklevel=2)
-        self._looked = self._said = self._told_dear = -math.inf
+                warning = f"policy {name}: more of the money may be spent than {path} says: {why}"
+                advice = "make room, and give --ledger, or count by hand"
+                warnings.warn(f"{warning}: {advice}", CascadeWarning, stacklevel=2)
+        self._looked = self._warned_spent = self._warned_dear = -math.inf
         self._held: dict[object, float] = {}
-        self._clients: dict[str, Bill] = {}  # of each by name
+        self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops = False
-        """Whether a request that the money of a period does not cover is refused, not answered by the cheapest way."""
+        """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._begin()
         self._look()
-        self._tell_lacking()
+        self._warn_lacking()
 
     @property
     def position(self) -> float:
-        """Where on the ladder the next query finds the policy.
+        """Position on the ladder for the next query.
 
-        Of money for a period it is the cheapest rung, as long as the ledger has told nothing yet, or the log, which is
-        to tell what is spent, cannot be written.
+        With money for a period, it is the cheapest rung while the spending is unknown: before the ledger's first
+        answer, or while the log cannot be written.
         """
         if self._is_blind:
             return 0.0
@@ -102,14 +104,14 @@ class Billing:
 
     @property
     def _is_blind(self) -> bool:
-        """Whether nothing tells, or will tell, what is spent of the money for a period."""
+        """Whether the spending of a period is not known, or cannot be recorded."""
         if not isinstance(self.bill, PeriodBill):
             return False
         is_untold = self._ledger is not None and not self._ledger.has_answered
         return is_untold or (self._reader is not None and self._log is not None and self._log.is_losing)
 
     def position_of(self, client: str | None) -> float:
-        """Where on the ladder the next query of a client finds the policy: each with a name has a bill of its own."""
+        """Return the position for the next query of a client; each client with a name has its own bill."""
         if self.bill is None or client is None or self._is_blind:
             return self.position
         mine = bill_within(self.bill, self._clients.get(client), time.time())
@@ -117,41 +119,43 @@ class Billing:
 
     @property
     def balance(self) -> float | None:
-        """Money left of the budgets of the queries so far; None if there is no budget per query."""
+        """Budgets of the queries so far minus their costs; None without a budget per query."""
         return self.bill.balance if isinstance(self.bill, Bill) else None
 
     @property
     def left(self) -> float | None:
-        """Money that is left of a period's; None if there is no period."""
+        """Money left for the period; None without one."""
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def holding(self, ways: Sequence[Way], expect: Callable[[Way], float], client: str | None = None) -> Iterator[Way]:
-        """Put aside what a request may cost, until its end, and give the first way to answer it that is covered.
+    def holding(
+        self, options: Sequence[Option], expect: Callable[[Option], float], client: str | None = None
+    ) -> Iterator[Option]:
+        """Yield the first option that the money covers, and put aside its cost until the request has ended.
 
         Args:
-            ways: to answer it, the cheapest last, which is the one if the money is spent.
-            expect: what a way may cost.
-            client: who asks, by name.
+            options: rungs or models that may answer, the cheapest last: it answers if the money is spent.
+            expect: returns the money that an option may cost.
+            client: the client's name.
 
-        Raises BudgetSpentError if what is left of the money for a period covers no way, and the service `stops`.
+        Raises BudgetSpentError if the money left for a period covers no option, and the service `stops`.
         """
         if not isinstance(self.bill, PeriodBill):
             mine = None if client is None else self._clients.get(client)
             bill = mine if client is not None else self.bill
-            yield ways[-1] if bill is not None and not bill.aim() else ways[0]
+            yield options[-1] if bill is not None and not bill.aim() else options[0]
             return
-        now, costs = time.time(), [expect(way) for way in ways]
+        now, costs = time.time(), [expect(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops:
             raise BudgetSpentError(self.bill.period, self.bill.period.around(now)[1])
-        place = covered[0] if covered else len(ways) - 1
+        place = covered[0] if covered else len(options) - 1
         with self._aside(costs[place]):
-            yield ways[place]
+            yield options[place]
 
     @contextmanager
     def holding_beside(self, cost: float) -> Iterator[bool]:
-        """Put aside what shadow calls may cost, until their end; False if the money for a period does not cover it."""
+        """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
         is_covered = self._covers(cost)
         with self._aside(cost if is_covered else 0.0):
             yield is_covered
@@ -170,12 +174,12 @@ class Billing:
             del self._held[hold]
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
-        """Put what a query cost into the bill, if there is one.
+        """Add the cost of a query to the bill, if there is one.
 
         Args:
-            calls: that were made for it; without any there is nothing to pay.
-            expected: what its rung was tuned to cost; None of a query that went by none, as its answer is not judged.
-            client: who asked, by name.
+            calls: the calls for the query.
+            expected: the cost that its rung was tuned to; None for a query without a rung, whose answer is not judged.
+            client: the client's name.
         """
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
@@ -183,36 +187,36 @@ class Billing:
             if client is not None and mine is not None:
                 self._clients[client] = mine.pay(cost, expected)
             self.bill = self.bill.pay(cost, expected, time.time())
-            self._tell(cost, 1)
+            self._record(cost, 1)
             rung = expected or max(self._costs, default=0.0)
             if 0 < MOST_TIMES * rung < cost:
-                self._tell_dear(cost, rung)
+                self._warn_dear(cost, rung)
 
-    def _tell_dear(self, cost: float, rung: float) -> None:
-        """Warn of an answer that costs a hundred times a rung; of others within a minute, not."""
-        if time.monotonic() - self._told_dear > _TOLD_EVERY:
-            self._told_dear = time.monotonic()
-            what = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
+    def _warn_dear(self, cost: float, rung: float) -> None:
+        """Warn of an answer that costs many times its rung, at most once a minute."""
+        if time.monotonic() - self._warned_dear > _WARNED_EVERY:
+            self._warned_dear = time.monotonic()
+            problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
             advice = "is a count of its server wrong, or max_tokens too high?"
-            warnings.warn(f"policy {self.mark.policy}: {what}: {advice}", CascadeWarning, stacklevel=3)
+            warnings.warn(f"policy {self.mark.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
 
     @property
     def mark_beside(self) -> Billed | None:
-        """On whose bill calls are that shadow queries add: on that of money for a period, which is all that there is.
+        """The bill of calls that shadow queries add: the period's, as its money must cover all calls.
 
-        A budget per query is what an answer may cost, and is what the tuning promised; what is learnt comes on top.
+        A budget per query limits the cost of an answer, as the tuning promised: there, added calls are on no bill.
         """
         return replace(self.mark, step=_BESIDE) if isinstance(self.bill, PeriodBill) else None
 
     def pay_beside(self, calls: Sequence[Call]) -> None:
-        """Put calls that a shadow query adds into the bill, where they are on it."""
+        """Add the cost of calls that a shadow query adds, if the bill is for a period."""
         if isinstance(self.bill, PeriodBill) and calls:
             cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.spend(cost, time.time(), queries=0)
-            self._tell(cost, 0)
+            self._record(cost, 0)
 
     def _begin(self) -> None:
-        """Begin with what the ledger tells."""
+        """Begin with the totals of the ledger."""
         page = self._page()
         if page is None or self._ledger is None:
             return
@@ -223,7 +227,7 @@ class Billing:
             self.bill = replace(self.bill, queries=queries, time=min(at, time.time()))
 
     def _page(self) -> Page | None:
-        """Where the ledger has the bill; None without a ledger or a bill."""
+        """Return the ledger's page of the bill; None without a ledger or a bill."""
         bill = self.bill
         if self._ledger is None or bill is None:
             return None
@@ -232,8 +236,8 @@ class Billing:
         assert isinstance(bill, Bill)
         return self._ledger.page(self.mark.policy, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
 
-    def _tell(self, cost: float, queries: int) -> None:
-        """Put a payment into the ledger, or the file beside the log, where there is one."""
+    def _record(self, cost: float, queries: int) -> None:
+        """Record a payment in the ledger or the file beside the log, if there is one."""
         if self._shared is not None and isinstance(self.bill, PeriodBill):
             self._shared.pay(cost, queries, self.bill.start)
         page = self._page()
@@ -245,7 +249,7 @@ class Billing:
         self._ledger.wake()
 
     def _hear(self, page: Page) -> None:
-        """Count what the ledger says that all have spent."""
+        """Update the bill from the ledger's total of all replicas."""
         amount, others = page.told()
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
@@ -256,20 +260,17 @@ class Billing:
             page.own_pace = (self.bill.queries, self.bill.time) if page.own_pace else None
 
     def catch_up(self) -> None:
-        """Count what others have spent: as the ledger says, or the log, if the last look is a second ago.
-
-        A warning says, once in a period, that its money is spent.
-        """
+        """Update the bill with the spending of others, and warn once in a period when its money is spent."""
         self._look()
         bill = self.bill
-        if isinstance(bill, PeriodBill) and bill.spent >= bill.period.money and self._said != bill.start:
-            self._said = bill.start
-            what = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
+        if isinstance(bill, PeriodBill) and bill.spent >= bill.period.money and self._warned_spent != bill.start:
+            self._warned_spent = bill.start
+            news = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
             then = "requests are refused" if self.stops else "the cheapest rung answers"
-            warnings.warn(f"{what}: {then} until it ends", CascadeWarning, stacklevel=2)
+            warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
 
     def _look(self) -> None:
-        """Count what others have spent, if the last look is a second ago."""
+        """Update the bill with the spending of others: from the ledger each time, from the log once a second."""
         page = self._page()
         if page is not None:
             self._hear(page)
@@ -281,9 +282,9 @@ class Billing:
         self.bill, self._looked = bill.at(time.time()), now
 
     def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
-        """The bill with what others have spent: of each the log's calls, or its row beside the log where that has more.
+        """Return the bill with the spending of others: for each, the larger of its calls in the log and its row beside.
 
-        The log may lack calls: its disk was full, or somebody cut it. The rows may lack those since their last look.
+        The log may lack calls if its disk was full or somebody cut it; a row lacks the calls since its last update.
         """
         assert self._reader is not None
         for call in self._reader.new():
@@ -298,10 +299,10 @@ class Billing:
         page.put(*shared.own_of(bill.period.around(now)[0]))
         try:
             self._totals.sync()
-        except OSError as problem:  # what it has spent is kept with the next look
+        except OSError as problem:  # the next update writes the total again
             if not shared.is_unkept:
-                what = f"what is spent is kept in the log alone: {problem.strerror or problem}"
-                warnings.warn(visible(f"policy {self.mark.policy}: {what}"), CascadeWarning, stacklevel=3)
+                news = f"what is spent is kept in the log alone: {problem.strerror or problem}"
+                warnings.warn(visible(f"policy {self.mark.policy}: {news}"), CascadeWarning, stacklevel=3)
             shared.is_unkept = True
             return bill
         shared.is_unkept = False
@@ -310,25 +311,25 @@ class Billing:
             bill = bill.spend(cost, now, queries=more) if cost > 0 or more else bill
         return bill
 
-    def _tell_lacking(self) -> None:
-        """Say, at the start, where the log does not tell all that was spent of a period's money."""
+    def _warn_lacking(self) -> None:
+        """Warn at the start if the log lacks money that was spent in the period."""
         if self._shared is None or not isinstance(self.bill, PeriodBill):
             return
         lacking, first, every = self._shared.lacking, self._shared.first, self.bill.period.every
         if lacking > 1e-9:
-            what = (
+            news = (
                 f"the log lacks ${lacking:.3g} of what was spent this {every}; the file beside it has that: it counts"
             )
-            warnings.warn(f"policy {self.mark.policy}: {what}", CascadeWarning, stacklevel=3)
+            warnings.warn(f"policy {self.mark.policy}: {news}", CascadeWarning, stacklevel=3)
         elif math.inf > first > self.bill.start + _LATE and not self._shared.has_rows:
             begin = datetime.fromtimestamp(first, UTC)
-            what = f"the log begins {begin:%Y-%m-%d %H:%M} UTC, after this {every}: what was spent before is not known"
-            warnings.warn(f"policy {self.mark.policy}: {what}", CascadeWarning, stacklevel=3)
+            news = f"the log begins {begin:%Y-%m-%d %H:%M} UTC, after this {every}: what was spent before is not known"
+            warnings.warn(f"policy {self.mark.policy}: {news}", CascadeWarning, stacklevel=3)
 
     def go_on(self, before: Billing) -> None:
-        """Go on with the bill whose place this one takes: with what it has left, or paid too much.
+        """Take over the balance, or the spending, of the bill that this one replaces, and the clients' bills.
 
-        What was spent of a period's money the log or the ledger has told, where there is one.
+        The spending of a period is in the log or the ledger already, if there is one.
         """
         mine, other = self.bill, before.bill
         self._clients = dict(before._clients)
@@ -338,29 +339,29 @@ class Billing:
             self.bill = replace(other, period=mine.period, paid=mine.paid, expected=mine.expected).at(time.time())
 
 
-_WHEN = r"([-.]\d[\d-]*)?"
-_MOST = 1e11  # of money and seconds: no NaN, and no year that a calendar has not
+_DATE = r"([-.]\d[\d-]*)?"
+_MOST = 1e11  # money or seconds: it excludes NaN and years beyond the calendar
 
 
 class Spent(NamedTuple):
-    """One call that is on the bill of a policy."""
+    """A call on the bill of a policy."""
 
-    policy: str  # its name
-    cascade: str  # the `Cascade` that asked, by its random name
-    begins: bool  # it is the first of its query
+    policy: str  # the policy's name
+    cascade: str  # the random name of the `Cascade` that asked
+    begins: bool  # whether the call is the first of its query
     cost: float
-    seconds: float  # that it took
-    time: float  # when it ended, in seconds since 1970
+    seconds: float  # duration
+    time: float  # end of the call, in seconds since 1970
 
 
 class LogReader:
-    """Reads the calls of a call log that were not read before, each once, also those in files renamed meanwhile.
+    """Reads the new calls of a call log, each once, even if the log was renamed meanwhile.
 
     Args:
-        path: of the log. Files beside it that have its name and a date or number are its past, as `logrotate` leaves
+        path: path of the log. Files beside it with its name and a date or number are its past, as `logrotate` leaves
             it: `calls-20261124.jsonl`, `calls.jsonl.1`.
-        since: calls that ended earlier are left out; seconds since 1970.
-        read: bytes of each file, by its device and number, that are read already.
+        since: time, in seconds since 1970; calls that ended earlier are left out.
+        read: bytes already read of each file, by its device and inode.
     """
 
     def __init__(
@@ -368,20 +369,20 @@ class LogReader:
     ) -> None:
         self._path, self._since = Path(path).absolute(), since
         stem, suffix = re.escape(self._path.stem), re.escape(self._path.suffix)
-        self._names = re.compile(rf"{stem}{_WHEN}{suffix}{_WHEN}")
+        self._names = re.compile(rf"{stem}{_DATE}{suffix}{_DATE}")
         self._read: dict[tuple[int, int], int] = {} if read is None else read
 
     def new(self) -> Iterator[Spent]:
-        """The calls that are new, file by file; what is no line of a call that is on a bill is passed over."""
+        """Yield the new calls, file by file; lines without a call on a bill are skipped."""
         for path, status in sorted(self._files(), key=lambda file: file[1].st_mtime_ns):
-            which = status.st_dev, status.st_ino  # whatever its name is by now
-            start = self._read.get(which, 0)
-            self._read[which] = start = start if start <= status.st_size else 0  # a new one in place of one deleted
+            inode = status.st_dev, status.st_ino  # a file's name may have changed
+            start = self._read.get(inode, 0)
+            self._read[inode] = start = start if start <= status.st_size else 0  # a new file may reuse an inode
             if start < status.st_size and status.st_mtime >= self._since:
                 with suppress(OSError), open(path, "rb") as file:
-                    if os.path.samestat(os.fstat(file.fileno()), status):  # else renamed just now
+                    if os.path.samestat(os.fstat(file.fileno()), status):  # else it was renamed just now
                         file.seek(start)
-                        yield from self._calls(file, which)
+                        yield from self._calls(file, inode)
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         with suppress(OSError):
@@ -390,18 +391,18 @@ class LogReader:
                     with suppress(OSError):
                         yield path, path.stat()
 
-    def _calls(self, file: BinaryIO, which: tuple[int, int]) -> Iterator[Spent]:
+    def _calls(self, file: BinaryIO, inode: tuple[int, int]) -> Iterator[Spent]:
         for line in file:
-            if not line.endswith(b"\n"):  # half of it is not written yet
+            if not line.endswith(b"\n"):  # it is not written to its end yet
                 return
-            self._read[which] += len(line)
+            self._read[inode] += len(line)
             spent = _spent(line)
             if spent is not None and spent.time >= self._since:
                 yield spent
 
 
 def _spent(line: bytes) -> Spent | None:
-    """A call on a bill, by its line of the log; None of anything else."""
+    """Read a call on a bill from a line of the log; None for any other line."""
     with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
         row: Mapping[str, Any] = json.loads(line)
         names = str(row["policy"]), str(row["cascade"])
@@ -412,10 +413,10 @@ def _spent(line: bytes) -> Spent | None:
 
 
 def queries_per_day(*logs: str | os.PathLike[str]) -> float | None:
-    """How many queries a day a service had while it wrote call logs; None if these do not tell, or of a day.
+    """Compute a service's mean number of queries a day from its call logs; None if they cover less than a day.
 
     Args:
-        logs: paths, of each replica's log, or of folders of them; what is beside a log as its past counts once.
+        logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
     """
     paths = [Path(log) for log in logs]
     files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]

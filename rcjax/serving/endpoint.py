@@ -1,4 +1,4 @@
-"""OpenAI-compatible endpoints: their clients, one request, what comes back, and what went wrong, without secrets."""
+"""OpenAI-compatible endpoints: their clients, one request, its reply or its failure, without secrets."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ except ImportError:
 
 RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
-_SENT_AGAIN = RETRIES.encode()
+_RETRIES = RETRIES.encode()
 
-_VARY = (_SENT_AGAIN, b"content-length")
+_VARYING = (_RETRIES, b"content-length")
 
-#: HTTPX, or the successor that newer clients have.
+#: HTTPX, or its successor in newer clients.
 HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
-_MOST_CONNECTIONS = 10_000  # who passes requests on has a limit of its own
+_MOST_CONNECTIONS = 10_000  # the gateway and the collector have lower limits of their own
 
 
 @cache
 def certificates() -> Any:
-    """Whom connections trust, for clients' `verify`: to read them takes longer than all else of opening a client."""
+    """Return the trusted certificates for clients' `verify`, cached: reading them is the slowest part of a client."""
     create = getattr(HTTP, "create_ssl_context", None)
     return True if create is None else create()
 
 
-#: What OpenAI's client sends along besides the key.
+#: Environment variables that OpenAI's client sends besides the key.
 _OF_OPENAI = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
 
 
 class DirectClient(openai.AsyncOpenAI):
     """A client for requests that are JSON already.
 
-    The usual one goes through every part of a request by its type hints, and makes objects of the reply.
+    OpenAI's own client converts every part of a request by its type hints, and builds objects from the reply.
     """
 
     tells_cost = False
-    """Whether the `cost` in the usage of its replies is what they cost."""
+    """Whether the `cost` in the usage of its replies is the true cost."""
 
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
-        # Another endpoint is told nothing of OpenAI's; `with_options` makes a client with the address of the first.
+        # Other endpoints must not get OpenAI's settings; `with_options` makes a client with the first one's address.
         names = () if base_url is None else _OF_OPENAI
         values = {name: os.environ.pop(name) for name in names if name in os.environ}
         try:
@@ -83,10 +83,10 @@ class DirectClient(openai.AsyncOpenAI):
         return request
 
     def _request(self, options: Any, **retries: Any) -> Any:
-        """A request whose address and headers are those of the first one to its path.
+        """Build a request with the address and the headers of the first request to its path.
 
-        To make them anew takes a fifth of the time of passing a request on. One with headers, a query, or a time
-        limit of its own is made as usual.
+        Building these anew takes a fifth of the time that the gateway needs for a request. A request with its own
+        headers, query or time limit is built as usual.
         """
         extras = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
         if any(extras) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
@@ -94,8 +94,8 @@ class DirectClient(openai.AsyncOpenAI):
         if options.url not in self._requests:
             self._requests[options.url] = super()._build_request(options, **retries)
         first = self._requests[options.url]
-        headers = [header for header in first.headers.raw if header[0].lower() not in _VARY]
-        headers.append((_SENT_AGAIN, str(retries.get("retries_taken", 0)).encode()))
+        headers = [header for header in first.headers.raw if header[0].lower() not in _VARYING]
+        headers.append((_RETRIES, str(retries.get("retries_taken", 0)).encode()))
         body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return HTTP.Request(
             first.method, first.url, headers=headers, content=body.encode(), extensions=dict(first.extensions)
@@ -111,18 +111,18 @@ def direct_client(
     connect: float | None = None,
     retries: int = 2,
 ) -> DirectClient:
-    """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
+    """Make a direct client, on aiohttp if that is installed, which takes half the time of HTTPX.
 
-    It follows no redirect, which would take a prompt to another host; keeps no cookies; asks for replies that are not
-    compressed, and takes no others; and reads no more than `LARGEST` bytes of one, and of a stream four times that.
+    It follows no redirect, which would send a prompt to another host, and keeps no cookies. It asks for uncompressed
+    replies, and refuses others. It reads at most `LARGEST` bytes of a reply, and four times as many of a stream.
 
     Args:
-        base_url: of the endpoint, without a query; None is OpenAI's.
-        key: that is sent.
-        timeout: seconds for a reply; of one that streams, for each piece.
-        query: of all requests.
-        connect: seconds until a connection is made; by default as for a reply.
-        retries: how often a request is sent again.
+        base_url: the endpoint's address without a query; None is OpenAI's.
+        key: the key.
+        timeout: seconds for a reply, or for each piece of a stream.
+        query: query of all requests.
+        connect: seconds for a connection; by default as for a reply.
+        retries: number of retries of a request.
     """
     settings: Any = {
         "verify": certificates(),
@@ -146,48 +146,53 @@ def direct_client(
 
 
 def _session(transport: Any) -> Any:
-    """A session of aiohttp that keeps no cookies, with the connections that a transport would open."""
+    """Make a session of aiohttp without cookies, with the connector of a transport."""
     from aiohttp import ClientSession, DummyCookieJar
 
     transport.client = None
-    usual = transport.get_client()
-    connector = usual.connector
-    usual.detach()
+    default = transport.get_client()
+    connector = default.connector
+    default.detach()
     return ClientSession(connector=connector, cookie_jar=DummyCookieJar())
 
 
 LARGEST = 16_000_000  # bytes of a reply
 
-_STREAMED = 4  # times as many of one that streams
+_STREAMED = 4  # times LARGEST: bytes of a stream
 
 HOLD: ContextVar[Callable[[int], bool]] = ContextVar("HOLD", default=lambda size: True)
-"""Is told of the bytes of whole replies, which stay in memory until the request that they are for has ended: whether
-there is room for them."""
+"""Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
 
-_STREAMS = "rcjax_streams"  # whether the reply to a request is read piece by piece, in its extensions
+_STREAMS = "rcjax_streams"  # a request's extension: whether its reply is read piece by piece
 
-NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
+NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
 
 async def _limit(response: Any) -> None:
-    """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
+    """Limit the bytes of a response and, unless it streams, the seconds for reading it."""
     request = response.request
     streams = bool(request.extensions.get(_STREAMS))
     most = LARGEST * (_STREAMED if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
-    packed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
-    if packed:  # a few bytes of it may be as many as there is memory for
+    compressed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
+    if compressed:  # a few bytes of it may expand to more than the memory holds
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
         most = 0
     response.stream = Part(response, most, seconds)
 
 
-_PIECE = 2_048  # bytes of a stream that are read at once: some ten chunks, half a millisecond
+_PIECE = 2_048  # bytes of a stream between two turns: some ten chunks, half a millisecond
 
 
 class Part(HTTP.AsyncByteStream):
-    """As many bytes of a response as are to be read, in as many seconds; of one that has more it is noted."""
+    """The first bytes of a response, within a time limit; a response with more bytes gets the extension NOT_READ.
+
+    Args:
+        response: the response.
+        most: limit on its bytes.
+        seconds: time limit for a whole reply; None for a stream.
+    """
 
     def __init__(self, response: Any, most: int, seconds: float | None = None) -> None:
         self._response, self._stream, self._most, self._seconds = response, response.stream, most, seconds
@@ -197,7 +202,7 @@ class Part(HTTP.AsyncByteStream):
         end = None if self._seconds is None else loop.time() + self._seconds
         async for part in _arrived(self._stream):
             size += len(part)
-            if end is not None and loop.time() > end:  # a byte now and then is in time for each read
+            if end is not None and loop.time() > end:  # a slow sender passes the limit of each single read
                 raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
             if size > self._most:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
@@ -214,12 +219,12 @@ class Part(HTTP.AsyncByteStream):
                 yield part[start : start + _PIECE]
 
     async def aclose(self) -> None:
-        """Close the connection, if something is left on it."""
+        """Close the stream."""
         await self._stream.aclose()
 
 
 async def _arrived(stream: Any) -> AsyncIterator[bytes]:
-    """Yield the parts of a response; if its connection breaks, also those that came before, which aiohttp discards."""
+    """Yield the parts of a response; if its connection breaks, also the parts received before, which aiohttp drops."""
     try:
         async for part in stream:
             yield part
@@ -235,26 +240,26 @@ async def _arrived(stream: Any) -> AsyncIterator[bytes]:
 
 TIMED_OUT = "timed out"
 
-#: Arguments of `chat.completions.create` that are not sent in the body, as `post` has them.
+#: Arguments of `chat.completions.create` outside the body, by the names that `post` has for them.
 _BESIDE = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
-#: Errors of HTTPX, then of aiohttp, of a connection that was not made.
+#: Errors of HTTPX, then of aiohttp, for a connection that was not made.
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
 
 
 async def complete(
     client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: Usage
 ) -> Mapping[str, Any]:
-    """The completion of a conversation as the endpoint sends it, with the client's own retries.
+    """Ask for the completion of a conversation, with the client's own retries, and return it as the endpoint sends it.
 
     Args:
-        client: of the endpoint.
-        model: its name there.
+        client: client of the endpoint.
+        model: the model's name at the endpoint.
         messages: the conversation.
-        options: of the request.
-        usage: what is used is added to it, also where the call fails.
+        options: options of the request.
+        usage: the usage of the call, which is updated even if the call fails.
 
-    Raises CallError where no completion came back.
+    Raises CallError if no completion came back.
     """
     problem, sent, lost = None, usage.begin(messages, options), 0
     try:
@@ -266,29 +271,29 @@ async def complete(
     except CallError as error:
         usage.attempts, problem = usage.attempts + 1, error
         usage.add(None, sent)
-    except Exception as error:  # whatever a client can meet with must not end a batch
+    except Exception as error:  # no error of a client may end a batch
         before = usage.attempts
         problem = _problem(error, usage)
-        if problem.failure.charged:  # each time; a server that says no has not worked on it
+        if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
     usage.lose(sent, lost, cut=str(problem) == TIMED_OUT)
-    if problem is not None:  # raised here, so that the client's error, which holds the request, is no part of it
+    if problem is not None:  # raised here, without the client's error, which holds the request, as its context
         raise problem
     return read_completion(content, usage, sent)
 
 
 async def _post(client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
-    """The response to a request, not read yet if it streams."""
-    body = {name: value for name, value in options.items() if name not in _BESIDE}
+    """Send a request and return the response, unread if it streams."""
+    fields = {name: value for name, value in options.items() if name not in _BESIDE}
     beside = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
-    asked = {"model": model, "messages": messages, **body}
+    body = {"model": model, "messages": messages, **fields}
     if streaming:
-        asked["stream"] = True
-    return await client.post("/chat/completions", cast_to=HTTP.Response, body=asked, options=beside, **streaming)
+        body["stream"] = True
+    return await client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=beside, **streaming)
 
 
 def _attempts(response: Any) -> int:
-    """How often its request was sent."""
+    """Return the number of times that the request of a response was sent."""
     return int(response.request.headers.get(RETRIES, "0")) + 1
 
 
@@ -300,49 +305,49 @@ async def stream(
     usage: Usage,
     hand_on: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> Mapping[str, Any]:
-    """As `complete`, of a completion whose chunks are handed on as they come; what came before it breaks off is paid.
+    """Ask for a completion as `complete` does, and hand its chunks on as they come. A broken stream is paid, too.
 
     Args:
-        client: of the endpoint.
-        model: its name there.
+        client: client of the endpoint.
+        model: the model's name at the endpoint.
         messages: the conversation.
-        options: of the request.
-        usage: what is used is added to it.
-        hand_on: takes each chunk, and raises nothing.
+        options: options of the request.
+        usage: the usage of the call, which is updated even if the call fails.
+        hand_on: receives each chunk, and raises nothing.
     """
     problem, before, response = None, usage.attempts, None
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    whole, ended, sent = Assembly(), False, usage.begin(messages, options)
+    assembly, ended, sent = Assembly(), False, usage.begin(messages, options)
     try:
         response = await _post(client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
         usage.attempts += _attempts(response)
         async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
             async with aclosing(read_chunks(lines)) as chunks:
                 async for chunk in chunks:
-                    whole.add(chunk)
-                    if whole.problem is None:  # after it the tokens may come
+                    assembly.add(chunk)
+                    if assembly.problem is None:  # the usage may still come after a failure
                         await hand_on(chunk)
-            problem, ended = whole.problem, True
-    except CallError as error:  # something came, though not what was asked for
-        problem, whole.arrived = error, True
+            problem, ended = assembly.problem, True
+    except CallError as error:  # something arrived, though no completion
+        problem, assembly.arrived = error, True
     except Exception as error:
         problem = _problem(error, usage, connected=usage.attempts > before)
     finally:
         if response is not None and NOT_READ in response.extensions:
             problem = CallError(f"malformed answer: {response.extensions[NOT_READ]}")
-            whole.arrived = True
-        lost = not whole.arrived and (problem is None or problem.failure.charged)
-        left = problem is None or str(problem) == TIMED_OUT
-        usage.lose(sent, max(usage.attempts - before, 1) if lost else 0, cut=left)
-        usage.broken += whole.arrived and not ended
-        completion = whole.completion(usage, sent)
+            assembly.arrived = True
+        lost = not assembly.arrived and (problem is None or problem.failure.charged)
+        given_up = problem is None or str(problem) == TIMED_OUT
+        usage.lose(sent, max(usage.attempts - before, 1) if lost else 0, cut=given_up)
+        usage.broken += assembly.arrived and not ended
+        completion = assembly.completion(usage, sent)
     if problem is not None:
         raise problem
     return completion
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """The lines of a text that comes in pieces; U+2028 and the like, at which Python cuts a text, end no event."""
+    """Yield the lines of a text in pieces. Only a line feed ends a line: `splitlines` would also cut at U+2028."""
     parts: list[bytes] = []
     size = 0
     async for piece in pieces:
@@ -359,7 +364,7 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 
 
 def _problem(error: Exception, usage: Usage, connected: bool = False) -> CallError:
-    """What a client met with, in words; the requests that failed are counted."""
+    """Turn a client's error into a CallError, and count the requests that failed."""
     retries = error.request.headers.get(RETRIES, "0") if isinstance(error, openai.APIError) else "0"
     if not connected:
         usage.attempts += int(retries) + 1 if retries.isdigit() else 1
@@ -376,8 +381,10 @@ def _problem(error: Exception, usage: Usage, connected: bool = False) -> CallErr
 
 
 def _kinds(error: BaseException) -> set[str]:
-    """The names of the classes of an error and of its causes, by which HTTPX and aiohttp are told apart, or of the
-    error of aiohttp alone: its transport for HTTPX calls every lost connection a timeout."""
+    """Return the class names of an error and its causes, or of aiohttp's error alone if there is one.
+
+    The transport of aiohttp for HTTPX calls every lost connection a timeout, so its own error decides.
+    """
     names: set[str] = set()
     cause: BaseException | None = error
     while cause is not None:
@@ -389,7 +396,7 @@ def _kinds(error: BaseException) -> set[str]:
 
 
 def _lost(kinds: set[str]) -> str:
-    """What became of a connection, in words."""
+    """Return the message for a lost connection: a timeout, or no connection."""
     return TIMED_OUT if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
 
 
@@ -397,6 +404,6 @@ def _failure(error: openai.APIError) -> Failure:
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
         return Failure(status, error_word(error.body), read_wait(error.response.headers), is_passing(status))
-    # A connection that was not made has carried nothing that could be charged.
+    # Without a connection, nothing was sent that could be charged.
     unsent = _kinds(error) & _UNSENT
     return Failure(passing=isinstance(error, openai.APIConnectionError), charged=not unsent)

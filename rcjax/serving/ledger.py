@@ -1,8 +1,8 @@
-"""The ledger of several replicas: what each policy has spent, in a store that speaks the protocol of Redis.
+"""The ledger of several replicas: the spending of each policy, in a store that speaks the protocol of Redis.
 
-A process tells the store within a twentieth of a second what it spent, by a thread of its own: no answer waits for the
-store. Each increment has a number, by which the store knows one that is sent again, and counts it once. If the store
-cannot be reached, a process goes on with the last totals and its own spending, and sends that later.
+A thread sends a process's payments to the store within a twentieth of a second, so that no answer waits for the store.
+Increments are numbered: the store counts a repeated one once. If the store cannot be reached, a process goes on with
+the last totals and its own payments, and sends these later.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rcjax._base.extras import required
 from rcjax._base.wording import count, visible
 from rcjax.serving.call_log import CascadeWarning
 
-_LOOK = 1.0  # seconds between looks at what others have spent
+_LOOK = 1.0  # seconds between two reads of the totals
 _PAUSE = 0.05  # seconds between two increments
 _PATIENCE = 2.0  # seconds for an answer of the store
-_LATE = 86_400  # seconds after its period's end that a total is kept, for clocks that are late
-_LONG = 28 * 86_400  # seconds without a query after which a balance and a pace are forgotten
-_INFINITE = 1e300  # as the store reads it
+_LATE = 86_400  # seconds that a total is kept after its period's end, for clocks that are late
+_LONG = 28 * 86_400  # seconds without a query until a balance and a pace are forgotten
+_INFINITE = 1e300  # a bound that the store can read
 
-# A total is never less than a process has seen of it: if the store lost its last second, those who know it restore it.
+# A total is never less than a process has seen: if the store lost its last second, the processes restore it.
 _SCRIPT = """
 local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or '0'), tonumber(ARGV[4]))
 local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(ARGV[5]))
@@ -49,7 +49,7 @@ return {amount_text, queries_text, redis.call('GET', KEYS[3]) or ''}
 
 @dataclass(slots=True)
 class _Sum:
-    """Money, the queries that it was for, and in how many payments it came."""
+    """A sum of payments: money, queries, and the number of payments."""
 
     amount: float = 0.0
     queries: float = 0.0
@@ -62,46 +62,46 @@ class _Sum:
 
 @dataclass(slots=True)
 class Page:
-    """One total of the ledger, as a process knows it: money of a period, or a balance. All threads may use it."""
+    """One total of the ledger, as a process knows it: money of a period, or a balance. It is thread-safe."""
 
     keys: tuple[str, str, str]
-    """In the store: of the total, of the number of this process's last increment, of the policy's pace."""
+    """Keys in the store: the total, the number of this process's last increment, and the policy's pace."""
     seconds: int
-    """For which the store keeps it from the last increment on."""
+    """Seconds that the store keeps the total after the last increment."""
     most: float = _INFINITE
-    """That the amount may be, either way; what is beyond is given up."""
+    """Limit on the absolute amount; money beyond it is dropped."""
     falls: bool = False
     """Whether the amount may fall, as a balance does."""
     pace: tuple[float, float] | None = None
-    """The running count of queries, and its time, as the store has it."""
+    """The running count of queries and its time, as in the store."""
     own_pace: tuple[float, float] | None = None
-    """The same, as this process has it."""
+    """The running count of queries and its time, in this process."""
     _stored: _Sum = field(default_factory=_Sum)
-    _sent: _Sum | None = None  # which the store may have, or not
+    _sent: _Sum | None = None  # an increment without an answer: the store may have it
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0
     _turn: Any = field(default_factory=threading.Lock)
 
     def add(self, amount: float, queries: int = 1) -> None:
-        """Put a payment for some queries into the ledger, soon."""
+        """Queue a payment for the ledger."""
         with self._turn:
             self._waiting.add(amount, queries)
 
     def told(self) -> tuple[float, float]:
-        """Return (the amount of all replicas, the queries that others had and this process has heard of)."""
+        """Return (the amount of all replicas, the queries of other processes), as last read from the store."""
         with self._turn:
-            own = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
-            return max(-self.most, min(self._stored.amount + own, self.most)), self._others
+            unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
+            return max(-self.most, min(self._stored.amount + unstored, self.most)), self._others
 
     @property
     def waiting(self) -> int:
-        """How many payments the store is not known to have."""
+        """Number of payments that the store has not confirmed."""
         with self._turn:
             return self._waiting.payments + (0 if self._sent is None else self._sent.payments)
 
     def arguments(self) -> tuple[Any, ...]:
-        """What is sent to the store: the increment that it may have already, else all that waits."""
+        """Return the arguments of the store's script: the unconfirmed increment, or else all payments that wait."""
         with self._turn:
             if self._sent is None and self._waiting.payments:
                 self._sent, self._waiting, self._number = self._waiting, _Sum(), self._number + 1
@@ -112,7 +112,7 @@ class Page:
             return (number, repr(sent.amount), sent.queries, *floors, self.most, self.seconds, pace, _LONG)
 
     def take(self, reply: Any) -> None:
-        """Take what the store answered. Raises ValueError or TypeError for what is no answer of it."""
+        """Take the store's answer. Raises ValueError or TypeError for a malformed one."""
         amount, queries = (float(one) for one in reply[:2])
         pace = tuple(map(float, reply[2].split()))
         with self._turn:
@@ -123,13 +123,13 @@ class Page:
 
 
 class Ledger:
-    """What policies have spent, shared by the replicas of a service through a store: Redis or Valkey.
+    """The spending of policies, shared by the replicas of a service through a store: Redis or Valkey.
 
     Args:
-        url: of the store: `redis://[[name]:password@]host[:port][/number]`, or `rediss://` for TLS.
+        url: the store's address: `redis://[[name]:password@]host[:port][/number]`, or `rediss://` for TLS.
         replica: name of this replica in the store; by default the host's.
 
-    Raises ValueError for what is no such address, ImportError without the extra `ledger`.
+    Raises ValueError for an invalid address, ImportError without the extra `ledger`.
     """
 
     def __init__(self, url: str, replica: str | None = None) -> None:
@@ -154,12 +154,12 @@ class Ledger:
         self._turn, self._wake, self._ended = threading.Lock(), threading.Event(), False
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
-        """Since when the store does not answer, in seconds since 1970; None if it does."""
+        """Time of the first failure, in seconds since 1970; None while the store answers."""
         self.has_answered = False
         """Whether the store has ever answered."""
 
     def check(self) -> None:
-        """Ask the store once. Raises ValueError if it refuses the password or the rights; not if it is away."""
+        """Ask the store once. Raises ValueError if it refuses the password or a permission, not if it is down."""
         with suppress(*(kind for kind in self._errors if kind is not ValueError)):
             try:
                 self._client.ping()
@@ -167,12 +167,12 @@ class Ledger:
                 raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
 
     def page(self, name: str, every: str, around: tuple[float, float], **more: Any) -> Page:
-        """The total of a policy in a period.
+        """Return the total of a policy or a client in a period.
 
         Args:
-            name: of the policy, or of who else has a total.
+            name: name of the policy or the client.
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
-            around: the start and the end of the period, in seconds since 1970; zeros for a balance.
+            around: start and end of the period, in seconds since 1970; zeros for a balance.
             more: `most` and `falls` of the page.
         """
         start, end = around
@@ -181,7 +181,7 @@ class Ledger:
                 for key in [key for key in self._pages if key[:2] == (name, every) and key[2] < start]:
                     if not self._pages[key].waiting:
                         del self._pages[key]
-                stem = f"rcjax:{{{_NO_NAME.sub('_', name)}}}"  # in braces: its keys have one place in a cluster
+                stem = f"rcjax:{{{_NO_NAME.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
                 keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
@@ -189,7 +189,7 @@ class Ledger:
             return self._pages[name, every, start]
 
     def start(self) -> None:
-        """Ask the store now, unless it does not answer, and from now on again and again."""
+        """Start the thread that reads and writes the store, and synchronise once if the store is not down."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rcjax-ledger", daemon=True)
             self._thread.start()
@@ -197,17 +197,17 @@ class Ledger:
             self.sync()
 
     def wake(self) -> None:
-        """Have the store told of payments soon."""
+        """Let the thread send the payments that wait."""
         if not self._wake.is_set():
             self._wake.set()
 
     @property
     def waiting(self) -> int:
-        """How many payments the store is not known to have."""
+        """Number of payments that the store has not confirmed."""
         return sum(page.waiting for page in [*self._pages.values()])
 
     def sync(self) -> bool:
-        """Tell the store all that waits, and hear what others have spent; whether it answered."""
+        """Send the payments that wait, read the totals, and return whether the store answered."""
         with self._turn:
             pages = [*self._pages.values()]
             try:
@@ -223,7 +223,7 @@ class Ledger:
             return True
 
     def close(self) -> None:
-        """Tell the store what still waits, and end; a warning says what it could not be told."""
+        """Send the payments that wait, and close the connection. Payments that cannot be sent become a warning."""
         self._ended = True
         self._wake.set()
         if self._thread is not None:
@@ -263,7 +263,7 @@ _FORM = "give redis://host:6379, or rediss:// for TLS, with name:password@ befor
 
 
 def place_of(url: str) -> str:
-    """The address of a store without its password, for messages. Raises ValueError for what is none.
+    """Return the address of a store without its password, for messages. Raises ValueError for an invalid one.
 
     >>> place_of("redis://:secret@ledger:6379/1")
     'redis://ledger:6379/1'
@@ -280,5 +280,5 @@ def place_of(url: str) -> str:
 
 
 def _label(time: float) -> str:
-    """When a period begins, in a key: its day, with the time of what begins within one."""
+    """Return the start of a period for a key: the day, with the time if it is not midnight."""
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M}".removesuffix("T00:00")

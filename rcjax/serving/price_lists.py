@@ -1,6 +1,6 @@
-"""Lists of prices that others keep: genai-prices, by model and day, and the files of LiteLLM and OpenRouter.
+"""Price lists of other projects: genai-prices, by model and day, and the files of LiteLLM and OpenRouter.
 
-Only the prices of models that somebody asks for are read. `genai_prices` is an extra, `rcjax[prices]`.
+A price is read when it is looked up. `genai_prices` is an extra, `rcjax[prices]`.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from rcjax._base.extras import required
 from rcjax._base.tokens import Price
 
 GENAI = "genai"
-"""Names the prices of genai-prices where a file of prices may stand."""
+"""The name that stands for genai-prices in place of a file of prices."""
 
 
 class ListedPrice(NamedTuple):
-    """What the tokens of a model cost on a day."""
+    """The price of a model's tokens at a time."""
 
     price: Price
     """Dollars per million tokens."""
     source: str
     """The list, the provider and the entry, in words."""
     tiers: tuple[tuple[int, Price], ...] = ()
-    """(input tokens of one request, the price above so many), in their order."""
+    """(input tokens of one request, the price above that number), in increasing order."""
 
     def price_of(self, read: int) -> Price:
-        """The price of a request with so many input tokens."""
+        """Return the price of a request with this number of input tokens."""
         above = [price for start, price in self.tiers if read > start]
         return above[-1] if above else self.price
 
     def describe(self) -> str:
-        """The price in words.
+        """Describe the price in words.
 
         >>> ListedPrice(Price(0.15, 0.6, cached_input=0.075), "a list").describe()
         'input $0.15, output $0.6, cached_input $0.075 (a list)'
@@ -45,13 +45,13 @@ class ListedPrice(NamedTuple):
 
 
 class PriceList(Mapping[str, Price]):
-    """Prices by model, of which each is read where it is asked for: `find` tells more than the price of today."""
+    """Prices by model, each read when it is looked up; `find` also gives the source, and prices at other times."""
 
     name: str
-    """What the list is, in words."""
+    """The name of the list, in words."""
 
     def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
-        """The price of a model at a time, by default at noon of today (UTC); None where the list has none."""
+        """Return the price of a model at a time, by default at noon of today (UTC); None if the list has none."""
         raise NotImplementedError
 
     def __getitem__(self, model: str) -> Price:
@@ -61,7 +61,7 @@ class PriceList(Mapping[str, Price]):
         return found.price
 
 
-#: The names of genai-prices, of LiteLLM and of OpenRouter for our `PRICES`; the last two are per token.
+#: The fields of genai-prices, LiteLLM and OpenRouter for our `PRICES`; the last two give prices per token.
 _NAMES = (
     ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"),
     (
@@ -76,10 +76,10 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class GenaiPrices(PriceList):
-    """The prices of genai-prices, by the names that providers give to models; before a slash may stand a provider."""
+    """The prices of genai-prices, by the providers' names of models, which may have a provider and a slash in front."""
 
     api: str | None = None
-    """The address of the API that is asked, whose provider's prices count."""
+    """The address of an API: its provider's prices count."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -87,9 +87,9 @@ class GenaiPrices(PriceList):
         return _genai_name()
 
     def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
-        """The price of a model at a time, by default at noon of today (UTC): some prices change within a day."""
+        """Return the price of a model at a time, by default at noon of today (UTC), as some change within a day."""
         noon = datetime.combine(datetime.now(UTC).date(), time(12), UTC)
-        for provider, reference in self._ways(model):
+        for provider, reference in self._references(model):
             try:
                 kept, entry = _snapshot().find_provider_model(reference, None, provider, self.api)
             except LookupError:
@@ -107,8 +107,8 @@ class GenaiPrices(PriceList):
             return ListedPrice(prices[0], f"{kept.id} {entry.id}", above)
         return None
 
-    def _ways(self, model: str) -> Iterator[tuple[str | None, str]]:
-        """(provider, its name of the model) that a name may mean."""
+    def _references(self, model: str) -> Iterator[tuple[str | None, str]]:
+        """Yield each (provider, the provider's name of the model) that a name may mean."""
         yield None, model
         before, slash, after = model.partition("/")
         if slash and self.api is None:
@@ -137,18 +137,18 @@ def _genai_name() -> str:
         for entry in (model.prices if isinstance(model.prices, list) else ())
         if hasattr(entry.constraint, "start_date")
     )
-    newest = max(day for day in dated if day <= datetime.now(UTC).date())  # prices to come are in it, too
+    newest = max(day for day in dated if day <= datetime.now(UTC).date())  # the list has future prices, too
     return f"genai-prices {version('genai-prices')}, whose newest price is of {newest}"
 
 
 def _at(price: Any, start: int) -> Any:
-    """A price, which may have tiers, of requests with more input tokens than `start`."""
+    """Return the price, by its tiers if any, for requests with more input tokens than `start`."""
     tiers = getattr(price, "tiers", ())
     return next((tier.price for tier in reversed(tiers) if tier.start <= start), getattr(price, "base", price))
 
 
 def _price(values: Sequence[Any], scale: float) -> Price | None:
-    """The price that a list tells by numbers or texts; None where input or output is none."""
+    """Read a price from numbers or texts, multiplied by `scale`; None if the input or output price is missing."""
     try:
         numbers = [None if value is None else round(scale * float(value), 12) for value in values]
     except (TypeError, ValueError):
@@ -160,14 +160,14 @@ def _price(values: Sequence[Any], scale: float) -> Price | None:
 
 @dataclass(frozen=True)
 class PriceFile(PriceList):
-    """The prices in a file of LiteLLM or OpenRouter, by its names of models, or what follows their last slash."""
+    """The prices in a file of LiteLLM or OpenRouter, by its names of models or their part after the last slash."""
 
     file: str
     """The name of the file."""
     entries: Mapping[str, Mapping[str, Any]]
-    """What it tells of each model."""
+    """The file's fields of each model."""
     names: tuple[str, ...]
-    """What it calls our `PRICES`."""
+    """The file's fields for our `PRICES`, in their order."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -175,7 +175,7 @@ class PriceFile(PriceList):
         return self.file
 
     def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
-        """The price of a model; the file knows no times."""
+        """Return the price of a model, whatever the time: the file has no dates."""
         last = model.rpartition("/")[2]
         alike = [name for name in self.entries if name.rpartition("/")[2] == last]
         for name in (model, last, *(alike if len(alike) == 1 else ())):
@@ -186,7 +186,7 @@ class PriceFile(PriceList):
         return None
 
     def _tiers(self, entry: Mapping[str, Any]) -> tuple[tuple[int, Price], ...]:
-        """The prices of long requests, as LiteLLM has them."""
+        """Read LiteLLM's prices of long requests."""
         starts = [k for k in (128, 200, 256) if entry.get(f"{self.names[0]}_above_{k}k_tokens") is not None]
         told = ([entry.get(f"{one}_above_{k}k_tokens", entry.get(one)) for one in self.names] for k in starts)
         prices = [_price(values, 1e6) for values in told]
@@ -200,7 +200,7 @@ class PriceFile(PriceList):
 
 
 def list_in(content: Any, file: str) -> PriceFile | None:
-    """The list of LiteLLM's or OpenRouter's that a file holds; None where it is neither.
+    """Read a price list of LiteLLM's or OpenRouter's from a file's content; None if it is neither.
 
     >>> list_in({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "prices.json")["small"]
     Price(input=0.1, output=0.4, cached_input=None, cache_write=None)
@@ -217,8 +217,8 @@ def list_in(content: Any, file: str) -> PriceFile | None:
 
 
 def known_price(model: str, api: str | None = None) -> ListedPrice | None:
-    """The price of a model by genai-prices, of the provider whose API is asked; None where it knows none.
+    """Return the price of a model by genai-prices, at the provider of the API; None if it knows none.
 
-    Raises ImportError where the library is not installed.
+    Raises ImportError if the library is not installed.
     """
     return GenaiPrices(api).find(model)

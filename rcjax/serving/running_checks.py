@@ -1,7 +1,7 @@
-"""Checks in service, as `rcjax.signals.Check` names them: each in processes of its own, within a time limit.
+"""Checks in service, named by `rcjax.signals.Check`: each in its own processes, within a time limit.
 
-Nothing of a check runs in this process, so that one that hangs, breaks down or writes without end keeps nobody waiting.
-Messages say what went wrong and where, and quote neither the question nor the reply.
+A check runs in other processes, so that one that hangs, crashes or writes without end blocks no request. Messages name
+the failure and its place, and quote neither the question nor the reply.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rcjax.signals.records import Verdict, read_verdict
 
 
 class CheckError(SignalError):
-    """A check without a verdict; `kind` says in a word or two why: "timed out", "gave nothing", "failed", say."""
+    """A check without a verdict; `kind` is the reason in a word or two, such as "timed out" or "gave nothing"."""
 
     def __init__(self, kind: str, more: str = "") -> None:
         super().__init__(f"the check {kind}{more}")
@@ -39,13 +39,13 @@ class CheckError(SignalError):
 
 
 def require_runnable(checks: Iterable[Check]) -> None:
-    """Refuse a check that cannot be run with a ValueError: a line that names it and says what to do."""
+    """Refuse a check that cannot be run with a ValueError that names the check and the remedy."""
     for check in dict.fromkeys(checks):
         if check.kind == "command":
             program = shlex.split(check.rest)[0]
             if shutil.which(program) is None:
-                what = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
-                raise ValueError(f"{what} and where the system looks; quote a path with spaces")
+                problem = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
+                raise ValueError(f"{problem} and where the system looks; quote a path with spaces")
         elif check.kind != "length":
             problem = _refusal(check)
             if problem is not None:
@@ -53,7 +53,7 @@ def require_runnable(checks: Iterable[Check]) -> None:
 
 
 def _refusal(check: Check) -> str | None:
-    """Why Python cannot run a check; None if it can."""
+    """Return the reason why Python cannot run a check; None if it can."""
     try:
         workers = Workers(check.name, 1)
     except ImportError as error:
@@ -69,10 +69,10 @@ def _refusal(check: Check) -> str | None:
 
 
 class Checks:
-    """Runs checks: those that Python runs by a few processes that stay, commands by a process for each reply.
+    """Runs checks: Python's checks in a few lasting processes, a command in a new process for each reply.
 
     Args:
-        seconds: in which a verdict must be there.
+        seconds: time limit for a verdict.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -84,13 +84,13 @@ class Checks:
     async def reading(
         self, check: Check, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> tuple[Reading, float]:
-        """(what a check reads in a reply, money that it says it cost). Raises CheckError where it says nothing.
+        """Return (a check's reading of a reply, the money that the check reports). Raises CheckError without a verdict.
 
         Args:
-            check: of the model.
+            check: the model's check.
             messages: the question.
-            reply: to it.
-            options: by which it was asked, a `response_format` among them.
+            reply: the reply to the question.
+            options: the options of the request, such as its `response_format`.
         """
         if check.kind == "length":
             return check.read(reply), 0.0
@@ -102,12 +102,12 @@ class Checks:
         return check.reading(reply, verdict, options), verdict.cost
 
     async def _verdict(self, check: Check, document: Mapping[str, Any]) -> Verdict:
-        """What a check says of a call, of which only so many run at once."""
-        where = check.name, asyncio.get_running_loop()  # to which those that wait for a place belong
-        run = self._by_command if check.kind == "command" else self._by_worker
+        """Run a check on a call, at most MOST at once, and return its verdict. Raises CheckError."""
+        key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
+        run = self._run_command if check.kind == "command" else self._run_in_worker
         try:
-            async with self._slots.setdefault(where, asyncio.Semaphore(MOST)):
-                said = await run(check, document)
+            async with self._slots.setdefault(key, asyncio.Semaphore(MOST)):
+                output = await run(check, document)
         except CheckError:
             raise
         except TimeoutError:
@@ -116,17 +116,17 @@ class Checks:
             raise CheckError("broke down", f": {error}") from None
         except OSError as error:
             raise CheckError("failed", f": it cannot be started: {error.strerror}") from None
-        except Exception as problem:  # such as a question that is nested too deep for JSON; it ends nothing else
+        except Exception as problem:  # such as a question nested too deep for JSON: other calls must go on
             raise CheckError("failed", f": {type(problem).__name__}") from None
         try:
-            verdict = read_verdict(said)
+            verdict = read_verdict(output)
         except ValueError as problem:
             raise CheckError("gave nonsense", f": {problem}") from None
         if verdict is None:
             raise CheckError("gave nothing")
         return verdict
 
-    async def _by_worker(self, check: Check, document: Mapping[str, Any]) -> Any:
+    async def _run_in_worker(self, check: Check, document: Mapping[str, Any]) -> Any:
         if check.name not in self._workers:
             self._workers[check.name] = Workers(check.name)
         function, *arguments = (run_check, _as_json(document))
@@ -137,7 +137,7 @@ class Checks:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["said"]
 
-    async def _by_command(self, check: Check, document: Mapping[str, Any]) -> Any:
+    async def _run_command(self, check: Check, document: Mapping[str, Any]) -> Any:
         output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self._seconds)
         if status < 0:
             raise BrokeDownError(status)
@@ -151,7 +151,7 @@ class Checks:
             raise CheckError("gave nonsense", ": what it printed is no JSON") from None
 
     def remarks(self) -> list[str]:
-        """On how many replies each check gave no verdict, and why, in words."""
+        """Describe, for each check, the number of replies without a verdict and the reasons."""
         return [
             f"check {name}: no confidence in {count(kinds.total(), 'answer')}, as it "
             + ", ".join(f"{kind} ({number:,})" for kind, number in kinds.items())
@@ -159,7 +159,7 @@ class Checks:
         ]
 
     async def close(self) -> None:
-        """End the programs."""
+        """End the processes."""
         for workers in self._workers.values():
             await asyncio.to_thread(workers.close)
 

@@ -1,8 +1,8 @@
-"""Shadow queries: which go to all models, and what that costs. Standard library only.
+"""Shadow queries: the choice of queries that go to all models, and their cost. Standard library only.
 
-A share of the queries is a fair sample of them, and costs more the more come. A check needs a number a week, whatever
-the traffic: then the share is that number by how many queries come a week, a running mean over four weeks. A mean over
-hours would take more of the nights.
+A constant share of the queries is a fair sample, but its cost grows with the traffic. A check needs a number a week,
+whatever the traffic: then the share is that number divided by the queries a week, a running mean over four weeks. A
+mean over hours would sample more of the nights.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from rcjax.policy.policy import AnyPolicy
 
 _DAY = 86_400.0  # seconds
 _MEMORY = 28 * _DAY
-_FIRST = 3_600.0  # seconds in which what has come is taken for the traffic of an hour
+_FIRST = 3_600.0  # seconds: until then, the queries so far count as the traffic of an hour
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowRate:
-    """So many shadow queries in a period.
+    """A number of shadow queries in a period.
 
     Args:
-        queries: how many.
+        queries: number of queries.
         every: the period: day, week or month.
-        workers: processes that serve them together, each of which takes its part.
+        workers: number of processes that share the queries equally.
 
     >>> ShadowRate.of("200/week"), str(ShadowRate.of("200/week"))
     (ShadowRate(queries=200.0, every='week', workers=1), '200 queries a week')
@@ -41,7 +41,7 @@ class ShadowRate:
 
     @classmethod
     def of(cls, text: str) -> ShadowRate:
-        """From a text such as 200/week. Raises ValueError for what is none."""
+        """Read a rate from a text such as 200/week. Raises ValueError for an invalid one."""
         amount, _, every = text.strip().lower().partition("/")
         try:
             queries = float(amount)
@@ -53,7 +53,7 @@ class ShadowRate:
 
     @property
     def per_second(self) -> float:
-        """Shadow queries a second, of one worker."""
+        """Shadow queries per second of one worker."""
         return self.queries / (PERIODS[self.every] * _DAY * self.workers)
 
     def __str__(self) -> str:
@@ -61,11 +61,11 @@ class ShadowRate:
 
 
 class ShadowShare:
-    """The share of the queries that go to all models, from one query to the next.
+    """The share of shadow queries, updated with each query.
 
     Args:
         shadow: a share, or a number in a period.
-        per_day: queries a day that came to all workers before, where that is known.
+        per_day: earlier queries a day at all workers, if known.
     """
 
     def __init__(self, shadow: float | ShadowRate, per_day: float | None = None) -> None:
@@ -77,7 +77,7 @@ class ShadowShare:
         self._time: float | None = None
 
     def of_next(self, time: float) -> float:
-        """The share for the query that comes at a time, which is counted.
+        """Count a query and return the share for it; `time` is its time in seconds.
 
         >>> share = ShadowShare(ShadowRate(200, "week"), per_day=4_000.0)
         >>> round(share.of_next(1e9), 5)
@@ -92,26 +92,26 @@ class ShadowShare:
 
 
 class ShadowCost(NamedTuple):
-    """What shadow queries are expected to cost."""
+    """The expected cost of shadow queries."""
 
     query: float
-    """Money that a shadow query costs beside its answer: calls of the models that the policy would not have asked."""
+    """Money that a shadow query adds: calls of models that the policy would not have asked."""
     served: float
-    """Money that a query costs by the policy; 0 where that is not known."""
+    """Money that a query costs by the policy; 0 if unknown."""
     unknown: tuple[str, ...]
-    """Models that are asked, too, and whose costs are not known yet."""
+    """Models asked on shadow queries whose costs are not known yet."""
 
     @classmethod
     def of(cls, policy: AnyPolicy, models: Sequence[str]) -> ShadowCost:
-        """Of queries that go to some models, as a policy was tuned."""
+        """Compute the cost of shadow queries that go to these models, from the costs that a policy records."""
         known = {name: money for rung in policy.rungs for name, money in rung.cost.items()}
-        told = policy.expected.get("cost") is not None  # one made by hand may not
-        served = figure_at(policy.costs, policy.position) if told else 0.0
+        has_cost = policy.expected.get("cost") is not None  # a policy made by hand may have none
+        served = figure_at(policy.costs, policy.position) if has_cost else 0.0
         every = math.fsum(known[name] for name in models if name in known)
         return cls(max(every - served, 0.0), served, tuple(name for name in models if name not in known))
 
     def describe(self, shadow: float | ShadowRate) -> str:
-        """What it comes to, in words.
+        """Describe the cost in words, for a share or a rate of shadow queries.
 
         >>> ShadowCost(2e-4, 1e-4, ("huge",)).describe(0.05)
         '$10.0 per million queries, 10.0 % on top of what the policy costs, and what huge costs'
@@ -126,8 +126,8 @@ class ShadowCost(NamedTuple):
         return f"{money.full(shadow * self.query)}{part}{more}"
 
     def to_json(self, shadow: float | ShadowRate) -> dict[str, Any]:
-        """The figures, as JSON values; `share_of_bill` of a share of the queries."""
-        told: dict[str, Any] = {"cost_per_shadow_query": self.query, "cost_unknown": list(self.unknown)}
+        """Return the figures as JSON values: with the cost of a period for a rate, or `share_of_bill` for a share."""
+        figures: dict[str, Any] = {"cost_per_shadow_query": self.query, "cost_unknown": list(self.unknown)}
         if isinstance(shadow, ShadowRate):
-            return told | {f"cost_per_{shadow.every}": shadow.queries * self.query}
-        return told | ({"share_of_bill": shadow * self.query / self.served} if self.served else {})
+            return figures | {f"cost_per_{shadow.every}": shadow.queries * self.query}
+        return figures | ({"share_of_bill": shadow * self.query / self.served} if self.served else {})

@@ -1,7 +1,7 @@
-"""Chunks of a stream that differ in their text alone: their text is passed on byte by byte, the rest is known.
+"""Chunks of a stream that differ in their text alone, which is passed on without parsing.
 
 A server repeats id, model and time with every word. A chunk that equals an earlier one but for the text is neither
-parsed nor written as JSON: the bytes of its text go between those that stand around it in all such chunks.
+parsed nor encoded as JSON: the bytes of its text are put between the bytes that all such chunks share.
 
 Standard library only.
 """
@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Fields whose texts vary: of the delta, and what OpenAI adds so that the sizes of pieces tell nothing.
+#: Fields whose texts vary: the delta's text, and OpenAI's padding that hides the sizes of pieces.
 _VARYING = ("content", "obfuscation")
 
 _MARK = "\0rcjax-"  # begins a text that no model writes
 
 _DECODER = json.JSONDecoder()
 
-_TRIES = 20  # patterns of one stream: a server whose chunks share nothing is read as usual
+_TRIES = 20  # patterns learnt from one stream: if its chunks share nothing, it is parsed as usual
 
 
 class TextChunk(dict[str, Any]):
@@ -29,26 +29,26 @@ class TextChunk(dict[str, Any]):
     __slots__ = ("literals", "pattern", "text")
 
     pattern: Pattern
-    """What it shares with the earlier one."""
+    """The pattern that it shares with the earlier chunk."""
     literals: list[str]
     """Its texts as JSON in ASCII, in their order."""
     text: str
-    """What its delta says."""
+    """The text of its delta."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text around the varying texts of a chunk."""
+    """The text around the varying texts of a chunk."""
 
     parts: tuple[str, ...]
-    """Text before, between and after them."""
+    """The text before, between and after the varying texts."""
     names: tuple[str, ...]
-    """Their fields, in their order."""
+    """The fields of the varying texts, in their order."""
     chunk: Mapping[str, Any]
     """The chunk from which the pattern was learnt."""
 
     def read(self, data: str) -> TextChunk | None:
-        """The chunk in the data of an event; None if it differs in more than its texts.
+        """Read a chunk from the data of an event; None if it differs in more than its texts.
 
         >>> first = '{"choices": [{"index": 0, "delta": {"content": "Par"}}]}'
         >>> found = Pattern.of(first, json.loads(first)).read(first.replace("Par", "is"))
@@ -68,7 +68,7 @@ class Pattern:
         return self.of_texts(texts, literals) if data[place:] == self.parts[-1] else None
 
     def of_texts(self, texts: Sequence[str], literals: list[str]) -> TextChunk:
-        """The chunk with these texts."""
+        """Return the chunk with other texts."""
         chunk, named = TextChunk(self.chunk), dict(zip(self.names, texts, strict=True))
         (choice,) = self.chunk["choices"]
         chunk.pattern, chunk.literals, chunk.text = self, literals, named["content"]
@@ -78,12 +78,12 @@ class Pattern:
         return chunk
 
     def marked(self) -> TextChunk:
-        """The chunk with a mark in place of each text, by which `split` finds its place in what is written."""
+        """Return the chunk with a mark in place of each text, so that `split` finds the places in a document."""
         marks = [f"{_MARK}{name}" for name in self.names]
         return self.of_texts(marks, [json.dumps(mark) for mark in marks])
 
     def split(self, written: bytes) -> list[bytes] | None:
-        """Bytes before, between and after the marks of a document; None if it has them otherwise."""
+        """Return the bytes before, between and after the marks of a document; None if a mark is missing."""
         parts, rest = list[bytes](), written
         for name in self.names:
             part, found, rest = rest.partition(json.dumps(f"{_MARK}{name}").encode())
@@ -94,7 +94,7 @@ class Pattern:
 
     @classmethod
     def of(cls, data: str, chunk: Mapping[str, Any]) -> Pattern | None:
-        """The pattern of a chunk, and the data that it was read from; None if more than a text may vary in it."""
+        """Learn the pattern of a chunk from its data; None if more than its text may vary."""
         if not _says_text_alone(chunk):
             return None
         spans = sorted(
@@ -110,7 +110,7 @@ class Pattern:
 
 
 def _says_text_alone(chunk: Mapping[str, Any]) -> bool:
-    """Whether a chunk says a text and nothing else that counts."""
+    """Return whether a chunk has a text, and nothing else that matters."""
     choices = chunk["choices"]
     if len(choices) != 1 or chunk.get("usage") or chunk.get("x_groq"):
         return False
@@ -124,7 +124,7 @@ def _says_text_alone(chunk: Mapping[str, Any]) -> bool:
 
 
 def _find(data: str, name: str) -> Iterator[tuple[int, int]]:
-    """Where texts of a field begin and end."""
+    """Yield the start and the end of each text of a field."""
     key, place = f'"{name}":', 0
     while (place := data.find(key, place)) >= 0:
         place += len(key)
@@ -137,31 +137,31 @@ def _find(data: str, name: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_at(pattern: Pattern, marked: TextChunk) -> bool:
-    """Whether JSON of a pattern with marks has them where the chunk has them."""
+    """Return whether a pattern's JSON has the marks in the same fields as the chunk."""
     pairs = zip(pattern.parts, [*marked.literals, ""], strict=True)
     try:
         read = json.loads("".join(text for pair in pairs for text in pair))
     except (ValueError, RecursionError):
         return False
-    said = read["choices"][0]["delta"]["content"], read.get("obfuscation")
-    return said == (marked.text, marked.get("obfuscation"))
+    texts = read["choices"][0]["delta"]["content"], read.get("obfuscation")
+    return texts == (marked.text, marked.get("obfuscation"))
 
 
 @dataclass(slots=True)
 class Patterns:
-    """The last pattern of a stream, and how many there were."""
+    """The last pattern of a stream, and the number of patterns that may still be learnt."""
 
     _last: Pattern | None = None
     _data: str = ""
     _left: int = field(default=_TRIES)
 
     def read(self, data: str) -> TextChunk | None:
-        """The chunk in the data of an event, if it equals an earlier one but for its texts."""
+        """Read a chunk from the data of an event; None if it differs from the last pattern."""
         self._data = data
         return None if self._last is None else self._last.read(data)
 
     def learn(self, chunk: Mapping[str, Any]) -> None:
-        """Learn from a chunk that was parsed from the data that were read last."""
+        """Learn the pattern of a chunk that was parsed from the last data."""
         if self._left:
             found = Pattern.of(self._data, chunk)
             self._last = found or self._last

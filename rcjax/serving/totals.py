@@ -1,7 +1,7 @@
-"""Running totals of money and requests, by name and period, in which several processes share one limit.
+"""Running totals of money and requests by name and period, so that several processes share one limit.
 
-`FileTotals` keeps them in a small file, for the processes of one machine; whatever is `Totals` may keep them elsewhere,
-for several machines. Standard library only.
+`FileTotals` keeps the totals in a small file, for the processes of one machine; another `Totals` may keep them
+elsewhere, for several machines. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ except ImportError:  # Windows
 
 
 class _Account(NamedTuple):
-    """What totals are of: a bill or a client, in one period, as one process has it."""
+    """The key of a row: a bill or a client, its period, and the process that writes the row."""
 
     name: str
     every: str
-    end: float  # of the period, in seconds since 1970
+    end: float  # end of the period, in seconds since 1970
     writer: str
 
 
 class _Total(NamedTuple):
-    """What one process has spent of an account."""
+    """The spending of one process on an account."""
 
     money: float = 0.0
     requests: int = 0
 
 
 class Total(Protocol):
-    """What is spent of one account in one period."""
+    """The spending on one account in one period."""
 
     def add(self, amount: float, queries: int = 1) -> None:
-        """Count money, and so many requests."""
+        """Add money and requests."""
 
     def told(self) -> tuple[float, float]:
-        """(the money of all processes, the requests of others), as far as this one has heard."""
+        """Return (the money of all processes, the requests of others), as last read."""
         ...
 
 
 class Totals(Protocol):
-    """Where totals are kept, and shared with other processes."""
+    """A store of totals that several processes share."""
 
     def page(self, name: str, every: str, around: tuple[float, float]) -> Total:
-        """The total of a name in a period, by the kind of the period, its start and its end in seconds since 1970."""
+        """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
         ...
 
 
 class FileTotal:
-    """One total of a file: what this process adds, and what others have said at the last look."""
+    """One total of a file: the payments of this process, and those of others as last read."""
 
     def __init__(self) -> None:
         self.own, self.others = _Total(), _Total()
@@ -69,33 +69,33 @@ class FileTotal:
         """(money, requests) of each other process."""
 
     def add(self, amount: float, queries: int = 1) -> None:
-        """Count money, and so many requests."""
+        """Add money and requests."""
         self.own = _Total(self.own.money + amount, self.own.requests + queries)
 
     def put(self, money: float, requests: int) -> None:
-        """Say what this process has spent, all in all."""
+        """Replace the total of this process."""
         self.own = _Total(money, requests)
 
     def told(self) -> tuple[float, float]:
-        """(the money of all processes, the requests of others), as of the last look."""
+        """Return (the money of all processes, the requests of others), as last read."""
         return self.own.money + self.others.money, self.others.requests
 
 
 _BLOCK = 4096  # bytes
 
-_KEPT = 3600.0  # seconds for which a total is kept after its period: a clock may be set back
+_KEPT = 3600.0  # seconds that a total is kept after its period, as a clock may be set back
 
 
 class FileTotals:
     """Totals in a small file, for the processes of one machine.
 
-    Each process keeps rows of its own: its total so far, so that nothing counts twice, and what could not be written is
-    made good the next time. The file is written where it stands, padded to whole blocks: a full disk has room for it as
-    long as it does not grow. A file that cannot be read as totals begins anew.
+    Each process has its own rows. A row has the total so far, so that nothing counts twice, and the next write makes
+    up for a failed one. The file is overwritten in place and padded to whole blocks: a full disk has room for it as
+    long as it does not grow. An unreadable file begins anew.
 
     Args:
-        path: of the file, which is made when there is something to keep; None to share nothing.
-        writer: a name of its own, under which it keeps what it has spent; a random one by default.
+        path: path of the file, which is created with the first total; None to share nothing.
+        writer: name of this process in the file; random by default.
 
     Example:
         >>> import tempfile
@@ -115,11 +115,11 @@ class FileTotals:
         self._pages: dict[tuple[str, str, float], FileTotal] = {}
 
     def page(self, name: str, every: str, around: tuple[float, float]) -> FileTotal:
-        """The total of a name in a period."""
+        """Return the total of a name in a period."""
         return self._pages.setdefault((name, every, around[1]), FileTotal())
 
     def sync(self) -> None:
-        """Write what this process has spent, and read what others have. Raises OSError where that fails."""
+        """Write the totals of this process, and read those of others. Raises OSError on failure."""
         oldest = time.time() - _KEPT
         pages = dict(self._pages)
         for key in [key for key in pages if key[2] <= oldest]:
@@ -129,12 +129,12 @@ class FileTotals:
         own = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
         rows = self._exchanged(own, oldest)
         for key, page in pages.items():
-            others = {one.writer: total for one, total in rows.items() if one[:3] == key and one.writer != self._writer}
+            others = {row.writer: total for row, total in rows.items() if row[:3] == key and row.writer != self._writer}
             page.by_writer = {writer: (total.money, total.requests) for writer, total in others.items()}
             page.others = _Total(*map(sum, zip(*others.values(), strict=True))) if others else _Total()
 
     def _exchanged(self, own: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
-        """The rows of all, once those of this process are in the file."""
+        """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
             file = os.open(self.path, os.O_RDWR | (os.O_CREAT if own else 0) | getattr(os, "O_BINARY", 0), 0o600)
@@ -162,11 +162,11 @@ class FileTotals:
 
 
 class WriterTotals:
-    """What each writer of a log has spent in the period, by the log and by the file beside it."""
+    """The spending of each writer of a log in the period, by the log and by the file beside it."""
 
     def __init__(self) -> None:
         self.start = -math.inf
-        self.first = math.inf  # the time of the first call in the log
+        self.first = math.inf  # time of the first call in the log
         self.is_unkept = self.has_rows = False
         self._logged: dict[str, tuple[float, int]] = {}
         self._kept: dict[str, tuple[float, int]] = {}
@@ -174,28 +174,28 @@ class WriterTotals:
 
     @property
     def lacking(self) -> float:
-        """Money that the file has and the log has not."""
+        """Money that is in the file and not in the log."""
         logged = {writer: self._logged.get(writer, (0.0, 0))[0] for writer in self._kept}
         return math.fsum(max(0.0, kept[0] - logged[writer]) for writer, kept in self._kept.items())
 
     def own_of(self, start: float) -> tuple[float, int]:
-        """(money, queries) of this process in the period that begins at a time."""
+        """Return (money, queries) of this process in the period with this start."""
         self._begin(start)
         return self._own
 
     def pay(self, cost: float, queries: int, start: float) -> None:
-        """Count what this process spends."""
+        """Count a payment of this process."""
         self._begin(start)
         self._own = self._own[0] + cost, self._own[1] + queries
 
     def hear(self, writer: str, spent: tuple[float, int], time: float, start: float) -> tuple[float, int]:
-        """(money, queries) that a call of the log adds to what is known of its writer.
+        """Count a call of the log, and return the (money, queries) that it adds to its writer's known total.
 
         Args:
-            writer: of the call.
-            spent: (money, queries that begin with it).
-            time: when it ended.
-            start: of the period.
+            writer: name of the process that wrote the call.
+            spent: (money, queries that begin with the call).
+            time: end of the call, in seconds since 1970.
+            start: start of the period, in seconds since 1970.
         """
         self._begin(start)
         self.first = min(self.first, time)
@@ -205,12 +205,12 @@ class WriterTotals:
         return self._grown(self._logged, writer, (money + spent[0], queries + spent[1]))
 
     def raise_to(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
-        """(money, queries) that a row of the file adds to what is known of its writer.
+        """Take a row of the file, and return the (money, queries) that it adds to its writer's known total.
 
         Args:
-            writer: whose row it is.
-            money, queries: what stands in it.
-            start: of the period, in seconds since 1970.
+            writer: name of the process that wrote the row.
+            money, queries: total in the row.
+            start: start of the period, in seconds since 1970.
         """
         self._begin(start)
         self.has_rows = True
@@ -224,7 +224,7 @@ class WriterTotals:
 
     def _known(self, writer: str) -> tuple[float, int]:
         pairs = self._logged.get(writer, (0.0, 0)), self._kept.get(writer, (0.0, 0))
-        return max(one[0] for one in pairs), max(one[1] for one in pairs)
+        return max(money for money, _ in pairs), max(queries for _, queries in pairs)
 
     def _begin(self, start: float) -> None:
         if start != self.start:

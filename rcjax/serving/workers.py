@@ -1,8 +1,8 @@
-"""Functions that may hang or break down, in processes beside this one, each call within a time limit, by pebble.
+"""Worker processes for functions that may hang or crash: each call has a time limit, by pebble.
 
-Python's `re` may take longer than anybody lives over a text that a stranger wrote, and so may a user's own check.
-`run_command` is for programs: one is given something to read and prints something short. What the processes run comes
-last: of an error its kind and its place are said, never its message, which may quote the reply.
+Python's `re` may take for ever on a stranger's text, and so may a user's own check. `run_command` runs a program that
+reads an input and prints something short. The functions that the processes run are at the end: they report an error by
+its kind and place, without its message, which may quote the reply.
 """
 
 from __future__ import annotations
@@ -36,64 +36,64 @@ from rcjax.signals.canonical import CUT, functions_of, read_calls
 LONGEST = 2**16
 """Bytes that a program may print."""
 
-_TICK = 0.01  # seconds between two looks
+_TICK = 0.01  # seconds between two polls of a program
 
-_MARK = "RCJAX_CHECK"  # in the environment of all that a check starts: its leader
+_MARK = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
 
 
 async def run_command(
     words: Sequence[str], written: bytes, seconds: float, *, silent: bool = True
 ) -> tuple[bytes, int]:
-    """(what a program prints, its status). It is the leader of a session of its own, which ends with it.
+    """Run a program and return (its output, its status). It leads a session of its own, which ends with it.
 
     Args:
-        words: of its command line, which no shell reads.
-        written: that it can read.
-        seconds: that it may take.
-        silent: what it writes to standard error is for nobody.
+        words: the words of its command line, which no shell reads.
+        written: its input.
+        seconds: time limit.
+        silent: whether its standard error is discarded.
 
-    One that prints more than LONGEST bytes is ended: it has a byte more, and the status 0. What it prints goes to a
-    file, so that nobody waits for a child that still holds its output. Raises OSError and TimeoutError.
+    A program that prints more than LONGEST bytes is ended: the output has one byte more, and the status is 0. The
+    output goes to a file, so that nobody waits for a child that still holds it. Raises OSError and TimeoutError.
     """
     mark = uuid.uuid4().hex
-    with _scratch() as told, _scratch() as said:
-        told.write(written)
-        told.seek(0)
+    with _scratch() as source, _scratch() as sink:
+        source.write(written)
+        source.seek(0)
         errors, marked = subprocess.DEVNULL if silent else None, os.environ | {_MARK: mark}
-        process = subprocess.Popen(words, stdin=told, stdout=said, stderr=errors, start_new_session=True, env=marked)
+        process = subprocess.Popen(words, stdin=source, stdout=sink, stderr=errors, start_new_session=True, env=marked)
         try:
             async with asyncio.timeout(seconds):
-                while process.poll() is None and os.fstat(said.fileno()).st_size <= LONGEST:
+                while process.poll() is None and os.fstat(sink.fileno()).st_size <= LONGEST:
                     await asyncio.sleep(_TICK)
         finally:
             end_session(process.pid, mark)
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
-        said.seek(0)
-        output = said.read(LONGEST + 1)
+        sink.seek(0)
+        output = sink.read(LONGEST + 1)
     return output, 0 if len(output) > LONGEST else process.returncode
 
 
 def _scratch() -> IO[bytes]:
-    """A file without a name: in memory, where the system has such ones."""
+    """Open a file without a name, in memory if the system can."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("rcjax"), "w+b")
     return tempfile.TemporaryFile()
 
 
 def end_session(leader: int, mark: str = "") -> None:
-    """End all processes of a session at once, by its leader: where /proc lists them, in sessions of their own too.
+    """Kill all processes of a session; if /proc lists them, also descendants that left the session.
 
     Args:
-        leader: of the session.
-        mark: what its children have in their environment; by default the leader.
+        leader: process id of the session's leader.
+        mark: mark in the environment of its children; by default the leader's id.
     """
     marked = f"{_MARK}={mark or leader}".encode()
     first = {
         *_members(leader, marked),
         *_descendants(leader),
-    }  # as long as parents live: an empty environment has no mark
+    }  # before any parent is killed: a child with an empty environment has no mark
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
@@ -106,7 +106,7 @@ def end_session(leader: int, mark: str = "") -> None:
 
 
 def _members(leader: int, mark: bytes) -> Iterator[int]:
-    """The processes of a session, and those that have a mark in their environment."""
+    """Yield the processes of a session, and processes with a mark in their environment."""
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
         with suppress(OSError):
             marked = mark in Path("/proc", name, "environ").read_bytes().split(b"\0")
@@ -115,7 +115,7 @@ def _members(leader: int, mark: bytes) -> Iterator[int]:
 
 
 def _descendants(leader: int) -> set[int]:
-    """The children of a process, and theirs, without itself."""
+    """Return all descendants of a process."""
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
         with suppress(OSError, ValueError, IndexError):
@@ -129,16 +129,16 @@ def _descendants(leader: int) -> set[int]:
     return found
 
 
-_START = 60.0  # seconds until a process is there: what it imports may take long
+_START = 60.0  # seconds for the start of a process, whose imports may take long
 
 MOST = min(8, max(4, os.cpu_count() or 1))
-"""Processes of one check: some wait for a disk, or for others."""
+"""Processes of one check: more than one, as some wait for a disk or another program."""
 
 _STARTING = threading.Lock()
 
 
 class BrokeDownError(Exception):
-    """A process that has ended in place of an answer; `status` is that of its end, None if it did not start."""
+    """A process that ended without an answer; `status` is its exit status, None if it did not start."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__("it broke down" if status is None else f"it ended with status {status}")
@@ -146,14 +146,14 @@ class BrokeDownError(Exception):
 
 
 class _Beginning:
-    """What a process reads first of itself: whatever fails from then on says nothing on anybody's screen."""
+    """The first thing that a new process unpickles: it redirects the streams, so that later errors reach no screen."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return begin, ()
 
 
 class _Process(SpawnProcess):
-    """A process that runs nothing of the user's program, and ends with all that it has started."""
+    """A process that does not import the user's main module, and ends with all processes that it started."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.beginning = _Beginning()
@@ -162,7 +162,7 @@ class _Process(SpawnProcess):
     def start(self) -> None:
         with _STARTING:
             main = sys.modules["__main__"]
-            sys.modules["__main__"] = ModuleType("__main__")  # or a script without a guard would run once more
+            sys.modules["__main__"] = ModuleType("__main__")  # else a script without a guard would run again
             try:
                 super().start()
             finally:
@@ -172,7 +172,7 @@ class _Process(SpawnProcess):
         if self.pid is not None:
             end_session(self.pid)
         with suppress(ProcessLookupError):
-            super().kill()  # it leads no session yet
+            super().kill()  # for a process that leads no session yet
 
 
 class _Context(SpawnContext):
@@ -180,13 +180,13 @@ class _Context(SpawnContext):
 
 
 class Workers:
-    """A few processes that keep a check at hand; they start with the first call, and end when this is forgotten.
+    """A pool of processes with a check loaded. They start with the first call, and end when the pool is collected.
 
     Args:
-        name: of the check (`load`).
-        most: how many processes.
+        name: name of the check (`load`).
+        most: largest number of processes.
 
-    Raises ImportError where pebble is not installed.
+    Raises ImportError if pebble is not installed.
     """
 
     def __init__(self, name: str, most: int = MOST) -> None:
@@ -205,33 +205,33 @@ class Workers:
         return self._pool.schedule(function, args=arguments, timeout=seconds)
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """What a function of this module returns. Raises TimeoutError and BrokeDownError.
+        """Call a function of this module in a process, and return its value. Raises TimeoutError and BrokeDownError.
 
         Args:
-            function: that raises nothing.
-            arguments: that can be pickled.
-            seconds: that it may take.
+            function: a function that raises nothing.
+            arguments: its arguments, which can be pickled.
+            seconds: time limit.
         """
-        for again in (True, False):
+        for may_retry in (True, False):
             try:
                 waiting = asyncio.wrap_future(self._schedule(function, arguments, seconds))
                 return await asyncio.wait_for(waiting, _START + seconds)
-            except BrokenProcessPool:  # another call's process may have taken all along, as it ended
-                if not again:
+            except BrokenProcessPool:  # another call's process may have broken the whole pool
+                if not may_retry:
                     raise BrokeDownError(None) from None
             except self._pebble.ProcessExpired as error:
-                end_session(error.pid)  # what it has left behind
+                end_session(error.pid)  # children that it left behind
                 raise BrokeDownError(error.exitcode) from None
 
     def first(self, function: Callable[..., Any]) -> Any:
-        """What a function returns as the check is there. Raises TimeoutError and BrokeDownError."""
+        """Start a process, and return a function's value in it. Raises TimeoutError and BrokeDownError."""
         try:
             return self._schedule(function, (), None).result(_START)
         except self._broken as error:
             raise BrokeDownError(getattr(error, "exitcode", None)) from None
 
     def close(self) -> None:
-        """End the processes at once: none has anything to lose."""
+        """End the processes at once."""
         if self._pool is not None:
             self._pool = None
             self._end()
@@ -249,11 +249,11 @@ class _RefusedError(Exception):
     """A check that cannot be run."""
 
 
-_LOADED: dict[str, Any] = {}  # the check of this process, or why it is refused
+_LOADED: dict[str, Any] = {}  # the check of this process, or the reason for its refusal
 
 
 def begin() -> None:
-    """Take a session of its own and empty streams."""
+    """Make this process the leader of a session, with empty standard streams."""
     if hasattr(os, "setsid"):
         os.setsid()
     os.environ[_MARK] = str(os.getpid())
@@ -263,7 +263,7 @@ def begin() -> None:
 
 
 def load(name: str) -> None:
-    """Load what the check, or the grader, of this name takes long to import."""
+    """Load the check or grader of this name, whose imports may take long."""
     sys.path.insert(0, os.getcwd())
     if name == "number":
         importlib.import_module("math_verify")
@@ -277,18 +277,18 @@ def load(name: str) -> None:
 
 
 def refusal() -> str | None:
-    """Why the check cannot be run; None if it can."""
+    """Return the reason why the check cannot be run; None if it can."""
     return _LOADED.get("refusal")
 
 
 def run_check(call: str) -> dict[str, Any]:
-    """What the check says of a call as JSON, `{"said"}`, or `{"failed"}` with the kind of an error and its place."""
+    """Run the check on a call, given as JSON: `{"said"}` has its verdict, `{"failed"}` the error's kind and place."""
     if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
         verdict = _LOADED["check"](json.loads(call))
         verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
-    except BaseException as error:  # an exit too
+    except BaseException as error:  # SystemExit included
         return {"failed": in_short(error)}
     try:
         text = json.dumps(verdict, default=_plain)
@@ -298,22 +298,22 @@ def run_check(call: str) -> dict[str, Any]:
 
 
 def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
-    """Whether a pattern, with any right answer in the place of `{answer}`, is in a text: `{"said"}` or `{"failed"}`."""
+    """Search a text for a pattern, with each right answer in place of `{answer}`: `{"said"}` or `{"failed"}`."""
     forms = [re.escape(right) for right in reference] if "{answer}" in pattern else [""]
     try:
         return {"said": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
-    except Exception as error:  # with a right answer in it, it may be none, or one that no memory is enough for
+    except Exception as error:  # with an answer in it, the pattern may be invalid or too large for the memory
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def _function(target: str) -> Callable[[dict[str, Any]], Any]:
-    """The function of `module:function`."""
+    """Import the function of `module:function`."""
     name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        what = f"there is no module {error.name}"
-        raise _RefusedError(f"{what}: it is looked for in the working folder, and where Python looks") from None
+        problem = f"there is no module {error.name}"
+        raise _RefusedError(f"{problem}: it is looked for in the working folder, and where Python looks") from None
     except BaseException as error:  # the user's own module
         raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
     function = getattr(module, attribute, None)
@@ -323,7 +323,7 @@ def _function(target: str) -> Callable[[dict[str, Any]], Any]:
 
 
 def _json_check() -> Callable[[dict[str, Any]], Any]:
-    """The check of JSON, by the schema of the request where that has one."""
+    """Make the check of JSON, which applies the request's schema if it has one."""
     holds = _schema_test()
 
     def check(call: dict[str, Any]) -> float:
@@ -336,7 +336,7 @@ def _json_check() -> Callable[[dict[str, Any]], Any]:
 
 
 def _schema_test() -> Callable[[Any, Any], bool]:
-    """Whether a value keeps to a JSON schema; nothing is fetched for it."""
+    """Make the test of whether a value fits a JSON schema; it fetches nothing."""
     try:
         from jsonschema.validators import Draft202012Validator, validator_for
         from jsonschema_specifications import REGISTRY
@@ -350,7 +350,7 @@ def _schema_test() -> Callable[[Any, Any], bool]:
 
 
 def _call_check() -> Callable[[dict[str, Any]], Any]:
-    """The check of calls: every one is of a tool of the request, with arguments by its schema."""
+    """Make the check of tool calls: each names a tool of the request, with arguments that fit the tool's schema."""
     holds = _schema_test()
 
     def check(call: dict[str, Any]) -> float:
@@ -377,25 +377,25 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
 
 
 def _is_json(call: Mapping[str, Any]) -> bool:
-    """Whether the answer is JSON as the standard has it, and the object that was asked for, if one was."""
+    """Return whether the answer is standard JSON, and an object if the request asked for one."""
     try:
         document = json.loads(call["answer"], parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
-    asked = call.get("response_format")
-    return not (isinstance(asked, dict) and asked.get("type") == "json_object") or isinstance(document, dict)
+    form = call.get("response_format")
+    return not (isinstance(form, dict) and form.get("type") == "json_object") or isinstance(document, dict)
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _schema(asked: Any) -> Any:
-    """The schema in a `response_format`, as OpenAI has it, or as other servers do, or None."""
-    if not isinstance(asked, dict):
+def _schema(response_format: Any) -> Any:
+    """Return the schema in a `response_format` of OpenAI's or another server's form; None without one."""
+    if not isinstance(response_format, dict):
         return None
-    inner = asked.get("json_schema")
-    schema = inner.get("schema") if isinstance(inner, dict) else asked.get("schema")
+    inner = response_format.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, dict) else response_format.get("schema")
     return schema if isinstance(schema, dict | bool) else None
 
 
@@ -404,13 +404,13 @@ async def _awaited(awaitable: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and truth values of NumPy and the like, as Python has them."""
+    """Convert numbers and truth values of NumPy and the like to Python's."""
     if type(value).__name__ in ("bool_", "bool"):
         return bool(value)
     return float(value) if isinstance(value, Real) else dict(value)
 
 
 def in_short(problem: BaseException) -> str:
-    """The kind of an error and where it was raised, without its message, which may quote a prompt or a reply."""
+    """Describe an error by its kind and place, without its message, which may quote a prompt or a reply."""
     last = extract_tb(problem.__traceback__)[-1]
     return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
