@@ -1,4 +1,4 @@
-"""Is the model right? Goodness of fit of marginals and copulas, calibration, the Markov property, two samples.
+"""Tests of a fitted model: goodness of fit of marginals and copulas, calibration, the Markov property, two samples.
 
 Takes a `CascadeModel`, or confidences alone; gives statistics and p-values, which `rcjax.diagnostics` judges."""
 

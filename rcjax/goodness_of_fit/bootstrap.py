@@ -1,7 +1,7 @@
-"""Replicates of a statistic, and from them to a p-value.
+"""Sequential bootstrap p-values.
 
-Replicates are drawn until so many reach the statistic that it is not significant, whatever the others were (Besag &
-Clifford 1991, "Sequential Monte Carlo p-values"): where a model fits, a test then needs a tenth of them.
+Drawing stops once so many replicates reach the statistic that it cannot be significant (Besag & Clifford 1991,
+"Sequential Monte Carlo p-values"). If the model fits, a test then needs a tenth of the replicates.
 """
 
 import math
@@ -14,18 +14,18 @@ from jax import lax
 
 from rcjax._core.batching import size_class
 
-#: The level of every test.
+#: Significance level of every test.
 SIGNIFICANT = 0.05
 
-#: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
+#: Queries that the bootstraps of marginals and copulas use at most; their time grows with the square.
 MOST_QUERIES = 500
 
-#: A p-value comes from at least so many exceedances, where there are as many: it is off by a fifth then.
+#: Exceedances before drawing may stop: the relative standard error of the p-value is then 1/√20, a fifth.
 _FEWEST_EXCEEDANCES = 20
 
 
 def bootstrap_size(n: int) -> int:
-    """The number of queries that n are filled up to for these bootstraps: their class, or the most that they use.
+    """The padded size of a bootstrap of n queries: their size class, or `MOST_QUERIES` if n fits into that.
 
     >>> [bootstrap_size(n) for n in (100, 285, 480, 501)]
     [192, 384, 500, 768]
@@ -34,7 +34,7 @@ def bootstrap_size(n: int) -> int:
 
 
 def exceedances_needed(replicates: int) -> int:
-    """After how many exceedances no replicate is drawn any more: all of them would not make p significant.
+    """The number of exceedances that ends drawing: p is then above the level, whatever the other replicates are.
 
     >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
     [20, 50, 500]
@@ -45,18 +45,18 @@ def exceedances_needed(replicates: int) -> int:
 def replicate(
     step: Callable[[Any, Any], tuple[Any, Any, Any]], state: Any, batches: Any, replicates: int
 ) -> tuple[Any, Any, Any]:
-    """(the last state, the statistic of the log, those of the replicates), drawn batch by batch until p is known.
+    """Draw replicates of a statistic, batch by batch, until its p-value is known.
 
     Args:
-        step: from a state and one of the batches to the next state, the statistic of the log, (), and those of the
-            batch, (size,); NaN if the batch holds no replicate.
-        state: the first one.
-        batches: (batches, size, …) keys, or a pytree of such arrays, as `in_batches` gives them.
-        replicates: how many are drawn at most.
+        step: function of (state, batch) that returns (next state, statistic of the log (), statistics of the batch
+            (size,)); NaN if the batch holds no replicate.
+        state: initial state.
+        batches: keys, or a pytree of arrays as `in_batches` gives them; (batches, size, …).
+        replicates: greatest number of replicates.
 
     Returns:
-        The statistics of the replicates are (batches · size,); NaN if none was drawn or none was needed, which
-        does not depend on the size of a batch.
+        (last state, statistic of the log (), statistics of the replicates (batches · size,)). NaN stands for replicates
+        that were not drawn or not needed; which ones does not depend on the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
     >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
@@ -84,7 +84,7 @@ def replicate(
 
 
 def in_batches(keys: jax.Array, most: int) -> jax.Array:
-    """B keys in batches of one size, `most` at most: (batches, size), filled up with keys that are there.
+    """Divide B keys into batches of equal size, `most` at most, repeating the first keys as padding; (batches, size).
 
     >>> in_batches(jnp.arange(5), 2).tolist()
     [[0, 1], [2, 3], [4, 0]]
@@ -96,9 +96,9 @@ def in_batches(keys: jax.Array, most: int) -> jax.Array:
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among B replicates; NaN if it, or each of them, is not finite.
+    """(exceedances + ½)/(B + 1) of a statistic () among its B finite replicates.
 
-    Replicates that are not finite do not count.
+    It is NaN if the statistic, or every replicate, is not finite.
 
     >>> float(p_value(jnp.asarray(0.3), jnp.array([0.1, 0.2, 0.4])))
     0.375

@@ -1,9 +1,9 @@
-"""Has something changed between two samples? Tests with p-values in closed form, small ones too.
+"""Two-sample tests of change, with p-values in closed form that are accurate far into the tail.
 
-A check that looks every week compares p-values with a thousandth, which permutations reach only by the ten thousand.
-Here the law of each statistic, where nothing has changed, is a Pearson III with its first three moments: of a
-difference of means these are the moments of both samples together (as of a permutation test: Mielke, Berry & Johnson
-1976, Communications in Statistics 5(14)), of a quadratic form in nearly normal sums those of Σ λ χ².
+A weekly check compares p-values with a thousandth, for which permutation tests need ten thousand replicates. Here the
+null distribution of a statistic is a Pearson III with the statistic's first three moments. A difference of means takes
+the moments of the pooled sample, as a permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics
+5(14)). A quadratic form in nearly normal sums takes those of Σ λ χ².
 """
 
 from __future__ import annotations
@@ -13,64 +13,64 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: The least p-value that is told: no approximation of a tail says more.
+#: The least p-value reported: the approximation of the tail says nothing beyond it.
 _LEAST = 1e-16
 
-#: Groups of equal or neighbouring values that the law of the distance is computed with.
+#: Groups of equal or neighbouring values, at most, in the null distribution of the distance.
 _MOST_GROUPS = 200
 
 
 class Change(NamedTuple):
-    """A change between two samples."""
+    """A change between two samples, and its p-value."""
 
     figure: float
-    """Its size; NaN where a sample is too small to tell."""
+    """Size of the change; NaN if a sample is too small."""
     p_value: float
-    """How likely chance alone makes one as large."""
+    """Probability of a change at least as large under the null hypothesis."""
 
 
 class Mean(NamedTuple):
-    """What a sample tells of a mean: of a log tuned on, as the tuning promised it, or of a fresh one."""
+    """The mean of a sample with its moments: of the log tuned on, as promised, or of a fresh log."""
 
     mean: float
     variance: float
-    """Of one query."""
+    """Variance of one query."""
     third: float
     """Third central moment of one query."""
     n: int
-    """Queries."""
+    """Number of queries."""
 
     @classmethod
     def of(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> Mean:
-        """The mean of a sample.
+        """Estimate the mean and its moments from a sample.
 
         Args:
             values: (m,) the sample.
-            mean: another mean, where one is known better than by the sample.
-            n: how many queries tell it, where the sample is a part of them.
+            mean: better estimate of the mean; None: the sample's.
+            n: number of queries behind the estimate, if the sample is a part of them.
         """
-        own = float(values.mean())
-        residual = values - own
+        average = float(values.mean())
+        residual = values - average
         moments = float((residual**2).mean()), float((residual**3).mean())
-        return cls(own if mean is None else mean, *moments, n or len(values))
+        return cls(average if mean is None else mean, *moments, n or len(values))
 
     def and_(self, other: Mean) -> Mean:
-        """Both samples together, as where nothing has changed."""
+        """Pool two samples, as under the null hypothesis of no change."""
         n, shares = self.n + other.n, (self.n, other.n)
         mean = (self.n * self.mean + other.n * other.mean) / n
         second = third = 0.0
-        for one, share in zip((self, other), shares, strict=True):
-            gap = one.mean - mean
-            second += share / n * (one.variance + gap**2)
-            third += share / n * (one.third + 3 * gap * one.variance + gap**3)
+        for sample, share in zip((self, other), shares, strict=True):
+            gap = sample.mean - mean
+            second += share / n * (sample.variance + gap**2)
+            third += share / n * (sample.third + 3 * gap * sample.variance + gap**3)
         return Mean(mean, second, third, n)
 
 
 def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
-    """(standard error of the difference of two means, one-sided p-value of a rise so large).
+    """(standard error of the difference of two means, one-sided p-value of the rise).
 
-    The variance is that of both samples together, as where nothing has changed (the score test): a sample without any
-    error has no variance of its own. The skewness makes the tail of a few queries right.
+    The variance is that of the pooled sample (the score test), since a sample without any error has variance 0. The
+    skewness corrects the tail for small samples.
 
     >>> rare, common = Mean.of(np.arange(300) % 20 == 0), Mean.of(np.arange(100) % 8 == 0)
     >>> se, p_value = mean_rise(rare, common)
@@ -87,13 +87,13 @@ def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
 
 
 def excess(now: Mean, limit: float) -> tuple[float, float]:
-    """(standard error of a mean, one-sided p-value of its being so far above a limit, which is no sample).
+    """(standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
     >>> se, p_value = excess(Mean.of(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
     (0.035, 0.016)
     """
-    variance = now.variance + (now.mean - limit) ** 2  # as where the limit is the mean
+    variance = now.variance + (now.mean - limit) ** 2  # under the null hypothesis that the limit is the mean
     se = math.sqrt(variance / now.n)
     if se <= 1e-12 * max(abs(limit), abs(now.mean), 1e-300):
         return se, float(now.mean <= limit)
@@ -102,16 +102,16 @@ def excess(now: Mean, limit: float) -> tuple[float, float]:
 
 
 def _tail(z: float, skewness: float) -> float:
-    """The probability of more than z of a Pearson III of mean 0 and variance 1."""
+    """Upper tail probability at z of a Pearson III with mean 0 and variance 1."""
     from scipy.stats import pearson3
 
     return float(np.clip(pearson3.sf(z, skewness), _LEAST, 1.0))
 
 
 def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> Change:
-    """Whether confidences mean something else than they did: the χ² of (y − p, (y − p)·p), two degrees of freedom.
+    """Test for a change of calibration by the χ² of (y − p, (y − p)·p), with two degrees of freedom.
 
-    That is the score test of a change of a logistic recalibration, intercept and slope; Spiegelhalter's
+    It is the score test of a change in the intercept and slope of a logistic recalibration; Spiegelhalter's
     (y − p)(1 − 2p) is one direction of the two. `figure` is χ².
 
     Args:
@@ -127,7 +127,7 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
     from scipy.stats import chi2
 
     scores = [np.stack([y - p, (y - p) * p], -1) for p, y in (before, now)]
-    sizes = [len(one) for one in scores]
+    sizes = [len(rows) for rows in scores]
     every = np.concatenate(scores)
     gap = scores[1].mean(0) - scores[0].mean(0)
     variance = np.cov(every.T) * (1 / sizes[0] + 1 / sizes[1])
@@ -139,15 +139,15 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
 
 
 def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
-    """Whether values are distributed as they were: √∫ (F − G)² dH, H being the distribution of both (Cramér–von Mises).
+    """Test for a change of distribution by √∫ (F − G)² dH, H being the pooled distribution (Cramér–von Mises).
 
-    By mid-ranks: of values that tie, half lie below. Where nothing has changed, nm/(n + m) ∫ (F − G)² dH is a sum of
-    λ χ², whose λ are the eigenvalues of the covariance of the cumulative shares, ties and all: three traces tell its
-    moments.
+    F and G count half of the tied values as below (mid-ranks). Under the null hypothesis nm/(n + m) ∫ (F − G)² dH is a
+    sum of λ χ². The λ are the eigenvalues of the covariance of the cumulative shares, ties included, and three traces
+    give its moments. `figure` is the distance.
 
     Args:
-        before: (n,) values.
-        now: (m,) values.
+        before: earlier values, (n,).
+        now: later values, (m,).
 
     >>> rng = np.random.default_rng(0)
     >>> distance, p_value = distribution_change(rng.random(300), rng.random(2000) ** 1.3)
@@ -170,14 +170,14 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
 
 
 def _traces(weight: np.ndarray) -> tuple[float, float, float]:
-    """Of K, K² and K³, K being the covariance of mid-rank cumulative shares, for groups with shares (G,) of all values.
+    """Traces of K, K² and K³, K being the covariance of mid-rank cumulative shares; `weight` (G,) is each group's share.
 
-    Of groups i ≤ j with F below their middles it is F_i − F_i F_j, w_i/4 less where i = j; √w weighs rows and columns.
+    With F at the middles of groups i ≤ j, K_ij = F_i − F_i F_j, less w_i/4 if i = j; √w weighs rows and columns.
 
-    >>> np.round(_traces(np.full(100, 0.01)), 4).tolist()  # of values that never tie 1/6, 1/90, 1/945
+    >>> np.round(_traces(np.full(100, 0.01)), 4).tolist()  # without ties 1/6, 1/90, 1/945
     [0.1642, 0.0111, 0.0011]
     """
-    if len(weight) > _MOST_GROUPS:  # neighbours together
+    if len(weight) > _MOST_GROUPS:  # merge neighbours
         edges = np.floor((weight.cumsum() - weight / 2) * _MOST_GROUPS).astype(int)
         weight = np.bincount(edges, weight)
     weight = weight[weight > 0]

@@ -1,4 +1,4 @@
-"""Families of copulas fitted to the same pairs of observations, best first: each fit is a result."""
+"""Comparison of copula families fitted to the same pairs of observations."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,32 +22,32 @@ from rcjax.model.pair_likelihood import Ranks
 
 @dataclasses.dataclass(frozen=True)
 class CopulaResult:
-    """The likeliest member of a family for n pairs of observations."""
+    """The maximum likelihood fit of one family to n pairs of observations."""
 
     family: str
-    """Its name."""
+    """Name of the family."""
     copula: Copula
-    """The member."""
+    """Fitted copula."""
     parameters: dict[str, float]
-    """The parameters that were fitted."""
+    """Estimates by name."""
     standard_errors: dict[str, float]
-    """Their standard errors, by the Hessian; infinite where there is none, as at an end of a support."""
+    """Standard errors by name, from the Hessian; infinite if there is none, as at an end of a support."""
     log_likelihood: float
-    """Of the ranks; NaN where the fit failed."""
+    """Log-likelihood of the ranks; NaN if the fit failed."""
     aic: float
     """2 × parameters − 2 log L."""
     bic: float
     """log(n) × parameters − 2 log L."""
     status: str
-    """What became of the fit."""
+    """Status of the fit: "converged", or the reason for failure."""
     tau: float
-    """Kendall's τ of the member."""
+    """Kendall's τ of the fitted copula."""
     spearman: float
-    """Spearman's ρ of the member."""
+    """Spearman's ρ of the fitted copula."""
     tail_dependence: TailDependence
-    """(λ_L, λ_U) of the member."""
+    """(λ_L, λ_U) of the fitted copula."""
     p_value: float | None
-    """Of S_n (`copula_test`): small where the family does not describe the pairs; None where it was not asked for."""
+    """p-value of S_n (`copula_test`), small if the family does not describe the pairs; None without replicates."""
 
 
 def compare_copulas(
@@ -58,18 +58,18 @@ def compare_copulas(
     replicates: int = 0,
     seed: int = 0,
 ) -> tuple[CopulaResult, ...]:
-    """Fit families to pairs of observations by likelihood, the one with the least AIC first; failed fits come last.
+    """Fit copula families to pairs of observations by likelihood; the least AIC comes first, failed fits last.
 
-    Observations count by their ranks over n + 1, the mean rank where they tie; where many tie, as confidences do at
-    their ends, `rcjax.fit` has a likelihood that is exact.
+    Observations enter by their ranks over n + 1, ties by their mean rank. If many tie, as confidences do at 0 and 1,
+    `rcjax.fit` has an exact likelihood.
 
     Args:
         x, y: (n,) observations of the two variables, on any scale, n at least 10.
         families: "auto" for all of rcjax, or names and classes.
-        replicates: of the bootstrap of S_n for every family; 0: no goodness of fit.
-        seed: of the replicates.
+        replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
+        seed: seed of the replicates.
 
-    Raises ValueError for other shapes, values that are no numbers, and unknown families.
+    Raises ValueError for other shapes, NaN, and unknown families.
 
     >>> from rcjax.copulas import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (500,))
@@ -90,7 +90,7 @@ def compare_copulas(
 
 
 def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    """(n,) ranks over n + 1, the mean of those that tie."""
+    """Ranks over n + 1, ties at their mean rank; (n,)."""
     ordered = np.sort(values)
     below, through = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return (below + through + 1) / 2 / (len(values) + 1)
@@ -124,7 +124,7 @@ def _result(family: type[Copula], ranks: list[jax.Array], replicates: int, seed:
 
 @partial(compiled, static_argnames="family")
 def _fit(u: jax.Array, v: jax.Array, family: type[Copula]) -> tuple[CopulaFit, Any]:
-    """(the fit, (τ, Spearman's ρ, tail dependence) of its member)."""
+    """(the fit, (τ, Spearman's ρ, tail dependence) of the fitted copula)."""
     tau = kendall_tau(u, v, jnp.ones(u.shape, bool))
     fit = fit_pair(family, Ranks(u), Ranks(v), jnp.ones_like(u), tau)
     return fit, (fit.copula.tau(), fit.copula.spearman(), fit.copula.tail_dependence())

@@ -1,14 +1,14 @@
-"""Goodness of fit of a pair's copula: does the family describe how the confidences of two models move together?
+"""Goodness of fit of a pair's copula: does the family describe the dependence between two models' confidences?
 
-With C_n the empirical copula of a pair's ranks Û, V̂ and C_θ the family's member of greatest likelihood (Genest,
-Rémillard & Beaudoin 2009, "Goodness-of-fit tests for copulas: a review and a power study"):
+C_n is the empirical copula of a pair's ranks Û, V̂, and C_θ the family's maximum likelihood fit (Genest, Rémillard &
+Beaudoin 2009, "Goodness-of-fit tests for copulas: a review and a power study"):
 
     S_n = Σ_i (C_n(Û_i, V̂_i) − C_θ(Û_i, V̂_i))²
 
-Its law depends on θ and on how the margins tie, so p-values come from a parametric bootstrap of the whole: each
-replicate is drawn from C_θ, tied where the log is tied, ranked and fitted again. The paper's own test ranks the data
-but not the replicates, whose empirical copula then strays from C_θ much further than that of ranks: it rejects
-nothing (`python -m benchmarks.goodness_of_fit study`).
+The null distribution depends on θ and on the ties of the margins, so p-values come from a parametric bootstrap: each
+replicate is drawn from C_θ, tied as the log is, ranked and fitted again. The paper's test ranks the data but not the
+replicates. Their empirical copula strays from C_θ much further than that of ranks, and the test rejects nothing
+(`python -m benchmarks.goodness_of_fit study`).
 """
 
 import dataclasses
@@ -30,18 +30,18 @@ from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value,
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.pair_likelihood import SMOOTH, Ranks
 
-#: Observations that are compared with all others at a time.
+#: Observations compared with all others at a time.
 _ROWS = 32
-#: Queries × queries × replicates whose comparisons are held at a time.
+#: Comparisons held in memory at a time: queries × queries × replicates.
 _BATCH = 2**21
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CopulaTest:
-    """The goodness of fit of a family to a pair. Leading axes batch it."""
+    """The goodness of fit of a family to a pair; leading axes batch it."""
 
-    copula: Copula  # the member of the family that the ranks make likeliest
+    copula: Copula  # the family's maximum likelihood fit to the ranks
     process: jax.Array  # () S_n
     process_p: jax.Array  # () its p-value
     distance: jax.Array  # () √(S_n / n), the root mean squared gap between C_n and C_θ, in probability
@@ -51,27 +51,27 @@ class CopulaTest:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ties:
-    """Where the values of a margin tie, on its scale of ranks over m, in slots of one observation each."""
+    """The ties of a margin's m values; slot i holds the i-th least value, at ranks from i/m to (i + 1)/m."""
 
-    upper: jax.Array  # (n,) how many of the m values are at most that of the slot
+    upper: jax.Array  # (n,) number of values not above the slot's
     tied: jax.Array  # (n,) whether the slot shares its value with another
-    m: jax.Array  # () values present
+    m: jax.Array  # () number of values present
 
     @classmethod
     def of(cls, values: jax.Array, present: jax.Array) -> "Ties":
-        """The ties among the values (n,) that are present (n,)."""
+        """Find the ties among the values (n,) that are present (n,)."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         upper = jnp.searchsorted(ordered, ordered, side="right")
         tied = upper - jnp.searchsorted(ordered, ordered, side="left") > 1
         return cls(upper, tied, present.sum())
 
-    def upper_end(self, values: jax.Array, present: jax.Array, of: jax.Array) -> jax.Array:
-        """(A,) where `impose` puts what falls among each of the values `of` (A,); infinite where that is."""
+    def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
+        """The rank to which `impose` moves draws that are tied at each atom (A,); infinite for infinite atoms; (A,)."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
-        return jnp.where(jnp.isfinite(of), jnp.searchsorted(ordered, of, side="right") / self.m, jnp.inf)
+        return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
 
     def impose(self, u: jax.Array) -> jax.Array:
-        """u (…) in (0, 1), with what falls among tied values moved to their common upper end."""
+        """Tie draws u (…) in (0, 1) as the margin is: a draw among tied ranks moves to their common upper end."""
         slot = jnp.clip((u * self.m).astype(int), 0, jnp.maximum(self.m - 1, 0))
         return jnp.where(self.tied[slot], self.upper[slot] / self.m, u)
 
@@ -85,21 +85,20 @@ def copula_test(
     replicates: int = 1000,
     atoms: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> CopulaTest:
-    """S_n of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
+    """Test a family on one or more pairs of models by S_n, with bootstrap p-values, in one compiled call.
 
-    p = (exceedances + ½)/(replicates drawn + 1): none is drawn any more once p cannot be significant. Replicates
-    without a finite statistic are left out of the count, and p is NaN if the data have none. Ties of the log, the
-    point masses among them, are imposed on every replicate (Kojadinovic 2017, "Some copula inference procedures adapted
-    to the presence of ties").
+    p = (exceedances + ½)/(replicates drawn + 1); drawing stops once p cannot be significant. Replicates without a
+    finite statistic are left out, and p is NaN if the data have none. Every replicate gets the ties of the log, point
+    masses included (Kojadinovic 2017, "Some copula inference procedures adapted to the presence of ties").
 
     Args:
-        family: the family of copulas.
-        x, y: (…, n) the confidences of the two models.
+        family: family of copulas.
+        x, y: (…, n) confidences of the two models.
         present: (…, n) whether both answered the query.
-        key: one key of JAX for all pairs.
-        replicates: how many are drawn at most.
-        atoms: (…, A) confidences that either model states again and again, which are fitted as point masses as those
-            at the ends are; infinite where there are fewer. None: there are none.
+        key: one JAX key for all pairs.
+        replicates: greatest number of replicates.
+        atoms: (…, A) confidences that each model states repeatedly, fitted as point masses; infinite entries are
+            padding. None: no atoms.
 
     >>> from rcjax.copulas import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
@@ -144,34 +143,34 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
     def judge(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
-        """The statistics of a batch of samples of the copula that is known; before one is, that of the log itself.
+        """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit it to the log.
 
-        In one loop, so that the statistic, which takes long to compile, is compiled once.
+        One function does both, because the statistic takes long to compile.
         """
         copula, drawing, observed = state
         start = jnp.where(drawing, copula.tau(), tau)
 
-        def one(key: jax.Array) -> tuple[Copula, jax.Array]:
+        def refit(key: jax.Array) -> tuple[Copula, jax.Array]:
             drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
             current = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
             return fitted_process(family, first, second, present, start, current)
 
-        figures = jax.vmap(one)(keys)
+        figures = jax.vmap(refit)(keys)
         copula, observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, observed), figures)
         return (copula, jnp.ones((), bool), observed), observed, jnp.where(drawing, figures[1], jnp.nan)
 
     nothing = tau * jnp.nan
     unknown = family(**dict.fromkeys(family.supports, nothing))
     keys = in_batches(jax.random.split(key, replicates), batch)
-    keys = jnp.concatenate([keys[:1], keys])  # one more, for the log
+    keys = jnp.concatenate([keys[:1], keys])  # the first batch is the log's
     (copula, *_), process, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing), keys, replicates)
     n = present.sum()
     return CopulaTest(copula, process, p_value(process, drawn[keys.shape[1] :][:replicates]), jnp.sqrt(process / n), n)
 
 
 def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-    """(u, v), each (n,), as `Copula.sample` draws them, but that those of a query do not depend on n."""
+    """Draw (u, v), each (n,), as `Copula.sample` does, with draws of a query that do not depend on n."""
     u, p = open_unit(jax.random.uniform(key, (n, 2)).T)
     return u, copula.inverse_conditional(u, p)
 
@@ -184,14 +183,14 @@ def fitted_process(
     tau: jax.Array,
     atoms: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[Copula, jax.Array]:
-    """(the member fitted to the ranks, S_n) of one pair.
+    """Fit a family to the ranks of one pair, and return (the copula, S_n).
 
     Args:
-        family: the family of copulas.
-        x, y: (n,) the confidences of the two models.
+        family: family of copulas.
+        x, y: (n,) confidences of the two models.
         present: (n,) whether both answered the query.
-        tau: () where the search for the member starts.
-        atoms: (A,) values of x, and of y, that are point masses between the ends; infinite where there are fewer.
+        tau: () Kendall's τ at which the fit starts.
+        atoms: (A,) values of x, and of y, that are point masses between the ends; infinite entries are padding.
     """
     both = jnp.stack([x, y])
     counts = jax.vmap(present_counts, (0, None))(both, present)
@@ -207,7 +206,7 @@ def fitted_process(
 
 
 def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(values below, values at or below), each (n,), of every value among those (n,) that are present (n,).
+    """Count, for every value (n,), the present values below it, and those not above it; (n,) each.
 
     >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
@@ -221,16 +220,16 @@ def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, ja
 def ranks_of_values(
     values: jax.Array, present: jax.Array, counts: tuple[jax.Array, jax.Array], atoms: jax.Array | None
 ) -> Ranks:
-    """Ranks without a model of the margin (the semiparametric variant): mid-ranks over the number plus one.
+    """Mid-ranks over m + 1, m being the number of values present: the semiparametric variant, without marginals.
 
-    Values tied with the least (the largest) form a point mass, and so do those tied at an atom between; other ties
-    share a mid-rank. Genest, Ghoudi & Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
+    Values tied at the minimum, the maximum or an atom form a point mass; other ties share a mid-rank. Genest, Ghoudi &
+    Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
 
     Args:
-        values: (n,) of the observations.
-        present: (n,) whether each counts.
-        counts: their `present_counts`.
-        atoms: (A,) values that are to be point masses; infinite where there are fewer. None: there are none.
+        values: (n,) observations.
+        present: (n,) whether each observation counts.
+        counts: `present_counts` of the observations.
+        atoms: (A,) values that form point masses; infinite entries are padding. None: no atoms.
 
     >>> rows = jnp.array([0.1, 0.5, 0.5, 0.9]), jnp.ones(4, bool)
     >>> ranked = ranks_of_values(*rows, present_counts(*rows), jnp.array([0.5]))
@@ -240,7 +239,7 @@ def ranks_of_values(
     below, through = counts
     count, total = through - below, present.sum(dtype=values.dtype)
     scale = 1 / (total + 1)
-    # With the values themselves, a lone least value is an observation like any other; a tie is a mass.
+    # A single least value is an ordinary observation; a tie is a mass.
     low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
     lowest = jnp.max(jnp.where(low, through, 0.0), keepdims=True) * scale
     highest = 1 - jnp.max(jnp.where(high, count, 0.0), keepdims=True) * scale
@@ -251,7 +250,7 @@ def ranks_of_values(
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         before, until = (jnp.searchsorted(ordered, order, side=side) for side in ("left", "right"))
         between = (before > 0) & (until < total) & (until - before > 1) & jnp.isfinite(order)
-        # A mass starts where the ranks before it end; one that is none has no width.
+        # A mass starts where the ranks before it end; padding has no width.
         start = jnp.where(between, before * scale, 1 - scale)
         starts.insert(1, start)
         ends.insert(1, jnp.where(between, until * scale, start))
@@ -263,17 +262,18 @@ def ranks_of_values(
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """C_n (n,): the share of the observations present that lies below each in both of x, y (n,). O(n²) comparisons.
+    """The empirical copula C_n: for each observation, the share of those present not above it in x and y (n,); (n,).
+
+    It takes O(n²) comparisons.
 
     >>> empirical_copula(jnp.array([1, 2, 3]), jnp.array([1, 3, 2]), jnp.ones(3, bool)).tolist()
     [0.333..., 0.666..., 0.666...]
     """
-    # Along the first axis, in 32 bits: XLA then counts a row of observations at a time. So many that what is compared
-    # stays in the fastest cache, and is not written down.
+    # Summing 32-bit integers along the first axis lets XLA vectorise. A block of `_ROWS` stays in the fastest cache.
     rows = [jnp.pad(column, (0, -len(x) % _ROWS)).reshape(-1, _ROWS, 1) for column in (x, y, present)]
 
-    def add(count: jax.Array, some: list[jax.Array]) -> tuple[jax.Array, None]:
-        first, second, there = some
-        return count + ((first <= x) & (second <= y) & there).sum(0, dtype=jnp.int32), None
+    def add(count: jax.Array, block: list[jax.Array]) -> tuple[jax.Array, None]:
+        first, second, is_present = block
+        return count + ((first <= x) & (second <= y) & is_present).sum(0, dtype=jnp.int32), None
 
     return lax.scan(add, jnp.zeros(len(x), jnp.int32), rows)[0] / jnp.maximum(present.sum(), 1)

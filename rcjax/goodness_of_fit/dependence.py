@@ -1,7 +1,7 @@
-"""How confidences depend on each other, as a diagnosis tells it: neighbouring models, and the copulas of all pairs.
+"""Tests of the dependence between confidences, for a diagnosis: the Markov property, and the copulas of all pairs.
 
-The Markov property (section 4.3 of the paper): given the confidence of the model asked just before, do earlier ones say
-anything more? By a test of the confidences themselves, which needs no correctness.
+The Markov property (section 4.3 of the paper) holds if, given the confidence of the model asked just before, earlier
+confidences carry no more information about the next. Its test needs no labels.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 
-#: Queries with nearly the same confidence of the middle model.
+#: Queries per stratum, in which the middle model's confidence hardly varies.
 _STRATUM = 10
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MarkovTest:
-    """Whether two models' confidences are independent given a third one's. A leading axis batches it."""
+    """A test of conditional independence of two models' confidences given a third's; a leading axis batches it."""
 
     tau: jax.Array  # () Kendall's τ-b within strata of the middle model's confidence
     p_value: jax.Array  # () two-sided, by permutations within the strata
@@ -43,16 +43,16 @@ def conditional_test(
 ) -> MarkovTest:
     """Conditional rank correlation of `first` and `last` given `middle`; 0 along a Markov chain. `vmap` it.
 
-    Queries are sorted by the middle confidence, ties in random order, and cut into strata of ten, within which it
-    hardly varies; Kendall's τ-b compares queries of one stratum only (Agresti 1977, "Considerations in measuring
-    partial association for ordinal categorical data"). Whichever copulas are right, permutations of `last` within
-    strata then leave its law unchanged; p = (exceedances + ½)/(replicates + 1).
+    Queries are sorted by the middle confidence, ties in random order, and cut into strata of ten. Kendall's τ-b
+    compares queries of one stratum only (Agresti 1977, "Considerations in measuring partial association for ordinal
+    categorical data"). Permuting `last` within strata leaves its null distribution unchanged, whichever copulas are
+    right; p = (exceedances + ½)/(replicates + 1).
 
     Args:
-        first, middle, last: (n,) the confidences of three models, in the order asked.
+        first, middle, last: (n,) confidences of three models, in the order asked.
         present: (n,) whether all three answered the query.
-        key: of JAX, for ties and permutations.
-        replicates: how many permutations.
+        key: JAX key for ties and permutations.
+        replicates: number of permutations.
 
     >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 400))
     >>> one = jnp.ones(400, bool)
@@ -79,7 +79,7 @@ def conditional_test(
         return (sign_x * sign_y).sum(), jnp.abs(sign_y).sum()
 
     def replicate(key: jax.Array) -> jax.Array:
-        # Absent queries, at the end of the last stratum, stay there.
+        # Padding and unanswered queries stay at the end of the last strata.
         permutation = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
         return association(jnp.take_along_axis(y, permutation, axis=1))[0]
 
@@ -92,13 +92,13 @@ def conditional_test(
 def markov_rows(
     models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
 ) -> list[dict[str, Any]]:
-    """`conditional_test` of all triples of neighbouring models, as rows.
+    """Test all triples of neighbouring models with `conditional_test`; a row for each.
 
     Args:
         models: names of the k models.
-        confidence: (n, k) calibrated.
-        log: the log that they are of.
-        key: of JAX.
+        confidence: (n, k) calibrated confidence.
+        log: log of the n queries.
+        key: JAX key.
         replicates: permutations of each test.
     """
     if len(models) < 3:
@@ -109,17 +109,17 @@ def markov_rows(
 
 @partial(compiled, static_argnames="replicates", runs="once")
 def _markov_tests(confidence: jax.Array, answered: jax.Array, key: jax.Array, replicates: int) -> "MarkovTest":
-    """`conditional_test` of neighbouring models: those of the full cascade, whose chain skips nobody."""
+    """Batch `conditional_test` over the k − 2 triples of neighbouring models."""
     k = confidence.shape[1]
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
     present = jnp.broadcast_to(answered.all(1), first.shape)
     data = first, middle, last, present, jax.random.split(key, k - 2)
-    # Not vmapped, which draws random numbers in a form that compiles for seconds.
+    # Under `vmap`, drawing random numbers would compile for seconds.
     return jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
 
 
 def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
-    """A batched dataclass as one dictionary of numbers for each entry, with what names it."""
+    """Turn a batched dataclass into a dictionary of numbers for each entry, with labels (`names`) in front."""
     fields = {f.name: np.asarray(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
     columns = {name: values for name, values in fields.items() if values.dtype.kind in "fiub"}
     size = len(next(iter(columns.values())))
@@ -127,18 +127,19 @@ def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
     return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
 
 
-#: Replicates of all pairs together, and of each at least: beyond sixty pairs, a thousand of each would take minutes.
+#: Greatest number of replicates of all pairs together, and least number per pair: with more than sixty pairs, a thousand
+#: per pair would take minutes.
 MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 
 
 def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> list[dict[str, Any]]:
-    """The rows of all pairs, in the order of `pairs`; the pairs of one family are tested in one call.
+    """Test the copulas of all pairs, in the order of `pairs`, one call per family; a row for each pair.
 
     Args:
-        model: the fitted model.
-        confidence: (k, n) calibrated, of queries that all models answered.
-        key: of JAX.
-        replicates: of the bootstrap, at most, for all pairs together once these are many.
+        model: fitted model.
+        confidence: (k, n) calibrated confidence of queries that all models answered.
+        key: JAX key.
+        replicates: bootstrap replicates per pair at most; fewer with many pairs (`MOST_REPLICATES`).
     """
     chosen = pairs(len(model.models))
     if not chosen:

@@ -1,4 +1,4 @@
-"""Calibration on a log: does a confidence of 80 % mean that 80 % are right, and does it tell right from wrong?"""
+"""Calibration and discrimination on a log: are 80 % right at a confidence of 80 %, and do right answers rank higher?"""
 
 import math
 from collections.abc import Sequence
@@ -16,25 +16,25 @@ class CalibrationTest(NamedTuple):
     """The calibration of one model on a log."""
 
     error: float  # expected calibration error, in [0, 1]
-    by_chance: float  # what it would be on average, were every confidence true, with so many queries
-    p_value: float  # of the error, were every confidence true
+    by_chance: float  # mean error of a perfectly calibrated model on n queries
+    p_value: float  # p-value of the error, under perfect calibration
 
 
 def calibration_test(
     confidence: np.ndarray, correct: np.ndarray, rng: np.random.Generator, replicates: int = 1000
 ) -> CalibrationTest:
-    """Is the expected calibration error of one model more than chance makes it?
+    """Test whether a model's expected calibration error exceeds that of perfect calibration.
 
-    Ten bins of n/10 queries have an error even where every confidence is true: about 6 % with 300 queries. Replicates
-    draw right and wrong answers by the confidences themselves; of scores, which vary less, they turn the sign of each
-    gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). p =
-    (exceedances + ½)/(replicates + 1). Meant for queries that the calibrator did not see: on its own it errs less.
+    Ten bins of n/10 queries show an error even under perfect calibration: about 6 % with 300 queries. Replicates draw
+    labels with the confidences as probabilities. Scores vary less than labels, so their replicates flip the sign of
+    each gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). p =
+    (exceedances + ½)/(replicates + 1). The queries should be held out: on its training queries a calibrator errs less.
 
     Args:
-        confidence: (n,) calibrated.
+        confidence: (n,) calibrated confidence.
         correct: (n,) whether the answer is right; floats are scores.
-        rng: for the replicates.
-        replicates: how many.
+        rng: generator of the replicates.
+        replicates: number of replicates.
 
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.random(300)
@@ -47,20 +47,23 @@ def calibration_test(
     signs = np.issubdtype(correct.dtype, np.floating)
     drawn = (rng.random(n) for _ in range(replicates))
     gaps = (np.where(u < 0.5, gap, -gap) if signs else (u < confidence) - confidence for u in drawn)
-    chance = np.array([mean_gap(bins, one) for one in gaps])
+    chance = np.array([mean_gap(bins, drawn_gap) for drawn_gap in gaps])
     error = mean_gap(bins, gap)
-    # What equals the error apart from rounding exceeds it.
+    # Replicates that equal the error up to rounding count as exceedances.
     exceedances = (chance >= error * (1 - 1e-9)).sum()
     return CalibrationTest(error, float(chance.mean()), float((exceedances + 0.5) / (replicates + 1)))
 
 
 def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:
-    """p-value, two-sided, of the accuracy on a log against that expected: is the log as hard as what was learnt from?
+    """Two-sided p-value of a log's accuracy against the expected accuracy: is the log as hard as the training log?
 
-    correct (n,), or outcomes that stand for it where some have no label.
+    The difference is taken as normal, with the sampling variances of the n queries and of the `trained_on` queries
+    behind the expectation.
 
-    By the normal law of the difference, which counts the sampling of these n queries and that of the
-    `trained_on` queries which the expectation comes from.
+    Args:
+        expected: expected accuracy.
+        correct: (n,) labels, or estimated outcomes if some labels are missing.
+        trained_on: number of queries behind the expectation.
 
     >>> round(accuracy_p_value(0.5, np.arange(100) < 60, 100), 3)  # ten points, over √(2 · 0.5²/100)
     0.157
@@ -73,7 +76,7 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
 
 
 def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
-    """(…, 2) interval for a probability of which the share (…) was seen in n trials (Wilson 1927).
+    """Confidence interval for a probability, given the share (…) of successes in n trials (Wilson 1927); (…, 2).
 
     >>> wilson_interval(0.0, 50).round(4).tolist()
     [0.0, 0.0513]
@@ -86,11 +89,14 @@ def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -
 
 
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-    """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
+    """Accuracy against confidence, in the ten bins of the calibration error; empty bins are left out.
 
-    confidence (n,), correct (n,). Keys: `confidence` and `accuracy`, means of the bin, `low` and `high`, the 90 %
-    interval of the accuracy (Wilson 1927; of scores with as many queries as, all right or wrong, would vary as much),
-    and `n`, its queries.
+    Keys: `confidence` and `accuracy`, the bin's means; `low` and `high`, the 90 % interval of the accuracy (Wilson
+    1927); `n`, its queries. For scores the interval takes the number of binary labels that would vary as much.
+
+    Args:
+        confidence: (n,) calibrated confidence.
+        correct: (n,) labels or scores.
 
     >>> curve = reliability_curve(np.array([0.2, 0.2, 0.9, 0.9]), np.array([0, 0, 1, 0]))
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
@@ -116,10 +122,14 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
 
 
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """P(a right answer is more confident than a wrong one), ties counting half: the area under the ROC curve.
+    """The area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
 
-    confidence (n,), correct (n,). ½ is a confidence that tells nothing; NaN if all are right, or all wrong. An
-    answer with a score is right by that share, and wrong by the rest.
+    ½ is no discrimination; NaN if all answers are right, or all wrong. An answer with score s counts as s right and
+    1 − s wrong answers.
+
+    Args:
+        confidence: (n,) confidence on any scale.
+        correct: (n,) labels or scores.
 
     >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
     1.0
@@ -132,10 +142,10 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """p-values adjusted for their number: those below α are all true alarms with a probability of at least 1 − α.
+    """Adjust p-values for multiple tests: with probability at least 1 − α, no true null hypothesis falls below α.
 
-    Holm 1979, "A simple sequentially rejective multiple test procedure"; the tests may depend on each other. NaN, of a
-    test that says nothing, stays and does not count.
+    Holm 1979, "A simple sequentially rejective multiple test procedure"; the tests may depend on each other. NaN stays
+    NaN and does not count as a test.
 
     >>> holm([0.01, 0.5, 0.02]).round(2).tolist()
     [0.03, 0.5, 0.04]

@@ -1,4 +1,4 @@
-"""The contract of a copula family, as a check that says what fails and where."""
+"""The contract of copula families: laws, and the check that reports the failed ones with their worst points."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +19,22 @@ _TAUS = np.array([-0.5, 0.2, 0.7, 0.95])
 
 
 def check_copula(copula: Copula | type[Copula]) -> None:
-    """AssertionError, with every law that fails and the (u, v, parameters) where it fails worst, or nothing.
+    """Raise an AssertionError with every failed law and the (u, v, parameters) at which it fails worst.
 
-    copula: an instance (also a batch, with parameters of any shape) or a class, which is checked at its default
-    parameters, at the ends of their support (where there is none, as far as `fit` goes: 300 beyond the other end, or
-    beyond 0), and at the members with τ of −0.5, 0.2, 0.7, 0.95 and ±0.98 as far as it has them. The laws: boundary
-    conditions, Fréchet's bounds, 2-increasing; conditionals within [0, 1], monotone, and the slopes of the cdf; their
-    inverse; the density as ∂²C, of mass one, and a number near the corners too; τ as defined and as sampled;
-    `from_tau`; C(u, v) = C(v, u) where `exchangeable` says so; finite
-    gradients near the corners; float32; jit, vmap and the pytree round trip.
+    A class is checked at its default parameters, at the ends of their supports, and at τ = −0.5, 0.2, 0.7, 0.95 and
+    ±0.98 as far as the family reaches. An infinite end is replaced by 300 beyond the other end, or beyond 0. The laws:
 
-    Of a family that is only a cdf, density and inverse are derivatives and roots of it: where the density is next to
-    nothing, rounding has its sign and its logarithm, and nothing is asked of these.
+    - cdf: boundary conditions, Fréchet's bounds, 2-increasing, C(u, v) = C(v, u) if `exchangeable`;
+    - conditionals: within [0, 1], monotone, slopes of the cdf; their inverse;
+    - density: ∂²C/∂u∂v, mass 1, finite near the corners;
+    - τ: as defined and as sampled; `from_tau`;
+    - finite gradients near the corners; float32; jit, vmap and the pytree round trip.
+
+    A family given by a cdf alone has numerical densities. If such a density is close to 0, its sign and logarithm are
+    rounding errors and are not checked.
+
+    Args:
+        copula: an instance (or a batch, with parameters of any shape), or a class.
 
     >>> from rcjax.copulas import Copula
     >>> class Lopsided(Copula):
@@ -55,14 +59,14 @@ def check_copula(copula: Copula | type[Copula]) -> None:
 
 
 def _members(family: type[Copula]) -> list[Copula]:
-    """Members of the family from all over its support."""
+    """Members of the family across its support: default, ends, and several τ."""
     default: Any = family()
     members = [default]
     for name, support in family.supports.items():
         ends = farthest(support) if name in family.free else [end for end in support if np.isfinite(end)]
         members += [dataclasses.replace(default, **{name: end}) for end in ends]
     if family.free:
-        # As many as `_structure` asks for: operations of one shape compile once.
+        # Padded to the number of members, as in `_structure`: operations of one shape compile once.
         wanted = np.concatenate([_TAUS, [-family.MAX_TAU, family.MAX_TAU]])
         taus = np.pad(wanted, (0, len(members)), "edge")
         members += _unstack(family.from_tau(jnp.asarray(taus)))[: len(wanted)]
@@ -82,13 +86,13 @@ def _where(member: Any, u: float, v: float) -> str:
 
 
 def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
-    """jit, vmap, the pytree round trip, `from_tau`: laws of the class rather than of a point."""
+    """Check the laws of the class rather than of a point: jit, vmap, the pytree round trip, `from_tau`."""
     failures = changed_by_flattening(family, members[0])
     batch = jax.tree.map(lambda *parts: jnp.stack(parts), *members)
     u, v = (jnp.asarray(points) for points in _mesh(_INSIDE, _INSIDE))
     for name in ("cdf", "conditional", "log_density"):
         for member, row in zip(members, _batched(batch, u, v, name), strict=True):
-            # The first one as it stands, the others compiled: that takes a fraction of the time.
+            # Only the first member is called without jit, since compiled calls take a fraction of the time.
             alone = getattr(member, name)(u, v) if member is members[0] else _METHODS[name](member, u, v)
             if name == "log_density" and _is_derived(member):
                 row, alone = np.exp(row), np.exp(alone)
@@ -99,9 +103,9 @@ def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
     if len(family.supports) == len(family.free) == 1:
         taus = np.array([float(_tau_of(member)) for member in members])
         roundtrip = np.asarray(_taus(family.from_tau(jnp.asarray(taus))))
-        for member, tau, again in zip(members, taus, roundtrip, strict=True):
-            if abs(tau) <= family.MAX_TAU and not abs(again - tau) <= 1e-3:
-                failures.append(f"from_tau({tau:.6g}) has τ {again:.6g}, though {member} has {tau:.6g}")
+        for member, tau, recovered in zip(members, taus, roundtrip, strict=True):
+            if abs(tau) <= family.MAX_TAU and not abs(recovered - tau) <= 1e-3:
+                failures.append(f"from_tau({tau:.6g}) has τ {recovered:.6g}, though {member} has {tau:.6g}")
     return failures
 
 
@@ -110,22 +114,21 @@ def _batched(copulas: Copula, u: jax.Array, v: jax.Array, name: str) -> jax.Arra
     return jax.vmap(lambda c: getattr(c, name)(u, v))(copulas)
 
 
-# The laws: each is a function of a copula; it yields what it looked at, what the copula gives there, and by how much
-# that is beyond what the law allows.
+# The laws: functions from a copula to findings (`contract.Finding`).
 
-#: Ranks inside, where nothing is extreme.
+#: Ranks in the interior, away from the corners.
 _INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])
 
 _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
 
 _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
 
-#: Between lines so near to each other no density that is below 0 for long goes unseen.
+#: A finer grid, so that narrow regions of negative density are found.
 _LINES = np.concatenate([[1e-4, 1e-3], np.arange(1, 96) / 96, 1 - np.array([1e-3, 1e-4])])
 
 _SAMPLES = 2000
 
-#: A density of which rounding leaves nothing, where it is a derivative of a cdf.
+#: A numerical density below this is a rounding error.
 _NOTHING = 1e-8
 
 _BLOCK = 256
@@ -135,7 +138,7 @@ _HALVINGS = 24
 
 
 def _compiled(method: str) -> Callable[..., Any]:
-    """One program for each method of a family, whatever the parameters."""
+    """Compile a method of a family once, for all parameters."""
 
     @jax.jit
     def call(copula: Copula, *arguments: ArrayLike) -> Any:
@@ -145,7 +148,7 @@ def _compiled(method: str) -> Callable[..., Any]:
 
 
 def _by_block(method: str) -> Callable[..., Any]:
-    """One program also for any number of points, which go through it in blocks: compiling is most of the time."""
+    """Compile a method once for any number of points too, evaluated in blocks: compilation dominates the time."""
     compiled = _compiled(method)
 
     def call(copula: Copula, *points: ArrayLike) -> np.ndarray:
@@ -174,7 +177,7 @@ _defined_tau = jax.jit(tau_by_quadrature)
 
 
 def _mesh(first: np.ndarray, second: np.ndarray) -> Iterator[np.ndarray]:
-    """The two coordinates of all pairs of points, each in a row."""
+    """The coordinates of all pairs of points, flattened."""
     return (points.ravel() for points in np.meshgrid(first, second, indexing="ij"))
 
 
@@ -200,7 +203,7 @@ def _bounds(c: Copula) -> Iterator[Finding]:
         volume = np.diff(np.diff(corners, axis=0), axis=1).ravel()
         u, v = _mesh(lines[1:], lines[1:])
         yield f"2-increasing (the volume of the {cell} below)", u, v, volume, -volume - 1e-12
-    if c.exchangeable:  # the conditionals are held to the slopes of the cdf
+    if c.exchangeable:  # exchangeable conditionals follow: they are checked against slopes of the cdf
         u, v = _mesh(_INSIDE, _INSIDE)
         got = _cdf(c, u, v)
         yield "exchangeable: C(u, v) = C(v, u)", u, v, got, np.abs(got - _cdf(c, v, u)) - 1e-9
@@ -228,7 +231,7 @@ def _inverses(c: Copula) -> Iterator[Finding]:
     v = _inverse(c, u, p)
     yield "inverse_conditional within [0, 1]", u, p, v, np.maximum(-v, v - 1)
     got = _conditional(c, u, v)
-    # A rounding of v moves h by as much times the density.
+    # A rounding error of v changes h by the error times the density.
     inside = np.clip(v, 1e-300, 1 - 1e-16)
     slack = 1e-8 + 8 * np.finfo(float).eps * np.exp(np.minimum(_log_density(c, u, inside), 700.0))
     yield "conditional(u, inverse_conditional(u, p)) = p, with v = p,", u, p, got, np.abs(got - p) - slack
@@ -249,11 +252,11 @@ def _densities(c: Copula) -> Iterator[Finding]:
 
 
 def _mass_between_quantiles(c: Copula, u: float) -> float:
-    """The mass of the density at u between the quantiles 0.01 and 0.99 of V: near 0.98.
+    """Integrate the density at u between the quantiles 0.01 and 0.99 of V given u; 0.98 if the density is right.
 
-    By Gauss and Legendre between quantiles of V given u, in which even a ridge is smooth. A ridge that begins between
-    two of them is not: the piece whose mass is farthest from that of its levels is halved, until all masses together
-    are right, or so many halvings have not helped, as of a density that is wrong.
+    Gauss–Legendre quadrature runs between quantiles of V, in which even a ridge is smooth. If a ridge begins within a
+    piece, the piece whose mass is farthest from its levels is halved. Halving ends when the total is right, or after
+    `_HALVINGS` steps, as for a wrong density.
     """
     levels = np.array([0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])
     ends = _inverse(c, u, levels)
@@ -269,7 +272,7 @@ def _mass_between_quantiles(c: Copula, u: float) -> float:
 
 
 def _masses(c: Copula, u: float, ends: np.ndarray) -> np.ndarray:
-    """(m,) masses of the density at u between m + 1 values of v."""
+    """Masses of the density at u between m + 1 values of v; (m,)."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
     low, width = ends[:-1, None], np.diff(ends)[:, None]
     at = low + width * (nodes + 1) / 2
@@ -278,7 +281,7 @@ def _masses(c: Copula, u: float, ends: np.ndarray) -> np.ndarray:
 
 
 def _log_densities(c: Copula) -> Iterator[Finding]:
-    """The logarithm is a number, or −∞, next to the corners too."""
+    """Check that the log density is a number or −∞, near the corners too."""
     u, v = _mesh(_GRID, _GRID)
     got = _log_density(c, u, v)
     if _is_derived(c):
@@ -289,17 +292,17 @@ def _log_densities(c: Copula) -> Iterator[Finding]:
 
 
 def _is_derived(c: Copula) -> bool:
-    """Whether log_density is the base class's: the logarithm of a derivative of the cdf."""
+    """Whether `log_density` is the base class's, the logarithm of a derivative of the cdf."""
     return type(c).log_density is Copula.log_density
 
 
 def _dependence(c: Copula) -> Iterator[Finding]:
     tau = float(_tau_of(c))
-    # Of a family without a τ of its own the first law tells nothing; that of the samples does.
+    # The first law is a tautology for a family without its own `tau`; the law of the samples is not.
     defined = float(_defined_tau(c))
     yield "tau() is 4 E[C(U, V)] − 1", 0.5, 0.5, tau, abs(tau - defined) - 2e-4
     u, v, sampled = map(np.asarray, _sample(c))
-    # Five standard errors; that of Kendall's τ is at most √(2 (1 − τ²)/n).
+    # Five standard errors, each at most √(2 (1 − τ²)/n).
     error = np.sqrt(2 * max(1 - defined**2, 1e-4) / _SAMPLES)
     yield "samples have the τ", 0.5, 0.5, sampled, abs(sampled - defined) - 5 * error
     for name, draws in (("u", u), ("v", v)):
@@ -310,7 +313,7 @@ def _dependence(c: Copula) -> Iterator[Finding]:
 def _gradients(c: Copula) -> Iterator[Finding]:
     for name in ("cdf", "conditional", "log_density"):
         u, v = _mesh(_CORNERS, _CORNERS)
-        third = name == "log_density" and _is_derived(c)  # derivatives of third order of a cdf
+        third = name == "log_density" and _is_derived(c)  # third derivatives of the cdf
         if third:
             u, v = np.clip(u, 1e-3, 1 - 1e-3), np.clip(v, 1e-3, 1 - 1e-3)
         total = np.sum(jax.tree.leaves(_slopes(c, u, v, name)), axis=0)
@@ -337,9 +340,9 @@ _LAWS = (
 
 
 def _slopes(c: Copula, u: np.ndarray, v: np.ndarray, name: str) -> Any:
-    """The derivatives of a method in the parameters, in u and in v, at any number of points.
+    """Differentiate a method in the parameters, in u and in v, at any number of points.
 
-    The points go in blocks of one size: one program for all laws that need some of them.
+    Points are evaluated in blocks of one size, so that all laws share one program.
     """
     count, size = len(u), len(_INSIDE) ** 2
     filled = [np.pad(points, (0, -count % size), "edge") for points in (u, v)]
@@ -355,6 +358,6 @@ def _all_slopes(c: Copula, u: jax.Array, v: jax.Array, name: str) -> Any:
 
 @jax.jit
 def _sample(c: Copula) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Draws (u, v), and their Kendall's τ."""
+    """Draw u and v, each (`_SAMPLES`,), and compute their Kendall's τ."""
     u, v = c.sample(jax.random.key(0), (_SAMPLES,))
     return u, v, kendall_tau(u, v, jnp.ones(u.shape, bool))

@@ -1,4 +1,4 @@
-"""The contract of a family of marginals, as a check that says what fails and where."""
+"""The contract of marginal families: laws, and the check that reports the failed ones with their worst points."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,26 @@ _INSIDE = np.array([0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99]
 _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
 _ENDS = np.array([0.0, 1.0])
 
-#: Of the whole distribution that is checked: ends and masses.
-_WHOLE = {"lowest": 0.2, "highest": 0.9, "mass_lowest": 0.1, "mass_highest": 0.2}
+#: Ends and point masses that complete a smooth part to a distribution.
+_MASSES = {"lowest": 0.2, "highest": 0.9, "mass_lowest": 0.1, "mass_highest": 0.2}
 
 _STEP, _NODES = 1e-6, 64
 
 
 def check_marginal(marginal: Marginal | type[Marginal]) -> None:
-    """AssertionError, with every law that fails and the (x, parameters) where it fails worst, or nothing.
+    """Raise an AssertionError with every failed law and the (x, parameters) at which it fails worst.
 
-    marginal: an instance, of which the smooth part is checked, or a class, which is checked at its default parameters
-    and at the ends of their support (where there is none, as far as `fit` goes: 300 beyond the other end, or beyond 0).
-    The laws: `smooth_cdf` within [0, 1], rising, and from 0 to 1; `smooth_density` as its slope, and
-    `smooth_log_density` as the logarithm of that; `smooth_quantile` as its inverse; `smooth_mean_above` as the integral
-    of the quantiles; of the whole distribution with point masses, its cdf, its quantile and its mean; finite gradients;
-    float32; jit, vmap and the pytree round trip.
+    A class is checked at its default parameters and at the ends of their supports. An infinite end is replaced by 300
+    beyond the other end, or beyond 0. The laws:
+
+    - `smooth_cdf`: within [0, 1], rising, from 0 to 1;
+    - `smooth_density` is its slope, `smooth_log_density` the logarithm of that, `smooth_quantile` its inverse, and
+      `smooth_mean_above` the integral of the quantiles;
+    - with point masses at the ends: cdf, quantile and mean;
+    - finite gradients; float32; jit, vmap and the pytree round trip.
+
+    Args:
+        marginal: an instance, of which the smooth part is checked, or a class.
 
     >>> from rcjax.model import Marginal, param
     >>> class Halved(Marginal):
@@ -55,15 +60,15 @@ def check_marginal(marginal: Marginal | type[Marginal]) -> None:
 
 
 def _as_arrays(marginal: Any) -> Marginal:
-    """The same smooth part, from 0 to 1 and without masses."""
-    own = {name: jnp.asarray(getattr(marginal, name), float) for name in _parameters(marginal)}
-    return type(marginal)(**own)
+    """The same smooth part on [0, 1], without point masses."""
+    smooth = {name: jnp.asarray(getattr(marginal, name), float) for name in _parameters(marginal)}
+    return type(marginal)(**smooth)
 
 
 def _parameters(marginal: Any) -> list[str]:
-    """The fields of the smooth part."""
-    whole = {field.name for field in dataclasses.fields(Marginal)}  # pyright: ignore[reportArgumentType]
-    return [field.name for field in dataclasses.fields(marginal) if field.name not in whole]
+    """Names of the fields of the smooth part."""
+    common = {field.name for field in dataclasses.fields(Marginal)}  # pyright: ignore[reportArgumentType]
+    return [field.name for field in dataclasses.fields(marginal) if field.name not in common]
 
 
 def _members(family: type[Marginal]) -> list[Marginal]:
@@ -96,12 +101,12 @@ def _cdf_laws(m: Any) -> Iterator[Finding]:
     got = _of(m, _GRID, "smooth_cdf")
     yield "smooth_cdf within [0, 1]", _GRID, got, np.maximum(-got, got - 1) - 1e-12
     yield "smooth_cdf rises", _GRID, got, -np.diff(got, prepend=0.0) - 1e-12
-    # Between the numbers nearest to 0 and to 1 lies all that a float can hold of the distribution.
+    # The floats nearest to 0 and to 1 bound what can be represented of the distribution.
     info = np.finfo(float)
     near = np.array([info.tiny, 1 - info.epsneg])
     beyond = _of(m, np.array([1e-300, 1 - 1e-15]), "smooth_cdf")
     first, last = _of(m, near, "smooth_cdf")
-    # A power that hardly falls leaves something there; half of everything does not stay.
+    # A power with a small exponent may leave some mass beyond them, but not a constant share.
     yield "smooth_cdf begins at 0", 0.0, first, first - max(0.1, beyond[0] * 1.01)
     yield "smooth_cdf ends at 1", 1.0, last, 0.5 if last < 0.9 and last < beyond[1] * 1.01 else 0.0
 
@@ -134,7 +139,7 @@ def _quantile_laws(m: Any) -> Iterator[Finding]:
     x = _of(m, _INSIDE, "smooth_quantile")
     yield "smooth_quantile within [0, 1]", _INSIDE, x, np.maximum(-x, x - 1)
     back, density = _of(m, x, "smooth_cdf"), _of(m, x, "smooth_density")
-    # A rounding of x moves G by as much times the density; next to the ends there is no float between.
+    # A rounding error of x changes G by the error times the density; next to the ends there are no floats between.
     info = np.finfo(float)
     inside = (x > 4 * info.tiny) & (x < 1 - 4 * info.epsneg)
     allowed = 1e-9 + 8 * info.eps * x * np.nan_to_num(density, posinf=1e300)
@@ -148,7 +153,7 @@ def _mean_laws(m: Any) -> Iterator[Finding]:
     points = np.concatenate([[0.0], _INSIDE, [1.0]])
     got = _of(m, points, "smooth_mean_above")
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    # ∫ₓ¹ t dG = x (1 − G(x)) + ∫ₓ¹ (1 − G), between quantiles that part what is steep.
+    # ∫ₓ¹ t dG = x (1 − G(x)) + ∫ₓ¹ (1 − G), integrated between quantiles, which divide the steep parts.
     levels = 1 / (1 + np.exp(-np.linspace(-30.0, 30.0, 121)))
     edges = np.unique(np.concatenate([points, np.clip(_of(m, levels, "smooth_quantile"), 0.0, 1.0)]))
     width = np.diff(edges)
@@ -159,9 +164,9 @@ def _mean_laws(m: Any) -> Iterator[Finding]:
     yield "smooth_mean_above is ∫ₓ¹ t dG", points, got, np.abs(got - expected) - 1e-6
 
 
-def _whole_laws(m: Any) -> Iterator[Finding]:
-    whole = dataclasses.replace(m, **{name: jnp.asarray(value) for name, value in _WHOLE.items()})
-    low, high, bottom, top = _WHOLE.values()
+def _mass_laws(m: Any) -> Iterator[Finding]:
+    whole = dataclasses.replace(m, **{name: jnp.asarray(value) for name, value in _MASSES.items()})
+    low, high, bottom, top = _MASSES.values()
     below = _of(whole, np.array([low - 1e-9, low, high - 1e-12, high]), "cdf")
     expected = np.array([0.0, bottom, below[2], 1.0])
     where = np.array([low, low, high, high])
@@ -193,14 +198,14 @@ def _gradient_laws(m: Any) -> Iterator[Finding]:
 
 @partial(jax.jit, static_argnames="method")
 def _slopes(m: Any, x: jax.Array, method: str) -> Any:
-    """The derivatives of a method in each parameter, summed over its numbers, and in x, (n,) each."""
+    """Differentiate a method in each parameter, summed over the entries of its array, and in x; (n,) each."""
 
-    def single(own: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-        return getattr(dataclasses.replace(m, **own), method)(x)
+    def single(parameters: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return getattr(dataclasses.replace(m, **parameters), method)(x)
 
-    own = {name: getattr(m, name) for name in _parameters(m)}
-    by_own, by_x = jax.vmap(jax.grad(single, argnums=(0, 1)), in_axes=(None, 0))(own, x)
-    return [*(slope.reshape(len(x), -1).sum(1) for slope in by_own.values()), by_x]
+    parameters = {name: getattr(m, name) for name in _parameters(m)}
+    in_parameters, in_x = jax.vmap(jax.grad(single, argnums=(0, 1)), in_axes=(None, 0))(parameters, x)
+    return [*(slope.reshape(len(x), -1).sum(1) for slope in in_parameters.values()), in_x]
 
 
 def _single_precision(m: Any) -> Iterator[Finding]:
@@ -214,12 +219,12 @@ def _single_precision(m: Any) -> Iterator[Finding]:
 
 _LAWS = (
     *(_cdf_laws, _density_laws, _quantile_laws, _mean_laws),
-    *(_whole_laws, _gradient_laws, _single_precision),
+    *(_mass_laws, _gradient_laws, _single_precision),
 )
 
 
 def _structure(family: type[Marginal], members: Sequence[Marginal]) -> list[str]:
-    """jit, vmap and the pytree round trip: laws of the class rather than of a point."""
+    """Check the laws of the class rather than of a point: jit, vmap and the pytree round trip."""
     failures = changed_by_flattening(family, members[0])
     batch = jax.tree.map(lambda *parts: jnp.stack([jnp.asarray(part) for part in parts]), *members)
     x = jnp.asarray(_INSIDE)
