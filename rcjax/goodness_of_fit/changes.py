@@ -170,7 +170,7 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
 
 
 def _traces(weight: np.ndarray) -> tuple[float, float, float]:
-    """Traces of K, K² and K³, K being the covariance of mid-rank cumulative shares; `weight` (G,) is each group's share.
+    """Traces of K, K² and K³, K being the covariance of mid-rank cumulative shares of groups with shares (G,).
 
     With F at the middles of groups i ≤ j, K_ij = F_i − F_i F_j, less w_i/4 if i = j; √w weighs rows and columns.
 

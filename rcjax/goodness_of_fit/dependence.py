@@ -127,8 +127,8 @@ def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
     return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
 
 
-#: Greatest number of replicates of all pairs together, and least number per pair: with more than sixty pairs, a thousand
-#: per pair would take minutes.
+#: Greatest number of replicates of all pairs together, and least number per pair: with more than sixty pairs, a
+#: thousand per pair would take minutes.
 MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 
 

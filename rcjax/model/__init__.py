@@ -1,6 +1,6 @@
 """The Markov-copula model of a cascade's confidences: calibration, marginals, copulas of pairs, fitting, sampling.
 
-Takes a `Log`; gives a `CascadeModel`, one frozen pytree."""
+Takes a `Log`; gives a `CascadeModel`, a frozen pytree."""
 
 from rcjax._base.extras import exports
 

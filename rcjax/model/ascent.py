@@ -1,7 +1,7 @@
-"""Maximum likelihood for the parameters of a family, of copulas or of marginals: many fits at once.
+"""Maximum likelihood for the parameters of a family of copulas or of marginals, batched over fits.
 
-Newton's method on unconstrained parameters z, until no fit of the batch has anything left to climb, or the steps are
-done. One evaluation of value, gradient and Hessian per step: a step that does not climb is taken back and shortened.
+Newton's method runs on unconstrained parameters z until every fit of the batch has converged, or the steps are used up.
+Each step evaluates value, gradient and Hessian once; a step that lowers the value is undone and shortened.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from rcjax.copulas.base import FARTHEST
 
 
 class FitStatus(Status):
-    """What became of a fit by likelihood."""
+    """Status of a maximum likelihood fit."""
 
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "at an end of the parameter's support: the standard error does not hold there"
@@ -30,7 +30,7 @@ class FitStatus(Status):
 
 STEPS, _LONGEST = 16, 3.0
 
-_FAR = 12.0  # |z| of a parameter as good as at the end of its support
+_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of it
 
 _AT_END = 7.0
 
@@ -38,25 +38,25 @@ _AT_END = 7.0
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ascent:
-    """The member of a family at which a mean log-likelihood is largest. Leading axes batch it."""
+    """The maximum likelihood fit of a family; leading axes batch it."""
 
     member: Any
-    standard_errors: dict[str, jax.Array]  # of each parameter, from the Hessian; inf where there is none
-    mean: jax.Array  # () the largest value
+    standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
+    mean: jax.Array  # () mean log-likelihood at the maximum
     status: jax.Array  # () a `FitStatus`
 
 
 def climb(
     family: type[Parametric], objective: Callable[..., Any], start: Any, steps: int = STEPS, within: float = 1 / 3
 ) -> Ascent:
-    """Newton's ascent of objective(member) from `start` in the free parameters; per unit of weight.
+    """Maximise objective(member) in the free parameters by Newton's method.
 
     Args:
-        family: that of the member.
-        objective: a function of the member, to be as large as may be.
-        start: the member to start from; what is not free in it stays.
-        steps: at most.
-        within: the share of the way to an end of its support, in unconstrained numbers, up to which a parameter starts.
+        family: family of the member.
+        objective: function of a member, in units of a mean log-likelihood per observation.
+        start: initial member; its other fields stay.
+        steps: greatest number of steps.
+        within: initial parameters are clipped to this share of the way to an end, in unconstrained numbers.
     """
     names, supports = family.free, [family.supports[name] for name in family.free]
     if not names:
@@ -83,12 +83,12 @@ def climb(
         return count + 1, jnp.clip(ahead, nearest, farthest), length, best
 
     def climbable(best: tuple[jax.Array, ...]) -> jax.Array:
-        """Half the climb that Newton still expects, per observation, where it is worth a step."""
+        """Whether Newton's step still promises a gain above the tolerance."""
         _, mean, gradient, hessian = best
         rest = gradient @ _direction(gradient, hessian) / 2
         return ~(jnp.isfinite(mean) & (rest <= jnp.sqrt(jnp.finfo(z.dtype).eps) * 1e-2))
 
-    # All like the objective, so that under `jax.shard_map` it varies over the same devices.
+    # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
     like = jnp.zeros_like(value(z), z.dtype)
     z = z + like
     nowhere = z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(names), dtype=z.dtype)
@@ -107,19 +107,19 @@ def climb(
 
 
 def member_at(member: Any, z: jax.Array) -> Any:
-    """The member of a family with free parameters that unconstrained numbers z (p,) stand for."""
+    """Replace a member's free parameters by those that unconstrained numbers z (p,) stand for."""
     free = {name: constrain(part, member.supports[name]) for name, part in zip(member.free, z, strict=True)}
     return dataclasses.replace(member, **free)
 
 
 def place_of(member: Any) -> jax.Array:
-    """(p,) the unconstrained numbers of a member's free parameters: the inverse of `member_at`."""
+    """Unconstrained numbers of a member's free parameters, the inverse of `member_at`; (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
 
 def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, ...]:
-    """(value (), gradient (p,), Hessian (p, p)) of a function of p parameters, forwards twice."""
-    if z.shape == (1,):  # in one direction: to batch a single one doubles the time of tracing
+    """(value (), gradient (p,), Hessian (p, p)) of a function of p parameters, by forward mode twice."""
+    if z.shape == (1,):  # one direction without `vmap`, which would double the time of tracing
         (value, slope), (_, curvature) = jax.jvp(partial(_along, function), (z,), (jnp.ones_like(z),))
         return value, slope[None], curvature[None, None]
 
@@ -140,7 +140,7 @@ def _along(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, jax.A
 
 
 def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
-    """Newton's step uphill, with the curvature taken as downward in every direction."""
+    """Newton's step, with every curvature made negative so that it leads uphill."""
     small = jnp.finfo(gradient.dtype).eps
     if gradient.shape == (1,):
         return gradient / jnp.maximum(jnp.abs(hessian[0]), small)
@@ -149,7 +149,10 @@ def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
 
 
 def _standard_errors(z: jax.Array, hessian: jax.Array, supports: list[tuple[float, float]]) -> jax.Array:
-    """Of the parameters, per square root of the weight, by the delta method; inf where the Hessian is not negative."""
+    """Standard errors of the parameters for one observation, by the delta method; inf unless the Hessian is negative.
+
+    Divide by √n for n observations.
+    """
     if z.shape == (1,):
         variances = -1 / jnp.where(hessian[0] < 0, hessian[0], -1.0)
         negative = hessian[0, 0] < 0
@@ -162,7 +165,7 @@ def _standard_errors(z: jax.Array, hessian: jax.Array, supports: list[tuple[floa
 
 
 def constrain(z: jax.Array, support: tuple[float, float]) -> jax.Array:
-    """The parameter in a support that an unconstrained number stands for.
+    """Map an unconstrained number to a parameter in a support.
 
     >>> [round(float(constrain(0.0, s)), 4) for s in ((-1.0, 1.0), (1.0, float("inf")), (-float("inf"), float("inf")))]
     [0.0, 1.6931, 0.0]
@@ -176,7 +179,7 @@ def constrain(z: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
-    """The inverse of `constrain`; ±_FAR-like large numbers at the ends."""
+    """The inverse of `constrain`; about ±`_FAR` at finite ends."""
     low, high = support
     tiny = float(np.exp(-_FAR))
     if np.isfinite(low) and np.isfinite(high):
@@ -189,6 +192,6 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """The least z and the largest: an end of the support; without one, dependence as strong as rounding shows."""
+    """The least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ones."""
     low, high = np.isfinite(support)
     return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST

@@ -1,6 +1,6 @@
-"""What is learnt of each model of a log by itself, its calibrated confidence and its cost, and where that comes from.
+"""Calibrated models of a log: the calibrator and the mean cost of each model, with the provenance of the fit.
 
-The search by the labels needs no more; `CascadeModel` adds how the confidences depend on each other.
+The search by labels needs no more; `CascadeModel` adds marginals and copulas.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from rcjax.policy.spec import Spec
 
 
 def pairs(k: int) -> tuple[tuple[int, int], ...]:
-    """All (i, j) with i < j < k, in the order in which pairs are stored everywhere, that of `np.triu_indices(k, 1)`.
+    """All pairs (i, j) with i < j < k, in the order of `np.triu_indices(k, 1)`, which all arrays of pairs follow.
 
     >>> pairs(3)
     ((0, 1), (0, 2), (1, 2))
@@ -46,13 +46,19 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
 
 
 def describe_fit(log: Log) -> dict[str, Any]:
-    """What a model was fitted on, when and with which versions; nothing of it tells where the log lies.
+    """Describe the log that a model is fitted on, the date and the versions, without the log's folder.
 
-    `source` (the file's name without its folder, or the kind of dataframe), `digest` (SHA-256 of the log's
-    content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
-    and `date` (UTC, ISO 8601, to the second); `asked`, each model's signal and options, where the log tells;
-    `same_as`, the model whose answers take the place of right ones, where there is one (`Reference.to_json`); and
-    `scores`, their scale, where answers have scores (`Scores.to_json`).
+    Always present:
+
+    - `source`, the file's name without its folder, or the kind of dataframe; `digest`, SHA-256 of the log's content;
+    - `task`, `queries`, `complete_queries`, and `answers` by model;
+    - `versions` of rcjax, jax and python; `date`, UTC, ISO 8601, to the second.
+
+    Present if the log has them:
+
+    - `asked`, each model's signal and options;
+    - `same_as`, the reference model whose answers count as right (`Reference.to_json`);
+    - `scores`, the scale of scores (`Scores.to_json`).
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
     optional = {
@@ -74,7 +80,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
 
 def _read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, and `method`."""
+    """Read the options of `rcjax.fit` in a model's file: `copula`, a name or a list of names, and `method`."""
     options = read(Object, value, where)
     for name in options:
         choice(name, where, ("copula", "method"))
@@ -86,7 +92,7 @@ FORMAT = "rcjax-model"
 
 @dataclasses.dataclass(frozen=True)
 class Details:
-    """What a model keeps of its log and of its fit, as JSON values, which nobody may change.
+    """Provenance of a model and tables of its fit, as immutable JSON values; None: not recorded.
 
     >>> details = Details(fit={"copula": "Gumbel"})
     >>> details.to_json(), details == Details.from_json(details.to_json())
@@ -94,21 +100,21 @@ class Details:
     """
 
     provenance: Object | None = None
-    """What was fitted on what (`describe_fit`); None, as all others, where that was not recorded."""
+    """Description of log, date and versions (`describe_fit`)."""
     reference: Object | None = None
-    """Some queries of the log (`describe_reference`)."""
+    """Sample of the log's queries (`describe_reference`)."""
     fit: Annotated[Object, _read_fit] | None = None
     """Options of `fit`."""
     copulas: tuple[Object, ...] | None = None
-    """Every family on every pair, where `fit` chose among several."""
+    """Fit of every family to every pair, if `fit` chose among several."""
     marginals: tuple[Object, ...] | None = None
-    """What the fit by likelihood of each model's marginal says of itself, of a family other than the default."""
+    """Likelihood fit of each model's marginal, if its family is not the default."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
 
     @classmethod
     def of_log(cls, log: Log, **more: Any) -> "Details":
-        """Where a log comes from, some of its queries, its prices; `more` are other fields."""
+        """Record a log's provenance, a sample of its queries, and its prices; `more` are other fields."""
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
@@ -116,24 +122,24 @@ class Details:
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":
-        """The inverse of `to_json`; ValueError for what rcjax could not read later on."""
+        """The inverse of `to_json`; ValueError for invalid fields."""
         known = read_fields(cls, data, "details")
         read(int, (known.get("provenance") or {}).get("queries", 0), "details.provenance.queries")
         return cls(**{name: data[name] for name in known})
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with what was recorded."""
+        """The recorded fields as a JSON object."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
-    """The calibration of each model as policies have it, with what its fit says of itself."""
+    """The calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
     return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
 
 class Fitted:
-    """What was learnt from a log of k models, whichever more of it there is."""
+    """Base class of fitted models: k calibrators, mean costs and names."""
 
     calibrators: Calibrator
     cost: jax.Array
@@ -141,12 +147,11 @@ class Fitted:
     details: Details
 
     def calibrate(self, logprob: jax.Array | Log) -> jax.Array:
-        """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
+        """Calibrate the raw log-probabilities of a log or an array; the last axis is in the order of `models`.
 
-        Of a log, whose columns are found by their names: (n, k), NaN if a model did not answer. A bare array (…, k)
-        has no names: its last axis must be in the order of `models`, which is that of the log fitted to, and need not
-        be that of another log. Raises LogError, a ValueError, for a log that lacks a model, ValueError for an array
-        of another length.
+        A log's columns are found by name, and answers that are missing give NaN; (n, k). The last axis of an array must
+        be in the order of `models`, which another log need not have; (…, k). Raises LogError, a ValueError, for a log
+        that lacks a model, and ValueError for an array with another last axis.
 
         >>> import rcjax
         >>> model, log = rcjax.demo_model(), rcjax.sample_log(3, seed=0)
@@ -164,20 +169,20 @@ class Fitted:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What was fitted on what: hash and size of the log, versions, date."""
+        """Description of the log fitted on: hash and size, versions, date."""
         return dict(self.details.provenance or {})
 
     @property
     def prices(self) -> dict[str, Any] | None:
-        """Money per million input and output tokens by model, where the log was priced by tokens."""
+        """Money per million input and output tokens by model; None if the log was not priced by tokens."""
         return None if self.details.prices is None else dict(self.details.prices)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as JSON (numbers come back, stated ones to a rounding); never leaves half a file."""
+        """Write the model as JSON, atomically; numbers are exact, stated confidences up to rounding."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
-        """The object of its file; of a `CascadeModel` the inverse of `model_from_json`."""
+        """The JSON object of the model's file, which `fitted_from_json` reads."""
         return {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -189,7 +194,7 @@ class Fitted:
         }
 
     def _dependence(self) -> dict[str, Any]:
-        """What its file tells of how the confidences depend on each other."""
+        """Fields of the file for marginals and copulas; none here."""
         return {}
 
 
@@ -202,22 +207,22 @@ class Fitted:
 )
 @dataclasses.dataclass(frozen=True)
 class Calibrated(Fitted):
-    """The models of a log, calibrated: one frozen pytree. `details` are no part of it, as those of `CascadeModel`."""
+    """Calibrated models of a log, a frozen pytree without `details`, as `CascadeModel` is."""
 
     calibrators: Calibrator  # leading axis k
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
-    details: Details = dataclasses.field(default_factory=Details)  # what was learnt from what
+    details: Details = dataclasses.field(default_factory=Details)  # provenance
 
 
 def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Calibrated:
-    """The models of a log, calibrated by its labels.
+    """Calibrate the models of a log by its labels.
 
     Args:
-        log: the log to learn from.
-        transform: that of the raw confidence; "auto": by the log's task.
+        log: training log.
+        transform: transform of the raw confidence; "auto": by the log's task.
 
-    Raises LogError where two models have no queries in common.
+    Raises LogError if two models have fewer than two queries in common.
 
     >>> import rcjax
     >>> calibrated(rcjax.sample_log(300, seed=0)).models[0]
@@ -233,7 +238,7 @@ def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Cal
 
 
 def calibrated_like(model: Fitted, log: Log) -> Calibrated:
-    """The models of another log, calibrated by its labels, with the transform and the stated values of a model."""
+    """Calibrate the models of another log by its labels, with the transform and the stated values of a model."""
     return _calibrated(log, model.calibrators.transform, model.calibrators.values)
 
 
@@ -250,14 +255,14 @@ def fit_calibrators(
     transform: Transform,
     values: jax.Array | None = None,
 ) -> tuple[Calibrator, jax.Array]:
-    """(calibrators, confidences (n, k)) of a log.
+    """Fit the calibrators of k models, and return (calibrators, calibrated confidence (n, k)).
 
     Args:
-        logprob: (n, k) raw log-probabilities.
+        logprob: (n, k) raw log-probability.
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
-        transform: that of the raw confidence.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
+        transform: transform of the raw confidence.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
     """
 
     def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:
@@ -267,12 +272,12 @@ def fit_calibrators(
     return calibrators, calibrate_all(calibrators, logprob, answered)
 
 
-# Compiled by itself: all who calibrate logs of one size share it.
+# Compiled once for all logs of one size.
 calibrate_log = compiled(fit_calibrators, "transform", runs="long")
 
 
 def stated_in(log: Log) -> np.ndarray | None:
-    """`stated_logprobs` of a log, each of its queries once: one that is drawn again states nothing more."""
+    """`stated_logprobs` of a log, counting a query once even if a bootstrap draws it repeatedly."""
     rows = list({query: row for row, query in enumerate(log.queries)}.values())
     whole = len(rows) == log.n_queries
     columns = (log.logprob, log.answered) if whole else (np.asarray(x)[rows] for x in (log.logprob, log.answered))
@@ -280,7 +285,7 @@ def stated_in(log: Log) -> np.ndarray | None:
 
 
 def check_overlap(log: Log) -> None:
-    """LogError where two models have fewer than two queries in common."""
+    """Raise LogError if two models have fewer than two queries in common."""
     answered = np.asarray(log.answered)
     for i, j in pairs(len(log.models)):
         if (answered[:, i] & answered[:, j]).sum() < 2:

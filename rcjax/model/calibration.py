@@ -1,8 +1,8 @@
 """Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
 
-Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them
-out again before the regression. Everything starts from log-probabilities, because 1 − exp(logprob) has long rounded
-to 0 where log 1/(1 − p) still tells 30 from 35.
+Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them out
+before the regression. Functions take log-probabilities: 1 − exp(logprob) rounds to 0 long before log 1/(1 − p) stops
+distinguishing 30 from 35.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
 
 class CalibrationStatus(Status):
-    """What became of the fit of a calibrator."""
+    """Status of a calibrator's fit."""
 
     CONVERGED = 0, "converged"
     SEPARABLE = 1, "a threshold tells right from wrong without error: only Firth's penalty keeps the slope finite"
@@ -39,17 +39,20 @@ _LOG_2 = 0.6931471805599453
 
 _NEWTON_STEPS = 40
 
-_LEAST_STEP = 1 / 32  # of a Newton step, below which it is not taken at all
+_LEAST_STEP = 1 / 32  # shortest share of a Newton step that is tried
 
-_LEAST_GAIN = 0.25  # of what the slope promises, for a step to be taken (Armijo's rule)
+_LEAST_GAIN = 0.25  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
-    """ξ of the raw confidence p = exp(logprob), elementwise; ±inf at certainty (p = 1, p = 0). No confidence is p = 0.
+    """Transform the raw confidence p = exp(logprob) to ξ, elementwise; ±inf at p = 1 and p = 0.
 
-    `choice`: log 1/(1 − p). `generation`: log 1/(1 − p) − log 2 for p ≥ ½ and log p + log 2 below, monotone and
-    antisymmetric about p = ½ (the paper prints log 1/p for p < ½, which is not monotone). `none`: the
-    log-probability itself, as in the ablation of the transforms (table 2 of the paper).
+    A missing confidence is p = 0. The transforms:
+
+    - `choice`: log 1/(1 − p);
+    - `generation`: log 1/(1 − p) − log 2 for p ≥ ½, and log p + log 2 below. It is monotone and antisymmetric about
+      p = ½; the paper prints log 1/p for p < ½, which is not monotone.
+    - `none`: the log-probability, as in the ablation of the transforms (table 2 of the paper).
 
     >>> transform_confidence(jnp.log(jnp.array([0.25, 0.75])), "generation").round(3).tolist()
     [-0.693..., 0.693...]
@@ -67,7 +70,7 @@ def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
 
 
 def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
-    """The log-probability whose transform is ξ: the inverse of `transform_confidence`, elementwise.
+    """The inverse of `transform_confidence`, elementwise.
 
     >>> f"{float(invert_transform(transform_confidence(-1e-9, 'choice'), 'choice')):.2g}"
     '-1e-09'
@@ -88,34 +91,34 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
 )
 @dataclasses.dataclass(frozen=True)
 class Calibrator:
-    """Logistic calibration of one model: Φ = σ(intercept + slope · ξ). A leading axis batches it over models.
+    """Logistic calibration of one model, Φ = σ(intercept + slope · ξ); a leading axis batches it over models.
 
-    Infinite ξ take the value of the smallest (largest) finite ξ seen in training. Values that a model states again and
-    again have estimates of their own (`rcjax.model.stated`), and what is between two of them stays between theirs.
+    Infinite ξ are replaced by the smallest or largest finite ξ of the training log. Values that a model states
+    repeatedly have separate estimates (`rcjax.model.stated`), and confidences between two of them are clipped to these.
     """
 
     coefficients: jax.Array  # (2,) intercept, slope
     smallest: jax.Array  # () the smallest finite ξ of the training log
-    largest: jax.Array  # () the largest
-    slope_p: jax.Array  # () p-value of a slope of 0, by Wald's test, two-sided
+    largest: jax.Array  # () the largest finite ξ of the training log
+    slope_p: jax.Array  # () two-sided p-value of the slope, by Wald's test
     status: jax.Array  # () a `CalibrationStatus`
     transform: Transform
     stated: StatedValues | None = None  # None: the model states no values
 
     def __call__(self, logprob: jax.Array) -> jax.Array:
-        """Calibrated confidence of a raw log-probability: scalar mathematics, elementwise on arrays."""
+        """Calibrated confidence of raw log-probabilities, elementwise."""
         curve = self.curve(logprob)
         return curve if self.stated is None else self.stated.amend(logprob, curve)
 
     def curve(self, logprob: jax.Array) -> jax.Array:
-        """The logistic regression alone, elementwise."""
+        """Calibrated confidence by the logistic regression alone, elementwise."""
         features = self._bounded(transform_confidence(logprob, self.transform))
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
-        """The ξ at which the logistic regression has the calibrated confidence of a raw log-probability, elementwise.
+        """The ξ at which the regression would give the calibrated confidence of a raw log-probability, elementwise.
 
-        That of the log-probability itself, but at and between values with estimates of their own; needs a `unit` there.
+        It equals the transformed confidence except at and near stated values, where a `unit` other than 0 is needed.
         """
         features = self._bounded(transform_confidence(logprob, self.transform))
         if self.stated is None:
@@ -124,15 +127,15 @@ class Calibrator:
 
     @property
     def values(self) -> jax.Array | None:
-        """(…, V) raw log-probabilities that models state, for another fit (`fit_calibrator`); None: no model does."""
+        """Raw log-probabilities of the stated values, for `fit_calibrator`; None: no model states any; (…, V)."""
         return None if self.stated is None else self.stated.logprob
 
     @property
     def unit(self) -> jax.Array:
-        """(…) by how much the log-odds of the calibrated confidence rise with `features`.
+        """The slope of the calibrated log-odds in `features`; (…).
 
-        The slope of the regression; 1 where ξ does not vary, as that of yes (certain) or no (certain that not), and the
-        values with estimates of their own alone tell right from wrong.
+        It is the regression's slope, or 1 if ξ does not vary and stated values alone discriminate, as those of a model
+        that answers certain or impossible.
         """
         slope = self.coefficients[..., 1]
         if self.stated is None:
@@ -140,37 +143,37 @@ class Calibrator:
         return jnp.where(self.smallest == self.largest, 1.0, slope)
 
     def deployed(self) -> Calibration:
-        """The same in plain Python, as a policy has it; of one model, not a batch."""
+        """Convert the calibrator of one model, not a batch, to plain Python, as a policy holds it."""
         intercept, slope = (float(c) for c in self.coefficients)
         stated, unread = (None, None) if self.stated is None else (self.stated.pairs() or None, self.stated.unread())
         return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, unread)
 
     @classmethod
     def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
-        """(k,) of calibrations of one transform, as policies have them, in numpy's arrays: the inverse of `deployed`.
+        """Stack calibrations of policies that share a transform into numpy arrays, the inverse of `deployed`; (k,).
 
-        What the fit says of itself is not known.
+        `slope_p` is NaN and `status` 0, since policies do not hold them.
         """
-        line = np.array([(one.intercept, one.slope) for one in calibrations], dtype)
-        low, high = (np.array([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
-        values, unread = [one.stated or () for one in calibrations], [one.unread for one in calibrations]
+        line = np.array([(c.intercept, c.slope) for c in calibrations], dtype)
+        low, high = (np.array([getattr(c, end) for c in calibrations], dtype) for end in ("smallest", "largest"))
+        values, unread = [c.stated or () for c in calibrations], [c.unread for c in calibrations]
         unknown: Any = np.full_like(low, np.nan)
         status: Any = np.zeros(len(low), int)
         stated = stated_of_pairs(values, dtype, unread)
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
-        """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
+        """A log-probability with the given calibrated confidence, elementwise; the slope must not be 0."""
         features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
     def _bounded(self, features: jax.Array) -> jax.Array:
-        """Infinities take the training extremes; finite values stay, also beyond the extremes."""
+        """Replace infinite ξ by the training extremes; finite ξ stay, even beyond the extremes."""
         features = jnp.where(features == jnp.inf, self.largest, features)
         return jnp.where(features == -jnp.inf, self.smallest, features)
 
 
-# Jitted, as are other parts of several programs, so that each of these need not trace it again.
+# Jitted, so that the programs that contain it do not trace it again.
 @partial(jax.jit, static_argnames="transform")
 @in_full
 def fit_calibrator(
@@ -180,30 +183,32 @@ def fit_calibrator(
     transform: Transform,
     values: jax.Array | None = None,
 ) -> Calibrator:
-    """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
+    """Fit a logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 
-    Newton's method on the likelihood, without any penalty. Where no maximum exists, because a threshold on ξ separates
-    right from wrong answers, the fit is Firth's (1993) penalised likelihood (Jeffreys' prior), whose maximum is always
-    finite; status says SEPARABLE. Where ξ or `correct` does not vary, the slope is 0 and Φ = (c + ½)/(n + 1), with c of
-    n answers right, which is Firth's estimate for an intercept alone; status says CONSTANT.
+    Newton's method maximises the likelihood without a penalty. Two cases have no such maximum:
+
+    - SEPARABLE: a threshold on ξ separates right from wrong answers. The fit maximises Firth's (1993) penalised
+      likelihood (Jeffreys' prior), which is always finite.
+    - CONSTANT: ξ or `correct` does not vary. The slope is 0 and Φ = (c + ½)/(n + 1), with c of n answers right, which
+      is Firth's estimate for an intercept alone.
 
     Args:
-        logprob: (n,) raw log-probabilities.
-        correct: (n,) whether the answer is right, or how likely it is where that is not known.
-        answered: (n,) whether there is an answer; the others count for nothing.
-        transform: that of the raw confidence.
-        values: (V,) raw log-probabilities that the model states, NaN behind (`stated_logprobs`); None: it states none.
-            Answers without a confidence are one of them, and no part of the regression.
+        logprob: (n,) raw log-probability.
+        correct: (n,) whether the answer is right, or its probability if there is no label.
+        answered: (n,) whether there is an answer; other queries are ignored.
+        transform: transform of the raw confidence.
+        values: (V,) raw log-probabilities that the model states, padded with NaN (`stated_logprobs`); None: no stated
+            values. Missing confidences are one of them, and are left out of the regression.
     """
-    everyone = answered
+    all_answered = answered
     if values is not None:
         answered = answered & (logprob != NO_CONFIDENCE)
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    # What is expected of an answer without a label is neither right nor wrong for sure: no threshold parts those.
+    # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
     groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
     least, largest_of = extremes(features, groups)
     smallest, largest = least[0], largest_of[0]
-    # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
+    # If all answers are certain, no ξ is finite; any value does, since the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
     features = jnp.clip(features, smallest, largest)
     weight = answered.astype(features.dtype)
@@ -212,7 +217,7 @@ def fit_calibrator(
     right, count = jnp.stack([target.sum(), weight.sum()])
 
     constant = (smallest == largest) | (right == 0) | (right == count)
-    # Some threshold on ξ parts right from wrong, possibly with ties at the threshold itself.
+    # Separable: a threshold on ξ divides right from wrong, possibly with ties at the threshold.
     (right_low, wrong_low), (right_high, wrong_high) = (
         jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
     )
@@ -233,16 +238,16 @@ def fit_calibrator(
     )
     if values is None:
         return calibrator
-    counted = everyone.astype(features.dtype), jnp.where(everyone, correct, 0).astype(features.dtype)
+    counted = all_answered.astype(features.dtype), jnp.where(all_answered, correct, 0).astype(features.dtype)
     curve = calibrator.curve, coefficients[1]
-    stated = estimate(jnp.where(everyone, logprob, -1.0), counted, values, curve)
+    stated = estimate(jnp.where(all_answered, logprob, -1.0), counted, values, curve)
     return dataclasses.replace(calibrator, stated=stated)
 
 
 @jax.jit
 @in_full
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
-    """(…, k) calibrated confidences of k models, of a finite stand-in where a model has not `answered` (…, k)."""
+    """Calibrated confidences of k models (…, k); a finite placeholder where `answered` (…, k) is False."""
     finite = logprob if answered is None else jnp.where(answered, logprob, -1.0)
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, finite)
 
@@ -251,29 +256,29 @@ _on_rows = compiled(calibrate_all)
 
 
 def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
-    """`calibrate_all` of a log (n, k), by a program that logs of like size share."""
+    """`calibrate_all` for the rows of a log (n, k), padded so that logs of similar size share a program."""
     rows, n = (logprob,) if answered is None else (logprob, answered), np.shape(logprob)[0]
     confidence = _on_rows(calibrators, *fill_up(*rows))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
 class _Newton(NamedTuple):
-    """Newton's method at one point, and the step that is tried next."""
+    """State of Newton's method: the current point, and the step to try next."""
 
-    number: Any  # of steps taken; −1 until the start is evaluated
+    number: Any  # () steps taken; −1 until the start is evaluated
     beta: jax.Array  # (2,)
     value: jax.Array  # () the penalised likelihood
     inverse: jax.Array  # (2, 2) of Fisher's matrix
-    direction: jax.Array  # (2,) of the step
-    slope: jax.Array  # () by how much the whole step would raise a likelihood that is a plane
-    length: jax.Array  # () how much of the step is tried; 0: nothing of it is taken
-    change: jax.Array  # () the last step's largest
+    direction: jax.Array  # (2,) full Newton step
+    slope: jax.Array  # () gain of the full step predicted by the gradient
+    length: jax.Array  # () share of the step to try; 0: no share improves
+    change: jax.Array  # () largest change of a coefficient in the last step
 
 
 def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
-    """(coefficients (2,), standard error of the slope (), whether it has converged ()) of a logistic regression.
+    """Fit a logistic regression, and return (coefficients (2,), standard error of the slope (), converged ()).
 
-    By Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood.
+    Newton's method starts from zero on the standardised feature, and halves steps that lower the penalised likelihood.
     """
     count, sum_ = (weight.sum(), (weight * features).sum())
     count = jnp.maximum(count, 1)
@@ -286,7 +291,7 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     def evaluate(beta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """(penalised likelihood, inverse of Fisher's matrix, gradient)."""
         score = beta[0] + beta[1] * z
-        small = jnp.exp(-jnp.abs(score))  # once for both: exponentials are most of the time of a fit
+        small = jnp.exp(-jnp.abs(score))  # computed once, since exponentials dominate the time
         fitted, softplus = jnp.where(score >= 0, 1.0, small) / (1 + small), jnp.maximum(score, 0.0) + jnp.log1p(small)
         variance = weight * fitted * (1 - fitted)
         matrix = (powers @ variance)[np.array([[0, 1], [1, 2]])]
@@ -302,7 +307,7 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     def unfinished(state: _Newton) -> jax.Array:
         return (state.number < _NEWTON_STEPS) & (state.change > tolerance)
 
-    # One evaluation in all the program, of a start, a step or a shorter one: what is compiled is a third as large.
+    # The start, full steps and shorter steps share one evaluation: the program is a third as large.
     def turn(state: _Newton) -> _Newton:
         step = state.length * state.direction
         value, inverse, gradient = evaluate(state.beta + step)
@@ -317,7 +322,7 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     zero, one = jnp.zeros(2, z.dtype), jnp.ones((), z.dtype)
     start = _Newton(-1, zero, -jnp.inf * one, jnp.zeros((2, 2), z.dtype), zero, 0 * one, one, jnp.inf * one)
     last = lax.while_loop(unfinished, turn, start)
-    # Back from z to the feature itself.
+    # From the standardised feature back to ξ.
     slope, error = last.beta[1] / spread, jnp.sqrt(jnp.maximum(last.inverse[1, 1], 0.0)) / spread
     return jnp.stack([last.beta[0] - center * slope, slope]), error, last.change <= tolerance
 
@@ -332,10 +337,10 @@ def _inverse(matrix: jax.Array) -> jax.Array:
 
 
 def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Expected calibration error, in [0, 1], over ten bins whose edges are the deciles of the confidence.
+    """Expected calibration error over ten bins, whose edges are the deciles of the confidence; in [0, 1].
 
-    confidence (n,), correct (n,). The share-weighted mean of |accuracy − mean confidence| over the bins
-    [edge, next edge); the last bin is closed. Section 5.1 of the paper.
+    It is the mean of |accuracy − mean confidence| over the bins, weighted by their share of `confidence` (n,) and
+    `correct` (n,). Bins are [edge, next edge); the last one is closed. Section 5.1 of the paper.
 
     >>> expected_calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
     0.0
@@ -345,16 +350,16 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
 
 
 def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
-    """Σ |Σ of a bin's gaps| / n of gaps (n,) between outcome and confidence, with the number of each one's bin (n,)."""
+    """Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 
 def tenths(confidence: np.ndarray) -> np.ndarray:
-    """(n,) which of ten bins each confidence (n,) is in: edges on the deciles, [edge, next edge), the last one closed.
+    """Assign each confidence (n,) to one of ten bins between deciles, [edge, next edge), the last one closed; (n,).
 
-    Where deciles are equal, the bins between them are empty.
+    Bins between equal deciles are empty.
     """
-    # Not np.percentile, whose rounding can part a decile that is a data point from that point.
+    # Rounding in np.percentile can make a decile differ from the data point that it equals.
     low, rest = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
     ordered = np.sort(confidence)
     edges = ordered[low] + rest.astype(ordered.dtype) / 10 * (ordered[low + (rest > 0)] - ordered[low])

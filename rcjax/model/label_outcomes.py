@@ -1,23 +1,24 @@
-"""What answers count for where some of them have no label: one form of outcomes to choose by, one to tell figures by.
+"""Estimated outcomes for logs in which some answers have no label: one estimate for selection, one for evaluation.
 
-Both are the labels where all answers have one. For *choosing* policies an answer counts as its label, or as it is
-expected to be (`LabelRegression`): little variance, and the same small bias for all policies alike. For *saying what
-they do* the labels correct the regression,
+Both are the labels if every answer has one. *Selecting* policies takes the label, or else the probability that the
+answer is right (`LabelRegression`): it has little variance, and a small bias that all policies share. *Evaluating*
+policies corrects the regression by the labels,
 
-    ỹ = g + R/π · (y − g)        R whether it is labelled, π the share of the model's answers that are
+    ỹ = g + R/π · (y − g)
 
-which is right on average whatever a judge says (augmented inverse-probability weighting: Robins, Rotnitzky & Zhao 1994,
-"Estimation of regression coefficients when some regressors are not always observed", JASA 89). g is predicted by the
-labels of other queries, and drawn towards its mean as far as that lowers the variance (PPI++: Angelopoulos, Duchi &
-Zrnic 2023, arXiv 2311.01453).
+R says whether the answer is labelled, and π is the labelled share of the model's answers. The mean of ỹ is unbiased
+whatever a judge says (augmented inverse-probability weighting: Robins, Rotnitzky & Zhao 1994, "Estimation of regression
+coefficients when some regressors are not always observed", JASA 89). g is predicted from labels of other queries, and
+shrunk towards its mean as far as that lowers the variance (PPI++: Angelopoulos, Duchi & Zrnic 2023, arXiv 2311.01453).
 
-g is a ridge regression on the log-odds, of the labels by hand on
+g is a ridge regression, on the log-odds, of the labels by hand on these features:
 
-    1 · is there a judge · ξ · ξ where there is a judge · ξ of the other models · each judge · the judges of the others
+    1 · is judged · ξ · ξ if judged · mean ξ of the other models · the same if judged · mean verdict on the other
+    models · each judge's verdict
 
-with one coefficient for all models, and one more for each model by which it may differ. The priors of the latter are
-narrow: with a hundred labels a judge is known to err, and hardly where it errs more. So a judge that is lenient to one
-model is found out by that model's own intercept.
+Each feature has a coefficient shared by all models, and a deviation per model with a narrower prior: a hundred labels
+show that a judge errs, but hardly for which model. The intercepts' deviations have a wide prior, which reveals a judge
+that is lenient to one model.
 """
 
 import dataclasses
@@ -34,28 +35,28 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Transform, transform_confidence
 
-#: Standard deviations of the prior of a coefficient for all models, and of a model's own part of it.
+#: Prior standard deviations of a shared coefficient, and of a model's deviation from it.
 _SHARED, _BY_MODEL = 3.0, 1.0
 
-#: Of the model's own intercept: models differ in accuracy as they please.
+#: Prior standard deviation of the intercepts' deviations, wide because models differ in accuracy.
 _BY_MODEL_INTERCEPT = 3.0
 
 _NEWTON_STEPS = 15
 
-_STEPS = np.array([1.0, 0.5, 0.25, 0.0625])  # lengths of a Newton step that are tried
+_STEPS = np.array([1.0, 0.5, 0.25, 0.0625])  # shares of a Newton step that are tried
 
 
 class Scale(NamedTuple):
-    """What the ξ of k models are measured by, so that those of another log mean the same; (k,) numpy's arrays."""
+    """Standardisation of the ξ of k models, kept so that another log is scaled alike; numpy arrays (k,)."""
 
-    low: np.ndarray  # the least finite ξ, which −∞ counts as
-    high: np.ndarray  # the largest
+    low: np.ndarray  # least finite ξ, which replaces −∞
+    high: np.ndarray  # largest finite ξ, which replaces ∞
     centre: np.ndarray
     spread: np.ndarray
 
     @classmethod
     def of(cls, raw: np.ndarray) -> "Scale":
-        """That of a log's ξ (n, k), NaN if there is no answer."""
+        """Compute the scale of a log's ξ (n, k), NaN for missing answers."""
         finite = np.where(np.isfinite(raw), raw, np.nan)
         with np.errstate(all="ignore"):
             low, high = (np.nan_to_num(end(finite, axis=0)) for end in (np.fmin.reduce, np.fmax.reduce))
@@ -66,13 +67,13 @@ class Scale(NamedTuple):
         return cls(low, high, centre, np.where(spread > 0, spread, 1.0))
 
     def standard(self, raw: np.ndarray) -> np.ndarray:
-        """(n, k) with mean 0 and deviation 1 on the log that the scale is of; 0 where there is no answer."""
+        """Standardise ξ (n, k); missing answers become 0."""
         return np.nan_to_num((np.clip(raw, self.low, self.high) - self.centre) / self.spread)
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelRegression:
-    """W regressions of the labels by hand, by as many parts of them, and what their features are measured by."""
+    """W regressions of the labels by hand, each fitted to some of the queries, with the scale of their features."""
 
     scale: Scale
     coefficients: np.ndarray  # (W, F·(k + 1))
@@ -80,11 +81,11 @@ class LabelRegression:
 
     @classmethod
     def of(cls, log: Log, counted: np.ndarray | None = None) -> "LabelRegression":
-        """Fitted to the labels of a log with `Log.hand`.
+        """Fit the regressions to the labels of a log with `Log.hand`.
 
         Args:
-            log: the log.
-            counted: (W, n) bool, the queries whose labels count for each regression; None: one, of all.
+            log: training log.
+            counted: (W, n) bool, the queries whose labels each regression uses; None: one regression on all.
         """
         assert log.hand is not None
         scale = Scale.of(_transformed(log, log.task))
@@ -99,7 +100,7 @@ class LabelRegression:
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
-        """(W, n, k) how likely each answer of a log of the same models and judges is right, its label left aside."""
+        """Probability that each answer is right, without its label; the log has the same models and judges; (W, n, k)."""
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = fill_up(columns)
         zeros = np.zeros(len(log.models), filled.dtype)
@@ -107,39 +108,40 @@ class LabelRegression:
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
-    """(n, k) ξ of the raw confidences, NaN if there is no answer."""
+    """ξ of the raw confidences, NaN for missing answers; (n, k)."""
     answered = np.asarray(log.answered)
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
-    """(n, k, F) what is known of answers apart from their labels; zeros for one that was not given."""
+    """Features of answers apart from their labels, zeros for missing answers; (n, k, F)."""
     assert log.hand is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
     z = scale.standard(_transformed(log, transform))
-    verdict = 2 * np.nan_to_num(judged, nan=0.5) - 1  # (n, k, J) in [−1, 1]; 0 where there is none
-    has = np.isfinite(judged).any(-1) & answered
-    others = _of_others(z, answered)
-    theirs = _of_others(verdict.mean(-1) if judged.shape[-1] else np.zeros(z.shape), has)
-    columns = [np.ones(z.shape), has, z, z * has, others, others * has, theirs, *np.moveaxis(verdict, -1, 0)]
+    verdict = 2 * np.nan_to_num(judged, nan=0.5) - 1  # (n, k, J) in [−1, 1]; 0: no verdict
+    is_judged = np.isfinite(judged).any(-1) & answered
+    others = _mean_of_others(z, answered)
+    verdict_on_others = _mean_of_others(verdict.mean(-1) if judged.shape[-1] else np.zeros(z.shape), is_judged)
+    columns = [np.ones(z.shape), is_judged, z, z * is_judged, others, others * is_judged, verdict_on_others]
+    columns += [*np.moveaxis(verdict, -1, 0)]
     return np.stack(columns, -1) * answered[..., None]
 
 
-def _of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """(n, k) the mean over the other models that are known; 0 where none is."""
+def _mean_of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Mean over the other models in the mask, 0 if there are none; (n, k)."""
     held = np.where(mask, values, 0.0)
     count = mask.sum(1, keepdims=True) - mask
     return (held.sum(1, keepdims=True) - held) / np.maximum(count, 1)
 
 
 def _design(columns: jax.Array, model: jax.Array, k: int) -> jax.Array:
-    """(m, F·(k + 1)) features, and again for each answer's own model."""
+    """Design matrix of m answers: columns of shared coefficients, then of each model's deviations; (m, F·(k + 1))."""
     indicator = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
     return jnp.concatenate([columns, (indicator[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)
 
 
 def _precision(size: int, k: int, dtype: Any) -> jax.Array:
-    """(F·(k + 1),) one over the variance of each coefficient's prior."""
+    """Prior precision of each coefficient; (F·(k + 1),)."""
     shared = np.full(size, _SHARED**-2.0)
     by_model = np.full(size, _BY_MODEL**-2.0)
     by_model[0] = _BY_MODEL_INTERCEPT**-2.0
@@ -148,7 +150,7 @@ def _precision(size: int, k: int, dtype: Any) -> jax.Array:
 
 @compiled
 def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, zeros: jax.Array) -> jax.Array:
-    """(W, F·(k + 1)) coefficients by weights (W, m) of m labelled answers; `zeros` (k,) is there for its shape."""
+    """Fit a regression for each row of weights (W, m) of m labelled answers; `zeros` (k,) gives k; (W, F·(k + 1))."""
     k = len(zeros)
     design, precision = _design(columns, model, k), _precision(columns.shape[1], k, columns.dtype)
 
@@ -172,19 +174,19 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
 
 @compiled
 def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array:
-    """(…, n, k) probabilities of features (n, k, F) by coefficients (…, F·(k + 1))."""
+    """Probabilities for features (n, k, F) and coefficients (…, F·(k + 1)); (…, n, k)."""
     size = columns.shape[-1]
-    shared, mine = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
-    return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + mine))
+    shared, deviation = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
+    return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
 
 
-_FOLDS = 5  # by which the predictions of labelled answers are made by the labels of other queries
+_FOLDS = 5  # cross-fitting: a labelled answer is predicted from the labels of the other folds
 
 
 def expected_right(log: Log) -> np.ndarray:
-    """(n, k) whether each answer is right by its label, or how likely it is right where it has none.
+    """The label of each answer, or the probability that an unlabelled answer is right; (n, k).
 
-    The log's own column `correct` where every answer has a label.
+    It is the log's column `correct` if every answer has a label.
 
     >>> import rcjax
     >>> expected_right(rcjax.sample_log(200, seed=0)).dtype
@@ -196,7 +198,7 @@ def expected_right(log: Log) -> np.ndarray:
 
 
 def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """(folds, n, k) `expected_right` with each fold's labels left aside; fold (n,) is that of each query."""
+    """`expected_right` without the labels of each fold in turn, by the fold (n,) of each query; (folds, n, k)."""
     if is_whole(log):
         return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
     labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
@@ -205,14 +207,14 @@ def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
 
 
 def expected_log(log: Log) -> Log:
-    """The log as policies are chosen by it: answers without a label count as right as they are likely to be."""
+    """The log for selecting policies: unlabelled answers count with the probability that they are right."""
     return dataclasses.replace(log, hand=None) if is_whole(log) else with_outcomes(log, expected_right(log))
 
 
 def corrected_log(log: Log) -> Log:
-    """The log as figures are told by it: outcomes whose mean is right on average, whatever a judge says.
+    """The log for evaluating policies: outcomes whose mean is unbiased, whatever a judge says.
 
-    Those of single answers may be below 0 or above 1.
+    Outcomes of single answers may be below 0 or above 1.
     """
     if is_whole(log):
         return dataclasses.replace(log, hand=None)
@@ -221,14 +223,14 @@ def corrected_log(log: Log) -> Log:
     by_others = LabelRegression.of(log, fold != np.arange(_FOLDS)[:, None]).predict(log)
     answers = np.asarray(log.answered).sum(0)
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
-    guess = _drawn_in(np.choose(fold[:, None], by_others), right, np.asarray(log.answered), weight)
+    guess = _shrink(np.choose(fold[:, None], by_others), right, np.asarray(log.answered), weight)
     return with_outcomes(log, guess + weight * (right - guess))
 
 
 def alike(log: Log) -> Log:
-    """A log in which equal answers to a query are equally right: each counts as the mean of those that are equal to it.
+    """Give equal answers to a query the mean of their outcomes.
 
-    Two policies that give a query the same answer differ by nothing then, whatever labels each model's answer has.
+    Two policies that return the same answer then score the same, whichever model's answer is labelled.
     """
     if log.answer is None:
         return log
@@ -240,9 +242,9 @@ def alike(log: Log) -> Log:
 
 
 def labelled_by_hand(log: Log) -> Log:
-    """The queries of a log whose answers all have a label, as a log without judges.
+    """Keep the queries of a log whose answers all have a label, as a log without judges.
 
-    Raises `LogError` where there is none.
+    Raises `LogError` if there are none.
     """
     if log.hand is None:
         return log
@@ -255,22 +257,22 @@ def labelled_by_hand(log: Log) -> Log:
 
 
 def is_whole(log: Log) -> bool:
-    """Whether every answer has a label, so that judges have nothing to add."""
+    """Whether every answer has a label."""
     return log.hand is None or bool((log.labelled | ~np.asarray(log.answered)).all())
 
 
 def with_outcomes(log: Log, right: np.ndarray) -> Log:
-    """The log with outcomes (n, k) in the place of labels."""
+    """Replace the labels of a log by outcomes (n, k)."""
     column = np.where(log.answered, right, 0.0).astype(log.logprob.dtype)
     return dataclasses.replace(log, correct=jax.device_put(column), hand=None)
 
 
-def _drawn_in(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """(n, k) predictions drawn towards their mean, for each model to where they leave the least variance.
+def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Shrink each model's predictions towards their mean, to the least variance of the corrected outcomes; (n, k).
 
     Args:
-        plain: (n, k) the predictions.
-        right: (n, k) labels, where there is a weight.
+        plain: (n, k) predictions.
+        right: (n, k) labels, used where the weight is not 0.
         answered: (n, k) whether there is an answer.
         weight: (n, k) 1/π of labelled answers, 0 of others.
     """
@@ -284,7 +286,7 @@ def _drawn_in(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight
 
 
 def _folds(log: Log) -> np.ndarray:
-    """(n,) the fold of each query, at random; the rows of a query that is drawn again are in one."""
+    """Random fold of each query; all rows of a query that a bootstrap draws repeatedly share one; (n,)."""
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
     shuffled = np.random.default_rng(0).permutation(len(number_of)) % _FOLDS
     return shuffled[[number_of[query] for query in log.queries]]

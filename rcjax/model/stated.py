@@ -1,17 +1,16 @@
-"""Raw confidences that a model states again and again, as 0.9 or four votes of five, each with an estimate of its own.
+"""Stated values: raw confidences that a model gives repeatedly, as 0.9 or four votes of five, and their calibration.
 
-A probability computed from tokens has as many values as answers; one that a model states, or a share of votes, has a
-few. Where few values hold many answers, what is right among each of them says more than a curve through all: but with
-a handful of answers to a value, the curve says more than they do. So each value's estimate is the mean of both, with
-the curve as so many answers more, and monotone (Ayer et al. 1955, "An empirical distribution function for sampling with
-incomplete information").
+A probability computed from tokens takes as many values as there are answers; a verbalised confidence, or a share of
+votes, takes a few. With many answers per value, the accuracy at each value beats a curve through all; with a handful
+the curve is better. Each estimate is therefore the mean of both, the curve counting as `CURVE` answers, and monotone
+(Ayer et al. 1955, "An empirical distribution function for sampling with incomplete information").
 
-A value counts as stated where more answers share it than lie beside it, and a model states its confidences where a
-seventh of its answers are at such values. Computed probabilities that are rounded, to single precision or to percents,
-tie too, but with as many at the next place.
+A value is stated if more answers share it than lie beside it. A model states its confidences if a seventh of its
+answers are at such values. Computed probabilities tie too, if rounded to single precision or to percents, but then as
+many answers lie beside a value as at it.
 
-Answers without a confidence are a value, too, however few they are, and below all others: its estimate is the share of
-them that is right; where others would lie below that, it is that of both together, and they lie just above.
+Answers without a confidence are one more value, below all others, however few they are. Its estimate is their accuracy;
+answers whose estimates would be lower are pooled with it, and are placed just above.
 """
 
 import dataclasses
@@ -28,33 +27,34 @@ from rcjax._core.exporting import exportable
 from rcjax._core.numerics import divide
 from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
-#: The most values of a model is the last; programs are made for arrays of these sizes.
+#: Array sizes for the values of a model; the last one is the greatest number of values.
 SIZES = (4, 8, 16, 32)
 
-#: As many answers as the curve through all values counts for at each; 5 and 20 do about as well on answers left out.
+#: Answers that the curve counts for at each value; 5 and 20 do about as well on held-out answers.
 CURVE = 10.0
 
-_POOLINGS = 30  # of answers without a confidence with those below their share; fewer do
+_POOLINGS = 30  # iterations of `_pooled`, more than needed
 
-#: How many answers a value holds at the least, their share, and how near others lie beside it: light ones stand alone.
+#: (least number of answers at a value, least share of answers, radius within which other answers lie beside it).
+#: Values with few answers need a wide radius free of others.
 _LIGHT, _HEAVY = (3, 0.01, 0.02), (5, 0.05, 1e-3)
 
-_LEAST_TOGETHER = 0.15  # of the answers, that all values hold; a mixture of betas makes do with less
+_LEAST_TOGETHER = 0.15  # least share of answers at stated values; with less, a mixture of betas suffices
 
-_MOST_OTHERS = 0.1  # of the answers at no stated value, where certainty is one
+_MOST_OTHERS = 0.1  # greatest share of answers at no stated value, for certainty to count as a stated value
 
 
 @exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StatedValues:
-    """The values that one model states, by rising raw confidence. Places that none takes are NaN, and come last."""
+    """The values that one model states, by rising raw confidence, padded with NaN."""
 
     logprob: jax.Array  # (V,) raw log-probability
-    confidence: jax.Array  # (V,) calibrated, rising with it or falling
+    confidence: jax.Array  # (V,) calibrated confidence, monotone in `logprob`
 
     def at(self, logprob: ArrayLike) -> jax.Array:
-        """(…, V) bool: which value, at most one, a raw log-probability is.
+        """Whether a raw log-probability is each of the values, at most one of them; (…, V) bool.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
@@ -68,11 +68,11 @@ class StatedValues:
         return nearest & (distance <= NEAR)
 
     def amend(self, logprob: ArrayLike, curve: jax.Array) -> jax.Array:
-        """Calibrated confidences, elementwise: a value's own; elsewhere the curve's, between those of its neighbours.
+        """Replace the curve by the estimates at stated values, and clip it between neighbouring ones; elementwise.
 
         Args:
-            logprob: raw log-probabilities.
-            curve: the calibrated confidences there by the curve through all values.
+            logprob: raw log-probability.
+            curve: calibrated confidence by the curve through all values.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
@@ -86,35 +86,35 @@ class StatedValues:
         upper = jnp.where(rising, values > raw, values < raw) & taken
         low = jnp.where(lower, self.confidence, 0.0).max(-1)
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
-        own = jnp.where(here, self.confidence, 0.0).sum(-1)
-        amended = jnp.where(here.any(-1), own, jnp.clip(curve, low, high))
+        estimated = jnp.where(here, self.confidence, 0.0).sum(-1)
+        amended = jnp.where(here.any(-1), estimated, jnp.clip(curve, low, high))
         return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
 
     def least(self) -> jax.Array:
-        """(…) the least calibrated confidence of answers that have a raw one; 0 where all have."""
+        """Lower bound of the calibrated confidence of answers with a raw one; 0 if all answers have one; (…)."""
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def pairs(self) -> tuple[tuple[float, float], ...]:
-        """The raw and the calibrated confidence of each value of one model: the inverse of `stated_of_pairs`."""
+        """(raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
         rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
 
     def unread(self) -> float | None:
-        """The calibrated confidence of one model's answers without a raw one; None if it has no such value."""
+        """Calibrated confidence of one model's answers without a raw one; None if there are none."""
         values = np.asarray(self.confidence, float)[np.asarray(self.logprob) == NO_CONFIDENCE]
         return float(values[0]) if len(values) else None
 
 
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
-    """(k, V) raw log-probabilities of the values that k models state, rising, NaN behind; None if no model does.
+    """Find the values that k models state: raw log-probabilities, rising, padded with NaN; None: there are none; (k, V).
 
-    Certainty is one of them only where few answers are at no stated value, and where a value below 1 is stated too, or
-    there is none: computed probabilities are rounded to 1. To 0, of an answer that was given, they never are.
+    A confidence of 1 may be a rounded computed probability. It counts as stated only if at most a tenth of the answers
+    are neither certain nor at a stated value, and if either a value below 1 is stated too or all answers are certain.
 
     Args:
-        logprob: (n, k) raw log-probabilities.
+        logprob: (n, k) raw log-probability.
         answered: (n, k) whether there is an answer.
 
     >>> votes = np.log(np.array([[0.6, 0.61], [0.8, 0.72], [0.6, 0.83], [0.6, 0.94], [0.8, 0.95], [0.8, 0.96]]))
@@ -127,24 +127,24 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
 
 
 def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> np.ndarray:
-    """(k, V) rows of several lengths, with something behind them, in so many places; None: in one of `SIZES`.
+    """Pad rows of different lengths with `behind`, to `size` or else to one of `SIZES`; (k, V).
 
     >>> padded_rows([[0.5], []], 0.0).tolist()
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    size = next(one for one in SIZES if one >= max(map(len, rows))) if size is None else size
+    size = next(places for places in SIZES if places >= max(map(len, rows))) if size is None else size
     return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=behind) for row in rows])
 
 
 def stated_of_pairs(
     rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, unread: Sequence[float | None] = ()
 ) -> StatedValues | None:
-    """The values of k models, (k, V), from pairs of a raw and a calibrated confidence; None if no model has any.
+    """Build the stated values of k models from pairs of raw and calibrated confidence; None: no model has any; (k, V).
 
     Args:
-        rows: the pairs of each model.
-        dtype: of the arrays.
-        unread: of each model the calibrated confidence of answers without a raw one, None if it has none.
+        rows: pairs of each model.
+        dtype: type of the arrays.
+        unread: each model's calibrated confidence of answers without a raw one; None: the model has none.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
@@ -160,10 +160,10 @@ def stated_of_pairs(
 
 
 def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
-    """The values that one model states, of its answers' (m,); the heaviest, where there are more than places."""
+    """Find the values that one model states, of its log-probabilities (m,); the most frequent ones if too many."""
     unread, logprob = logprob[logprob == NO_CONFIDENCE][:1], logprob[logprob != NO_CONFIDENCE]
     values, count = np.unique(logprob, return_counts=True)
-    if count.max(initial=0) < min(_LIGHT[0], _HEAVY[0]):  # as of most models that compute theirs
+    if count.max(initial=0) < min(_LIGHT[0], _HEAVY[0]):  # typical of computed confidences
         return unread
     raw = np.exp(values)
     through = np.concatenate([[0], np.cumsum(count)])
@@ -174,7 +174,7 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
         shared |= (count >= max(least, share * len(logprob))) & (count > others)
     certain = ~(np.isfinite(values) & (values < 0))
     others = 1 - count[shared | certain].sum() / max(len(logprob), 1)
-    rounded = ~(shared & (values < 0)).any() and not certain.all()  # 1 alone is shared: no answer rounds to 0
+    rounded = ~(shared & (values < 0)).any() and not certain.all()  # only 1 is shared; given answers never round to 0
     if others > _MOST_OTHERS or rounded:
         shared &= ~certain
     if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
@@ -190,14 +190,14 @@ def estimate(
     values: jax.Array,
     curve: tuple[Callable[[jax.Array], jax.Array], jax.Array],
 ) -> StatedValues:
-    """The calibrated confidence of each value of one model.
+    """Estimate the calibrated confidence of each stated value of one model.
 
     Args:
-        logprob: (n,) raw log-probabilities.
-        counted: (n,) how much each answer counts, and (n,) the same where it is right, else 0.
-        values: (V,) the values, raw log-probabilities, rising; NaN behind.
-        curve: the calibrated confidence of raw log-probabilities by the curve through all answers, and () its slope,
-            whose direction the estimates keep.
+        logprob: (n,) raw log-probability.
+        counted: (n,) weight of each answer, and (n,) weight times outcome.
+        values: (V,) raw log-probabilities of the values, rising, padded with NaN.
+        curve: function from raw log-probabilities to calibrated confidence by the regression, and () its slope, whose
+            sign the estimates follow.
     """
     by_curve = curve[0](jnp.where(jnp.isnan(values), -1.0, values))
     stated = StatedValues(values, by_curve)
@@ -207,7 +207,7 @@ def estimate(
     none, falling = values == NO_CONFIDENCE, curve[1] < 0
     taken = ~(jnp.isnan(values) | none)
     mean = divide(correct + CURVE * by_curve, answers + CURVE)
-    # Behind the last value a place must not lower it: it has the most, and no weight to speak of.
+    # Padding holds the largest value with almost no weight, so that it does not lower the last estimate.
     turned = jnp.where(taken, jnp.where(falling, -mean, mean), 1.0)
     monotone = isotonic(turned, jnp.where(taken, answers + CURVE, 1e-9))
     estimates = jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan)
@@ -218,15 +218,15 @@ def estimate(
 
 
 def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
-    """The share of answers without a confidence that is right, with the others whose confidence is below it.
+    """Accuracy of answers without a confidence, pooled with other answers whose calibrated confidence is lower.
 
     Args:
-        unread: how many there are, and how many are right.
-        others: (n,) the calibrated confidences of the other answers.
-        weight: (n,) how much each of these counts.
+        unread: number of answers without a confidence, and number of right ones among them.
+        others: (n,) calibrated confidence of the other answers.
+        weight: (n,) weight of the other answers.
 
-    >>> nearly = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
-    >>> round(float(nearly), 3)  # of 1.5 of 4, and 0.1 of 1
+    >>> pooled = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
+    >>> round(float(pooled), 3)  # (1.5 + 0.1)/(4 + 1): half a right answer is added to one more
     0.32
     """
     count, right = unread
@@ -234,14 +234,14 @@ def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.
 
     def pool(_: int, level: jax.Array) -> jax.Array:
         below = jnp.where(others < level, weight, 0.0)
-        more, theirs = (below.sum(), (below * others).sum())
-        return divide(right + theirs, count + more, 0.0)
+        more, more_right = (below.sum(), (below * others).sum())
+        return divide(right + more_right, count + more, 0.0)
 
     return lax.fori_loop(0, _POOLINGS, pool, divide(right, count, 0.0))
 
 
 def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """The rising values (V,) nearest to `values` (V,) in weighted squares, by the max–min formula.
+    """Isotonic regression of `values` (V,) by weighted least squares, with the max–min formula; (V,).
 
     Barlow, Bartholomew, Bremner & Brunk (1972), "Statistical Inference under Order Restrictions", section 1.4.
 
@@ -250,7 +250,7 @@ def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
     """
     size = values.shape[0]
     upto = np.tri(size, dtype=values.dtype)
-    # Of the run from a to b: sums up to b less those before a.
+    # Sums over the run from a to b: those up to b less those before a.
     sums, counts = (upto @ x - (upto @ x - x)[:, None] for x in (values * weights, weights))
     means = jnp.where(upto.T > 0, sums / jnp.where(upto.T > 0, counts, 1.0), jnp.inf)
     least = jnp.min(jnp.where(np.tri(size).T[None] > 0, means[:, None], jnp.inf), axis=-1)  # over b ≥ i

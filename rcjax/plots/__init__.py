@@ -1,7 +1,7 @@
-"""Figures of a frontier, of a diagnosis and of copulas: each draws into the matplotlib Axes, or Figure, it is given.
+"""Figures of a frontier, of a diagnosis and of copulas, drawn into a given matplotlib Axes or Figure.
 
-Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & Ito (2008), which the colour-blind tell
-apart; what matters differs in shape or line too.
+Needs matplotlib (`pip install 'rcjax[plots]'`). The colours of Okabe & Ito (2008) are safe for the colour-blind, and
+series differ in marker or line too.
 """
 
 from rcjax._base.extras import exports

@@ -1,4 +1,4 @@
-"""Drawings of dependence: contours of a copula, and all pairs of a model's confidences as ranks."""
+"""Figures of dependence: contours of a copula, and the ranks of all pairs of models."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Densities of the contours: of ranks, where 1 is independence, and of normal scores.
 _LEVELS = {"uniform": (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0), "normal": (0.01, 0.025, 0.05, 0.1, 0.15, 0.2)}
 
-_NODES, _REACH = 81, 3.0  # lines of the grid of a contour; normal scores are drawn to here
+_NODES, _REACH = 81, 3.0  # grid lines per axis; largest normal score drawn
 
 _TEXT = 8  # points
 
@@ -31,13 +31,13 @@ _TEXT = 8  # points
 def plot_contours(
     ax: "Axes", copula: Copula, *, margins: Literal["uniform", "normal"] = "normal", title: str = ""
 ) -> None:
-    """Contours of a copula's density: on normal scores, where independence is circles, or on ranks.
+    """Draw contours of a copula's density, on normal scores (independence shows circles) or on ranks.
 
     Args:
-        ax: where to draw.
+        ax: Axes to draw into.
         copula: one copula, without leading axes.
-        margins: "normal" for the density of (Φ⁻¹(U), Φ⁻¹(V)), "uniform" for that of (U, V).
-        title: over the figure.
+        margins: "normal" for the density of (Φ⁻¹(U), Φ⁻¹(V)), "uniform" for the density of (U, V).
+        title: title of the Axes.
 
     Raises ValueError for other margins.
 
@@ -45,8 +45,8 @@ def plot_contours(
     >>> from rcjax.copulas import Gumbel
     >>> ax = Figure().add_subplot()
     >>> plot_contours(ax, Gumbel(2.0), title="Gumbel, θ = 2")
-    >>> ax.get_xlim()
-    (-3.0, 3.0)
+    >>> [float(end) for end in ax.get_xlim()]
+    [-3.0, 3.0]
     """
     if margins not in _LEVELS:
         raise ValueError(f"margins is {margins!r}; it must be 'uniform' or 'normal'")
@@ -55,7 +55,7 @@ def plot_contours(
 
 
 def _density(copula: Copula, margins: str) -> tuple[np.ndarray, np.ndarray]:
-    """(coordinates (G,), density (…, G, G) at (column, row)) of copulas with any leading axes, on one scale."""
+    """Return (coordinates (G,), density (…, G, G)) of copulas with leading axes (…), rows indexed by v."""
     if margins == "uniform":
         x = (jnp.arange(_NODES) + 0.5) / _NODES
         u, scale = x, jnp.zeros_like(x)
@@ -68,7 +68,7 @@ def _density(copula: Copula, margins: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _draw_contours(ax: "Axes", x: np.ndarray, density: np.ndarray, margins: str, step: int = 1) -> None:
-    """Contours at every `step`-th level."""
+    """Draw every `step`-th contour."""
     ax.contour(x, x, density, levels=_LEVELS[margins][::step], colors=BLUE, linewidths=0.9)
     ends = (0.0, 1.0) if margins == "uniform" else (-_REACH, _REACH)
     ax.set(xlim=ends, ylim=ends)
@@ -76,17 +76,16 @@ def _draw_contours(ax: "Axes", x: np.ndarray, density: np.ndarray, margins: str,
 
 @takes(model=CascadeModel)
 def plot_pairs(figure: "Figure", model: CascadeModel, confidence: ArrayLike) -> None:
-    """All pairs of models: the ranks that queries have, the fitted densities, and how well both agree.
+    """Draw all pairs of models: ranks of the queries, fitted densities, and Kendall's τ of both.
 
-    Below the diagonal each query stands at its ranks, with the contours of the fitted copula's density on ranks. On the
-    diagonal a histogram of F(φ) tells how well the marginal describes the confidences: level is perfection. Above it
-    stand the family, its parameters, and Kendall's τ of copula and queries. Confidences that tie, such as those in a
-    point mass, are ranked in random order.
+    Panels below the diagonal show the ranks with contours of the fitted copula's density. Panels on the diagonal show a
+    histogram of F(φ), which is flat if the marginal fits. Panels above it give the family, its parameters, and
+    Kendall's τ of the copula and of the queries. Tied confidences are ranked in random order.
 
     Args:
-        figure: an empty figure, of about 1.6 inches for each model.
-        model: the fitted model, of k models.
-        confidence: (n, k) calibrated confidences, `model.calibrate(log)`; NaN where a model did not answer.
+        figure: empty figure, about 1.6 inches per model.
+        model: fitted model, of k models.
+        confidence: (n, k) calibrated confidence, as `model.calibrate(log)` gives it; NaN if a model did not answer.
 
     Raises ValueError for another shape.
 
@@ -123,7 +122,7 @@ def plot_pairs(figure: "Figure", model: CascadeModel, confidence: ArrayLike) -> 
 
 
 def _ranks(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """(n,) ranks in (0, 1); those that tie in random order."""
+    """Ranks in (0, 1), ties in random order; (n,)."""
     order = np.lexsort((random.random(len(values)), values))
     ranks = np.empty(len(values))
     ranks[order] = (np.arange(len(values)) + 0.5) / len(values)
@@ -131,7 +130,7 @@ def _ranks(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _randomised_rank(marginal: Any, values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """(n,) F(φ) of those that are there, drawn evenly from its mass where φ is one: uniform under the marginal."""
+    """F(φ) of the m confidences present, with a random rank within a point mass: uniform under the marginal; (m,)."""
     present = jnp.asarray(values[~np.isnan(values)])
     start, end = (np.asarray(rank) for rank in marginal.mass_ranks())
     through = np.asarray(marginal.cdf(present))
@@ -141,14 +140,14 @@ def _randomised_rank(marginal: Any, values: np.ndarray, random: np.random.Genera
 
 
 def _at_mass(marginal: Any, confidence: jax.Array) -> np.ndarray:
-    """(n, 2 + A) bool: which point mass a confidence is; beyond an end it is that end's."""
+    """Whether a confidence is in each point mass; values beyond an end count as the end; (n, 2 + A) bool."""
     ends = [confidence <= marginal.lowest, confidence >= marginal.highest]
     inner = [] if marginal.atoms is None else list(jnp.moveaxis(marginal.at_atom(confidence), -1, 0))
     return np.stack([np.asarray(at) for at in (ends[0], *inner, ends[1])], axis=1)
 
 
 def _draw_marginal(ax: "Axes", ranks: np.ndarray, name: str) -> None:
-    """A histogram of ranks in ten cells, the level that perfection has, and the model's name above both."""
+    """Draw a histogram of ranks in ten bins, the level of a perfect fit, and the model's name."""
     heights, *_ = ax.hist(ranks, bins=10, range=(0, 1), density=True, color=GREY, rwidth=0.9)
     ax.axhline(1.0, color=ORANGE, linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, 1.3 * max(1.0, np.max(heights, initial=0.0))))
@@ -156,7 +155,7 @@ def _draw_marginal(ax: "Axes", ranks: np.ndarray, name: str) -> None:
 
 
 def _describe(copula: Copula) -> str:
-    """The family of one copula, and its parameters."""
+    """Family and parameters of one copula, as text."""
     if isinstance(copula, OneOf):
         copula = copula.members[int(copula.index)]
     values = ", ".join(f"{name} {float(getattr(copula, name)):.3g}" for name in (*copula.free, *copula.grids))

@@ -1,4 +1,4 @@
-"""Drawings into an Axes: how often confidences are right; error and cost."""
+"""Figures of calibration (a reliability diagram) and of frontiers (error against cost)."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: The colours of Okabe & Ito (2008), which the colour-blind tell apart.
+#: The colours of Okabe & Ito (2008), safe for the colour-blind.
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
 
-_NAME = 8  # points, the size of a name in a figure
+_NAME = 8  # font size of names, in points
 
 _CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price"}
 
@@ -29,14 +29,14 @@ _CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "be
 def plot_reliability(
     ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "", success: str = ERRORS.success
 ) -> None:
-    """Accuracy against confidence in ten bins of equal size, with 90 % intervals; the diagonal is perfection.
+    """Draw accuracy against confidence in ten bins of equal size, with 90 % intervals; the diagonal is perfection.
 
     Args:
-        ax: where to draw.
-        confidence: (n,) calibrated, best of queries that the calibration has not seen.
+        ax: Axes to draw into.
+        confidence: (n,) calibrated confidence, preferably of held-out queries.
         correct: (n,) whether the answer is right.
-        title: over the figure.
-        success: what the share of right answers is called.
+        title: title of the Axes.
+        success: name of the share of right answers.
     """
     curve = reliability_curve(np.asarray(confidence), np.asarray(correct))
     ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
@@ -59,16 +59,16 @@ def plot_error_cost(
     single: Mapping[str, tuple[float, float]] | None = None,
     noun: str = ERRORS.noun,
 ) -> None:
-    """The error–cost frontier promised (line) and seen on held-out queries (points), with the 90 % band between.
+    """Draw a frontier as promised (line) and as observed on held-out queries (points), with a 90 % band.
 
-    The band is for the difference of the two, drawn about the promise: points outside it are not chance. Costs per
-    million queries, or per thousand where they are large.
+    The band is that of the difference, drawn about the promise: points outside it are significant. Costs are dollars
+    per million queries, or per thousand if they are large.
 
     Args:
-        ax: to draw into.
+        ax: Axes to draw into.
         frontier: `Diagnosis.promise`.
-        single: (cost, error) seen of each model on its own.
-        noun: what is counted.
+        single: observed (cost, error) of each model on its own.
+        noun: label of the error axis.
     """
     order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
     cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
@@ -83,11 +83,11 @@ def plot_error_cost(
 
 @takes(frontier=Frontier)
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
-    """A frontier as it was estimated, with the intervals for the error where it has bands.
+    """Draw a frontier as estimated, with intervals for the error if it has bands.
 
-    Of a frontier of `select_frontier`, dots mark its points, the corners of its hull; between two of them stands a
-    ladder. `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they
-    are large.
+    Dots mark the corners of the hull of a frontier of `select_frontier`; ladders lie between two of them. `single`
+    gives (cost, error) of each model on its own. Costs are dollars per million queries, or per thousand if they are
+    large.
     """
     order, money = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost))), _unit(frontier.cost, single)
     cost = money.scale * np.asarray(frontier.cost, float)[order]
@@ -103,12 +103,12 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
 
 
 def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:
-    """The unit for costs that suits the single models, or else the frontier."""
+    """Choose the unit of costs that suits the single models or, without these, the frontier."""
     return choose_unit([price for price, _ in single.values()] if single else np.asarray(cost, float).tolist())
 
 
 def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], money: Money, noun: str) -> None:
-    """Single models as diamonds with their names, and the axes of error and cost."""
+    """Draw single models as named diamonds, and label the axes."""
     white = [patheffects.withStroke(linewidth=2, foreground="white")]
     for price, wrong in single.values():
         ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
@@ -124,14 +124,14 @@ def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], mo
 
 
 def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float, str]]:
-    """Where the name of each spot goes: offsets (x, y) in points from it, and "left" or "right" for its alignment.
+    """Place the name of each spot: offsets (x, y) from the spot in points, and alignment "left" or "right".
 
-    Beside the spot, towards the middle of the picture, at the first height where it covers no other name. By the size
-    of the Axes before the layout is settled, and a letter's usual width.
+    A name goes beside its spot, towards the middle of the Axes, at the first height at which it covers no other name.
+    Widths are estimated from the number of letters, and the size of the Axes is taken before its layout.
     """
     width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    taken: list[tuple[float, float, float]] = []  # from, to, and at which height
+    taken: list[tuple[float, float, float]] = []  # (left, right, height) of placed names
     offsets = {}
     for name, (cost, error) in spots.items():
         x, y = width * (cost - left) / (right - left), height * (error - bottom) / (top - bottom)
@@ -146,18 +146,18 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
     return offsets
 
 
-_EM = 10 / 72  # inches, the usual size of letters: that of labels
+_EM = 10 / 72  # inches, matplotlib's default size of labels
 
 
 def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]) -> None:
-    """Place an Axes with its labels in a box of its figure: left, bottom, width, height in inches.
+    """Place an Axes with its labels in a box of its figure: (left, bottom, width, height) in inches.
 
-    By a letter's usual width: the layouts of matplotlib draw everything twice to measure it.
+    Widths are estimated from the number of letters, since matplotlib's layouts draw everything twice to measure them.
     """
     widest, longest = (
         0.6 * max(map(len, axis.get_major_formatter().format_ticks(list(axis.get_majorticklocs()))))
         for axis in (ax.xaxis, ax.yaxis)
-    )  # labels, in letters as the others
+    )  # widths of tick labels, in em
     beside, below, above, after = 1.2 + longest, 2.2, 2.0 if ax.get_title() else 0.7, max(widest / 2, 0.4)
     start, floor, width, height = box
     wide, high = width - _EM * (beside + 1.5 + after), height - _EM * (below + 1.3 + above)
