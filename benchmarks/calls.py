@@ -42,9 +42,9 @@ import rcjax
 from benchmarks import record
 from benchmarks.gateway.servers import free_port
 from benchmarks.report import machine, markdown
+from rcjax.policy.signals.canonical import NO_CALL, canonical_calls
 from rcjax.policy.spec import Spec
-from rcjax.replaying.replay import walk_log, walk_rungs
-from rcjax.signals.canonical import NO_CALL, canonical_calls
+from rcjax.tuning.replaying.replay import walk_log, walk_rungs
 
 #: Money of a token, so that a cost in dollars is a whole number of tokens.
 TOKEN = 1e-9

@@ -110,7 +110,10 @@ def ways(fixed: int, tuned: int) -> dict[str, Way]:
 
 
 def covered(
-    frontier: rcjax.Frontier, bands: rcjax.frontier.Bands, true: rcjax.replaying.Replay, money: np.ndarray | None
+    frontier: rcjax.Frontier,
+    bands: rcjax.solving.frontier.Bands,
+    true: rcjax.tuning.replaying.Replay,
+    money: np.ndarray | None,
 ) -> tuple[float, ...]:
     """Shares of true errors and bills that lie in their intervals; width; true less predicted error.
 

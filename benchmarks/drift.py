@@ -165,9 +165,9 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
 
 def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
     """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
-    from rcjax.diagnostics.checks import adjusted
-    from rcjax.diagnostics.decision import Baseline
-    from rcjax.replaying.replay import walk_log
+    from rcjax.tuning.diagnostics.checks import adjusted
+    from rcjax.tuning.diagnostics.decision import Baseline
+    from rcjax.tuning.replaying.replay import walk_log
 
     counts, every = Counter[tuple[object, ...]](), Counter[int]()
     for name, log in chosen:
@@ -250,8 +250,8 @@ def separate_looks(draws: int = 40_000) -> str:
 
 def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
     """Three promises of the error of policies with intervals: by how much they are off, and how often they alarm."""
-    from rcjax.goodness_of_fit.changes import Mean, mean_rise
-    from rcjax.replaying.replay import walk_log
+    from rcjax.model.goodness_of_fit.changes import Mean, mean_rise
+    from rcjax.tuning.replaying.replay import walk_log
 
     rows: dict[str, list[tuple[float, float]]] = {"expected": [], "on the queries tuned on": [], "middle": []}
     for name, log in chosen:

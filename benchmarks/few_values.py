@@ -26,9 +26,9 @@ from benchmarks import record
 from rcjax import CascadeModel, Log
 from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
-from rcjax.goodness_of_fit.copula_fit import copula_test
-from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.copula_fitting import fit_pair
+from rcjax.model.goodness_of_fit.copula_fit import copula_test
+from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.pair_likelihood import Ranks
 

@@ -26,7 +26,7 @@ from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW, Bill
-from rcjax.replaying.replay import Rungs
+from rcjax.tuning.replaying.replay import Rungs
 
 FIGURES = ("error", "for the same money", "used", "overspent", "on the way", "until")
 WINDOWS = (100.0, 200.0, WINDOW, 1000.0)

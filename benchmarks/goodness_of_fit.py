@@ -23,12 +23,12 @@ from benchmarks import record
 from benchmarks.paper.statistics import logistic_test, paper_statistic
 from benchmarks.timing import timed
 from rcjax._core.kendall import kendall_tau
-from rcjax.goodness_of_fit.bootstrap import p_value
-from rcjax.goodness_of_fit.copula_fit import copula_test, empirical_copula
-from rcjax.goodness_of_fit.dependence import conditional_test
-from rcjax.goodness_of_fit.marginal_fit import marginal_test
-from rcjax.goodness_of_fit.reliability import calibration_test
 from rcjax.model.beta_mixture import BetaMixture
+from rcjax.model.goodness_of_fit.bootstrap import p_value
+from rcjax.model.goodness_of_fit.copula_fit import copula_test, empirical_copula
+from rcjax.model.goodness_of_fit.dependence import conditional_test
+from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
+from rcjax.model.goodness_of_fit.reliability import calibration_test
 from rcjax.model.marginal_fitting import fit_marginal
 
 N, LEVEL = 300, 0.05

@@ -34,7 +34,7 @@ from benchmarks.timing import alone, timed
 from rcjax._core import beta
 from rcjax.solving import at_lambda, bellman
 from rcjax.solving.paths import plan_cascades
-from rcjax.sweeps import engines
+from rcjax.tuning.sweeps import engines
 
 PATIENCE = 1.0  # seconds in which a median is taken
 
@@ -102,7 +102,7 @@ def swept(inputs: dict[str, rcjax.Log], sizes: Sizes) -> dict[str, float]:
     """
     before, started, times = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter(), []
     with tempfile.TemporaryDirectory() as folder:
-        rcjax.sweeps.sweep(
+        rcjax.tuning.sweeps.sweep(
             inputs,
             folder,
             cascades=sizes.cascades,

@@ -32,7 +32,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.frontier.frontier import MOST_RUNGS
+from rcjax.solving.frontier.frontier import MOST_RUNGS
 from rcjax.tuning.certify import refuted
 
 FITTED, HELD_OUT = 250, (150, 300, 600)

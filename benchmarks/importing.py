@@ -14,9 +14,9 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 
 from benchmarks import record
-from rcjax.importing.inspect_ai import zipfile
+from rcjax.logs.importing.inspect_ai import zipfile
 
-_FILES = Path(__file__).parents[1] / "tests" / "importing" / "files" / "inspect"
+_FILES = Path(__file__).parents[1] / "tests" / "logs" / "importing" / "files" / "inspect"
 _TOKENS = 100
 
 

@@ -37,9 +37,9 @@ from benchmarks import record
 from benchmarks.methods import Curve, areas, change
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import HandLabels
 from rcjax.model.label_outcomes import labelled_by_hand
+from rcjax.solving.frontier.frontier import Frontier
 
 FURTHER, LEFT, FRESH = 1000, 200, 20_000
 REPLICATES = 100

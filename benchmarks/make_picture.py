@@ -21,9 +21,9 @@ import rcjax
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
 from rcjax.cli.replays import FRESH, MARGIN
-from rcjax.plots import plot_frontier
-from rcjax.plots.drawings import BLACK, ORANGE
 from rcjax.report.page import style, to_svg
+from rcjax.report.plots import plot_frontier
+from rcjax.report.plots.drawings import BLACK, ORANGE
 
 DOCS = Path(rcjax.__file__).parent / "docs"
 SIZE = 7.2, 3.6  # inches

@@ -93,17 +93,23 @@ PACKAGES = (
     *(
         "bayes",
         "copulas",
-        "diagnostics",
-        "frontier",
-        "goodness_of_fit",
-        "importing",
         "logs",
+        "logs.importing",
         "model",
+        "model.goodness_of_fit",
         "policy",
-        "replaying",
         "report",
     ),
-    *("serving", "solving", "sweeps", "testing", "tuning"),
+    *(
+        "serving",
+        "solving",
+        "solving.frontier",
+        "testing",
+        "tuning",
+        "tuning.diagnostics",
+        "tuning.replaying",
+        "tuning.sweeps",
+    ),
 )
 #: A link to a page beside those of the reference's first one.
 LINK = re.compile(r"\]\((?!\w+:|#)")

@@ -31,7 +31,7 @@ from benchmarks.budgets import FOLDER, PUBLIC, Split, sources, splits_of
 from benchmarks.methods import Columns
 from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown
-from rcjax.replaying.comparing import default_today
+from rcjax.tuning.replaying.comparing import default_today
 
 _Z = 1.645
 

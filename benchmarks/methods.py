@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rcjax
-from rcjax.frontier.hull import lower_hull, pareto
+from rcjax.solving.frontier.hull import lower_hull, pareto
 
 QUANTILES = 40  # per threshold, as in the paper
 #: Columns of the figures of a policy: its error and its bill on the labels, then on the other queries.
@@ -190,7 +190,8 @@ def areas(curves: dict[str, Curve]) -> dict[str, float | None]:
     if not low < high:
         return dict.fromkeys(curves)
     return {
-        name: rcjax.replaying.area_under_curve(curve.cost, curve.error, low, high) for name, curve in curves.items()
+        name: rcjax.tuning.replaying.area_under_curve(curve.cost, curve.error, low, high)
+        for name, curve in curves.items()
     }
 
 

@@ -22,8 +22,8 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
-from rcjax.frontier.points import lam_range
 from rcjax.solving import quadrature
+from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.objective import build_tables, evaluate
 
 _MANY = 34  # panels
@@ -42,7 +42,7 @@ def solved(read: Any) -> dict[str, np.ndarray]:
 def swept(logs: dict[str, rcjax.Log], panels: int) -> Any:
     """The points of a sweep with so many panels, in order."""
     with tempfile.TemporaryDirectory() as folder:
-        return rcjax.sweeps.sweep(logs, folder, panels=panels).points.collect().sort("log", "lam")
+        return rcjax.tuning.sweeps.sweep(logs, folder, panels=panels).points.collect().sort("log", "lam")
 
 
 def random_pairs() -> tuple[Any, Any, jax.Array]:

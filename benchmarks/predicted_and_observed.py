@@ -23,8 +23,8 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
-from rcjax.diagnostics.checks import judge_promise
-from rcjax.diagnostics.diagnosis import LeftOut, held_out, try_promise
+from rcjax.tuning.diagnostics.checks import judge_promise
+from rcjax.tuning.diagnostics.diagnosis import LeftOut, held_out, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)

@@ -26,9 +26,9 @@ from openai import AsyncOpenAI
 from benchmarks import record
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.ladder import Ladder
+from rcjax.policy.signals import Choice
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.signals import Choice
 
 _TOP = {"B": -0.1, **{letter: -3.5 - i for i, letter in enumerate("ACDEFGHIJKLMNOPQRST")}}
 
@@ -130,7 +130,7 @@ async def _many(way: Callable[[], Awaitable[Any]], width: int, count: int) -> tu
 
 def signals() -> float:
     """Microseconds that reading a choice from twenty log-probabilities takes."""
-    from rcjax.signals import Reply, Token
+    from rcjax.policy.signals import Reply, Token
 
     reply = Reply(("B",), (Token("B", -0.1, _TOP),))
     assert math.isclose(Choice().read(reply).logprob, -0.1)

@@ -43,7 +43,7 @@ def sweep_rate(options: dict[str, Any], devices: int, logs: int) -> dict[str, fl
     seen: list[tuple[float, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        rcjax.sweeps.sweep(
+        rcjax.tuning.sweeps.sweep(
             found,
             folder,
             lam=options["lam"],
@@ -52,7 +52,12 @@ def sweep_rate(options: dict[str, Any], devices: int, logs: int) -> dict[str, fl
             panels=options["panels"],
             progress=lambda done, _: seen.append((time.perf_counter() - started, done)),
         )
-        points = rcjax.sweeps.Sweep(Path(folder)).points.select(pl.len(), (pl.col("status") < 3).sum()).collect().row(0)
+        points = (
+            rcjax.tuning.sweeps.Sweep(Path(folder))
+            .points.select(pl.len(), (pl.col("status") < 3).sum())
+            .collect()
+            .row(0)
+        )
     (warm, first), (end, last) = seen[min(2, len(seen) - 2)], seen[-1]
     rate = (last - first) / (end - warm)
     return {"seconds": end, "first": seen[1][0], "rate": rate, "points": points[0], "solved": points[1], **_memory()}
@@ -84,7 +89,7 @@ def compare(options: dict[str, Any]) -> None:
     swept = alone(sweep_rate, options, options["devices"], options["logs"])
     loop = alone(loop_rate, options, options["loop"])
     print("| | problems per second | frontier points per second | peak memory, GiB |\n|---|--:|--:|--:|")
-    for name, row in (("`rcjax.sweeps.sweep`", swept), ("loop of `fit` and `solve_frontier`", loop)):
+    for name, row in (("`rcjax.tuning.sweeps.sweep`", swept), ("loop of `fit` and `solve_frontier`", loop)):
         print(f"| {name} | {row['rate']:.1f} | {row['rate'] * options['lam']:,.0f} | {row['gigabytes']:.2f} |")
     told = f"a sweep of {swept['points']:,.0f} frontier points, {options['devices']} devices"
     figure = f"{swept['seconds']:.0f} s; {swept['rate'] / loop['rate']:.1f} times as fast as a loop"
@@ -112,7 +117,7 @@ def scaling(options: dict[str, Any]) -> None:
 def small_sweep(folder: str) -> None:
     """A sweep of some seconds, of many batches."""
     start_jax(cpu_devices=1, long=True)
-    rcjax.sweeps.sweep(synthetic(12, 60), folder, cascades=["full", "labels"], lam=5, replicates=9, batch=10)
+    rcjax.tuning.sweeps.sweep(synthetic(12, 60), folder, cascades=["full", "labels"], lam=5, replicates=9, batch=10)
 
 
 def kills(count: int) -> None:

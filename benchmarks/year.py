@@ -37,12 +37,12 @@ from benchmarks import record
 from benchmarks.drift import surer
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
-from rcjax.diagnostics.policy_check import check_policy
-from rcjax.diagnostics.replacement import judge_replacement
-from rcjax.diagnostics.window import WINDOW
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.replay import Rungs
+from rcjax.tuning.diagnostics.policy_check import check_policy
+from rcjax.tuning.diagnostics.replacement import judge_replacement
+from rcjax.tuning.diagnostics.window import WINDOW
+from rcjax.tuning.replaying.replay import Rungs
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
@@ -140,7 +140,7 @@ def true_error(policy: AnyPolicy, world: World) -> float:
 
 
 def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AnyPolicy:
-    """The policy after a week: a new one, where that is to replace it, as `rcjax.diagnostics.decision` has it."""
+    """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
         tuned = rcjax.retune(known, week, bands=False)

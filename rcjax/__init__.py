@@ -4,7 +4,7 @@ From a log of what some LLMs answered, how confident they were and whether they 
 of the best cascade at every price of an error, and a policy to deploy. After "Rational Tuning of LLM Cascades via
 Probabilistic Modeling" (Zellinger & Thomson 2025, arXiv 2501.09345).
 
-What most programs need is here; the rest is in the packages, such as `rcjax.copulas`, `rcjax.solving`, `rcjax.plots`.
+Most programs need only these names; the packages hold the rest: `rcjax.copulas`, `rcjax.solving`, `rcjax.report.plots`.
 Names are imported when they are first used, so that `rcjax.policy` needs nothing but the standard library.
 """
 

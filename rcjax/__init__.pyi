@@ -3,28 +3,15 @@
 from rcjax import (
     bayes as bayes,
     copulas as copulas,
-    diagnostics as diagnostics,
-    frontier as frontier,
-    importing as importing,
-    interop as interop,
     logs as logs,
     model as model,
-    plots as plots,
     policy as policy,
-    replaying as replaying,
     report as report,
     serving as serving,
-    signals as signals,
     solving as solving,
-    sweeps as sweeps,
     testing as testing,
     tuning as tuning,
 )
-from rcjax.diagnostics.diagnosis import diagnose as diagnose
-from rcjax.diagnostics.policy_check import check_policy as check_policy
-from rcjax.frontier.files import load_frontier as load_frontier
-from rcjax.frontier.frontier import Frontier as Frontier
-from rcjax.frontier.hull import InfeasibleError as InfeasibleError
 from rcjax.logs.errors import LogError as LogError
 from rcjax.logs.log import Log as Log
 from rcjax.logs.reading import read_log as read_log
@@ -33,12 +20,17 @@ from rcjax.model.fitting import fit as fit
 from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
 from rcjax.policy.policy import Policy as Policy
 from rcjax.policy.spec import Spec as Spec
-from rcjax.replaying.replay import replay as replay
 from rcjax.report.page import make_report as make_report
 from rcjax.serving.call_log import CallLog as CallLog
 from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError
+from rcjax.solving.frontier.files import load_frontier as load_frontier
+from rcjax.solving.frontier.frontier import Frontier as Frontier
+from rcjax.solving.frontier.hull import InfeasibleError as InfeasibleError
 from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.tuning.certify import certify as certify
+from rcjax.tuning.diagnostics.diagnosis import diagnose as diagnose
+from rcjax.tuning.diagnostics.policy_check import check_policy as check_policy
+from rcjax.tuning.replaying.replay import replay as replay
 from rcjax.tuning.retune import retune as retune
 from rcjax.tuning.tune import Tuned as Tuned, tune as tune
 

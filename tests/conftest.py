@@ -38,12 +38,12 @@ MOST_MEMORY, MOST_MAPS = 1_900_000_000, 50_000
 LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
 READING_LIST = (
-    *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "frontier/frontier", "tuning/pairs"),
+    *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
     *("tuning/judging", "tuning/contest", "tuning/search", "tuning/tune", "model/cascade_model", "solving/objective"),
-    *("solving/bellman", "goodness_of_fit/copula_fit"),
+    *("solving/bellman", "model/goodness_of_fit/copula_fit"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
-LONGEST = ("report", "tuning", "solving", "model", "cli", "serving", "diagnostics")
+LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")
 LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()
 
 

@@ -5,7 +5,7 @@ import asyncio
 from chat_server import KEY, Response, serving, sure
 from gateway_service import make_policy
 
-from rcjax import signals
+from rcjax.policy import signals
 from rcjax.serving.cascade import Cascade, CascadeError
 
 PRICES = {

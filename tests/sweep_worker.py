@@ -26,7 +26,7 @@ def main(folder, cache, devices=1):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     import rcjax
 
-    rcjax.sweeps.sweep(logs(), folder, progress=lambda *done: print(*done, flush=True), **SETTINGS)
+    rcjax.tuning.sweeps.sweep(logs(), folder, progress=lambda *done: print(*done, flush=True), **SETTINGS)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rcjax
-import rcjax.plots
+import rcjax.report.plots
 from rcjax._core.json_values import plain
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -5,7 +5,8 @@ import inspect
 import pytest
 
 import rcjax
-from rcjax import bayes, logs, plots, solving, tuning
+from rcjax import bayes, logs, solving, tuning
+from rcjax.report import plots
 
 #: By verb, which arguments are logs, policies, models or frontiers, in their order; the rest by keyword.
 VERBS = {

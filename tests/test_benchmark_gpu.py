@@ -38,7 +38,7 @@ def in_small(monkeypatch):
         monkeypatch.setattr(module, name, getattr(module, name))  # the benchmark sets them for its process
     monkeypatch.setattr(gpu, "alone", lambda function, *arguments, patience: function(*arguments))
     monkeypatch.setattr(gpu, "begin", lambda *_: None)
-    monkeypatch.setattr("rcjax.sweeps.engines._at_a_time", lambda *_: 4)  # as on an accelerator
+    monkeypatch.setattr("rcjax.tuning.sweeps.engines._at_a_time", lambda *_: 4)  # as on an accelerator
     monkeypatch.setattr(gpu, "PATIENCE", 0.0)
     monkeypatch.setattr(sys, "argv", ["gpu", "--small"])
     return monkeypatch

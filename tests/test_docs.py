@@ -14,10 +14,10 @@ from rcjax.cli.app import app, load
 from rcjax.collecting.grader import Attempt
 from rcjax.collecting.questions import read_questions
 from rcjax.collecting.text_graders import right_call
-from rcjax.diagnostics import KINDS
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving.models_file import read_models
+from rcjax.tuning.diagnostics import KINDS
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"

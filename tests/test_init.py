@@ -38,7 +38,7 @@ from rcjax import replay
 print(json.dumps([before, type(rcjax.replay).__name__, type(replay).__name__, replay.__module__]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
-    assert json.loads(done.stdout) == ["function", "function", "function", "rcjax.replaying.replay"]
+    assert json.loads(done.stdout) == ["function", "function", "function", "rcjax.tuning.replaying.replay"]
 
 
 def test_an_unknown_name_is_an_attribute_error():

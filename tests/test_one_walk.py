@@ -15,9 +15,8 @@ from policy_samples import make_ladder
 from tiers import examples
 
 import rcjax
-from rcjax import signals
 from rcjax.logs import Log
-from rcjax.policy import Agreement, Answer, Calibration, Policy, Rule
+from rcjax.policy import Agreement, Answer, Calibration, Policy, Rule, signals
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 

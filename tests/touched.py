@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from imports import LAYERS, arrows
+from imports import LAYERS, arrows, layer
 
 TESTS = Path(__file__).parent
 EVERYTHING = ["tests", "rcjax"]
@@ -57,15 +57,15 @@ def paths_of(files: Iterable[str], graph: dict[str, set[str]]) -> list[str]:
         if first == "rcjax" and file.endswith(".py"):
             module = ".".join(rest).removesuffix(".__init__")
             users = {name for name, targets in graph.items() if module in targets}
-            packages |= {name.split(".")[0] for name in (module, *users)}
+            packages |= {layer(name) for name in (module, *users)}
         elif first == "tests":
             helper = len(rest) == 1 and not rest[0].startswith("test_")
             if helper:
                 return EVERYTHING
-            paths.add(file if len(rest) == 1 else f"tests/{rest[0]}")
+            paths.add(file if len(rest) == 1 else str(Path("tests", *rest).parent))
         elif run := RUN_BY.get(rest[0] if first == "rcjax" and len(rest) > 1 else first):
             paths.add(run)
-    for package in packages & {*LAYERS}:
+    for package in (name.replace(".", "/") for name in packages & {*LAYERS}):
         wanted = f"tests/{package}", f"tests/test_{package}.py", f"rcjax/{package}"  # the last for its examples
         paths |= {path for path in wanted if (TESTS.parent / path).exists()}
     return sorted(paths)

@@ -20,13 +20,13 @@ from jax import lax
 import rcjax
 from rcjax._core.batching import in_pieces, part
 from rcjax.copulas import Copula
-from rcjax.frontier.frontier import make_frontier
-from rcjax.frontier.points import Outcomes, PointStatus, check_lam
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.at_lambda import Optima, Solutions, asked_at_all, settle
 from rcjax.solving.bellman import Cut, gain_tolerance
+from rcjax.solving.frontier.frontier import make_frontier
+from rcjax.solving.frontier.points import Outcomes, PointStatus, check_lam
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.solving.frontiers import Problem, lay_out_problem, select, solve_on_grid
 from rcjax.solving.objective import Tables, build_tables
 from rcjax.solving.paths import CascadePlan, plan_cascades

@@ -56,7 +56,7 @@ from benchmarks.peers.promises import promises, table_of_promises
 from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW
-from rcjax.replaying.replay import Rungs
+from rcjax.tuning.replaying.replay import Rungs
 from rcjax.tuning.tune import by_bill
 
 RCJAX, STILL, BARE = "rcjax", "rcjax, not followed", "rcjax, not followed, without answers"

@@ -20,11 +20,11 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.posterior import Posterior
-from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import Bands, Outcomes, check_level
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
+from rcjax.solving.frontier.frontier import Frontier
+from rcjax.solving.frontier.points import Bands, Outcomes, check_level
 from rcjax.solving.objective import build_tables, evaluate
 
 _BATCH = 256  # policies that are evaluated at a time

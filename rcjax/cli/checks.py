@@ -35,7 +35,7 @@ from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
 if TYPE_CHECKING:
-    from rcjax.replaying.comparing import Today
+    from rcjax.tuning.replaying.comparing import Today
 
 #: The verdicts, in a word, of bad checks of the sample.
 _BIASED = {"lacking answers": "biased", "labels": "biased"}
@@ -75,10 +75,10 @@ def check(
     options = reading.options()
     start_jax()
     import rcjax
-    from rcjax.diagnostics.traffic import check_traffic, is_call_log
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.replaying.figures import beside_reference
+    from rcjax.tuning.diagnostics.traffic import check_traffic, is_call_log
+    from rcjax.tuning.replaying.figures import beside_reference
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -119,7 +119,7 @@ def _check_against(
 ) -> int:
     """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
     from rcjax.logs.sources import join_parts
-    from rcjax.replaying.comparing import Differing
+    from rcjax.tuning.replaying.comparing import Differing
 
     steps = staged(1)
     with steps("comparing"):
@@ -216,7 +216,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
 
     Only the worst check of each kind is printed, unless `every` is set. `retune` is the command that tunes again.
     """
-    from rcjax.diagnostics.checks import describe_gaps  # which imports JAX
+    from rcjax.tuning.diagnostics.checks import describe_gaps  # which imports JAX
 
     screen, noun, checks = Screen(), document["counted"], document["checks"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"

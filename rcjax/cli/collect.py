@@ -80,8 +80,8 @@ def collect(
     require_libraries("rcjax collect", "run", "openai")
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import draw, read_questions
+    from rcjax.policy.signals.records import require_signal_name
     from rcjax.serving.models_file import read_models
-    from rcjax.signals.records import require_signal_name
 
     require_plausible_models(models, really)
     settings = read_models(models)
@@ -124,7 +124,7 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
 def _wrong_signal(plan: Plan, one: Abilities) -> str | None:
     """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
-    from rcjax.signals.records import is_check
+    from rcjax.policy.signals.records import is_check
 
     signal = plan.models[one.model].signal or plan.signal
     known = one.error is None and signal is not None and not is_check(signal)

@@ -53,8 +53,8 @@ def import_(
     """
     require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
-    from rcjax.importing.evaluations import KINDS, How, import_evaluations, write_table
     from rcjax.logs.errors import LogError
+    from rcjax.logs.importing.evaluations import KINDS, How, import_evaluations, write_table
     from rcjax.logs.oddities import summarise
 
     if out.suffix.lower() not in ("", *KINDS):

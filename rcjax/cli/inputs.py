@@ -27,10 +27,10 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 
 if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
     from rcjax.logs.sources import Parts
     from rcjax.policy.spec import Target
+    from rcjax.solving.frontier.frontier import Frontier
 
 _IF_RIGHT = "; if it is right, add --yes"
 
@@ -191,7 +191,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
 
     def read(data: Any) -> AnyPolicy | Frontier:
         if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
-            from rcjax.frontier.files import frontier_from_json
+            from rcjax.solving.frontier.files import frontier_from_json
 
             return frontier_from_json(data)
         policy = policy_from_json(data)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from rcjax.logs.log import Log
-    from rcjax.replaying.comparing import Today
+    from rcjax.tuning.replaying.comparing import Today
 
 _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 
@@ -115,7 +115,7 @@ def label(
 
 def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
     """Draw answers where two policies differ; return ((query, model) of each answer by position, a description)."""
-    from rcjax.replaying.comparing import Differing
+    from rcjax.tuning.replaying.comparing import Differing
 
     found = Differing.of(first, second, data)
     cells = found.draw(n, seed)

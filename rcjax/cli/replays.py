@@ -26,8 +26,8 @@ from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
+    from rcjax.solving.frontier.frontier import Frontier
 
 MARGIN = 0.01  # error that the demo's policy may have above today's
 FRESH = 10_000  # fresh queries of the demo
@@ -56,8 +56,8 @@ def evaluate(
     """
     options = reading.options()
     start_jax()
-    from rcjax.replaying.figures import beside_reference
     from rcjax.tuning.certify import overlap
+    from rcjax.tuning.replaying.figures import beside_reference
 
     steps = staged(3)
     with steps("reading"):
@@ -140,7 +140,7 @@ def _next(
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     """Return the error and the cost of each model alone, on the queries that it answered."""
-    from rcjax.replaying.comparing import errors_alone
+    from rcjax.tuning.replaying.comparing import errors_alone
 
     figures = zip(log.models, errors_alone(log).tolist(), log.cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
@@ -169,8 +169,8 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     import numpy as np
 
     from rcjax._core.json_values import plain
-    from rcjax.replaying.figures import error_interval
-    from rcjax.replaying.replay import follow, replay as replay_
+    from rcjax.tuning.replaying.figures import error_interval
+    from rcjax.tuning.replaying.replay import follow, replay as replay_
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
@@ -282,10 +282,10 @@ def retune(
     start_jax()
     import rcjax
     from rcjax._core.json_values import plain
-    from rcjax.diagnostics.replacement import judge_replacement
-    from rcjax.diagnostics.window import last_weeks
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts
+    from rcjax.tuning.diagnostics.replacement import judge_replacement
+    from rcjax.tuning.diagnostics.window import last_weeks
     from rcjax.tuning.retune import carried_log
 
     steps = staged(3)
@@ -396,7 +396,7 @@ def demo(
     """
     start_jax()
     import rcjax
-    from rcjax.replaying.comparing import compare_policy
+    from rcjax.tuning.replaying.comparing import compare_policy
 
     steps = staged(3)
     with steps("sampling queries"):

@@ -20,7 +20,7 @@ from rcjax.cli.options import AsJson, Really
 from rcjax.cli.printing import conclude, shown, warn
 
 if TYPE_CHECKING:
-    from rcjax.sweeps import Sweep
+    from rcjax.tuning.sweeps import Sweep
 
 _MOST_LISTED = 5  # logs that were left out
 
@@ -35,8 +35,8 @@ def sweep(
 ) -> None:
     """Fit and solve many logs, cascades, copulas, prices and replicates at once.
 
-    CONFIG has the arguments of `rcjax.sweeps.sweep` by name; it needs at least logs = ["logs/*.csv"]. Results are
-    Parquet files in a folder, a row per point of a frontier. The same command resumes a sweep that was killed.
+    CONFIG has the arguments of `rcjax.tuning.sweeps.sweep` by name; it needs at least logs = ["logs/*.csv"]. Results
+    are Parquet files in a folder, a row per point of a frontier. The same command resumes a sweep that was killed.
 
     Example: `rcjax sweep nightly.toml`
 
@@ -52,8 +52,7 @@ def sweep(
     start_jax(cpu_devices=cores(), float64=not float32, long=True)
     if ray is not None:
         _leave_to_ray()
-    import rcjax
-    from rcjax.sweeps.sweeping import read_sweep
+    from rcjax.tuning.sweeps.sweeping import read_sweep, sweep as run_sweep
 
     settings = read_sweep(config)
     settings["out"] = str(out or settings["out"])
@@ -62,7 +61,7 @@ def sweep(
     started = time.perf_counter()
     far = HowFar()
     with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
-        done = rcjax.sweeps.sweep(**settings, ray=ray, progress=far.note)
+        done = run_sweep(**settings, ray=ray, progress=far.note)
     facts = _facts(done, time.perf_counter() - started)
     if facts["with_answers"]:
         logs = count(facts["with_answers"], "log")
@@ -93,7 +92,7 @@ def _leave_to_ray() -> None:
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     import polars as pl
 
-    from rcjax.frontier.points import PointStatus
+    from rcjax.solving.frontier.points import PointStatus
 
     logs = done.logs
     counts = done.points.group_by("status").len().sort("status").collect()

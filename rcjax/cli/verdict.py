@@ -19,16 +19,16 @@ from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
 if TYPE_CHECKING:
-    from rcjax.diagnostics.replacement import Replacement
     from rcjax.logs.log import Log
-    from rcjax.replaying.comparing import Today
+    from rcjax.tuning.diagnostics.replacement import Replacement
+    from rcjax.tuning.replaying.comparing import Today
 
 
 def judge_policy(
     policy: AnyPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
-    from rcjax.diagnostics.policy_check import check_policy
+    from rcjax.tuning.diagnostics.policy_check import check_policy
 
     try:
         return check_policy(policy, log, retuning=retuning).to_json(), ""
@@ -47,7 +47,7 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
         today: today's model or policy; None for the one that the policy was tuned with.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.replaying.comparing import compare_policy
+    from rcjax.tuning.replaying.comparing import compare_policy
 
     rival = recorded_tuning(policy).spec.today if today is None else today
     as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun

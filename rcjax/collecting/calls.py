@@ -23,13 +23,13 @@ from rcjax.collecting.respondent import (
     most_output_tokens,
     usual_input_tokens,
 )
+from rcjax.policy.signals import Check, Signal, Votes
+from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.asking import AsInLog, Endpoint
 from rcjax.serving.call_log import call_row, has_failed
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.running_checks import Checks
-from rcjax.signals import Check, Signal, Votes
-from rcjax.signals.records import LetterOf, signal_by_name
 
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
 

@@ -24,9 +24,9 @@ from typing import Any, ClassVar, Protocol
 from rcjax._base.checks import what_it_is
 from rcjax._base.extras import required
 from rcjax.collecting.questions import Question
+from rcjax.policy.signals import Check
+from rcjax.policy.signals.records import without_rounding
 from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
-from rcjax.signals import Check
-from rcjax.signals.records import without_rounding
 
 
 class GraderError(ValueError):

@@ -24,6 +24,8 @@ from rcjax.collecting.grading import judge_by
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.collecting.text_graders import Ask
+from rcjax.policy.signals import Check
+from rcjax.policy.signals.records import is_check
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import read_reply
@@ -31,8 +33,6 @@ from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.usage import Usage
-from rcjax.signals import Check
-from rcjax.signals.records import is_check
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 

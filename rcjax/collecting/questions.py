@@ -17,9 +17,9 @@ from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
 from rcjax.policy.any_policy import draw_lot
+from rcjax.policy.signals.canonical import written_calls
+from rcjax.policy.signals.request_form import FORMING, form_of
 from rcjax.serving.call_log import Call
-from rcjax.signals.canonical import written_calls
-from rcjax.signals.request_form import FORMING, form_of
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)
 
@@ -65,7 +65,7 @@ class Question:
 
     @property
     def form(self) -> str:
-        """Form of its requests (`rcjax.signals.request_form`)."""
+        """Form of its requests (`rcjax.policy.signals.request_form`)."""
         return form_of(self.messages, self.options)
 
 

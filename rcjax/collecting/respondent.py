@@ -12,6 +12,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
+from rcjax.policy.signals.request_form import FORMING
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.completions import read_reply, said_text
 from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
@@ -19,7 +20,6 @@ from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.pace import most_written
 from rcjax.serving.usage import Usage
-from rcjax.signals.request_form import FORMING
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 

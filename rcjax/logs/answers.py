@@ -27,7 +27,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
-from rcjax.signals.request_form import PLAIN
+from rcjax.policy.signals.request_form import PLAIN
 
 #: The hash of a missing answer.
 UNKNOWN = 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
-from rcjax.signals.replies import ROUNDING
+from rcjax.policy.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
 

@@ -23,8 +23,8 @@ from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_n
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
 from rcjax.policy.decisions import Comparison
-from rcjax.signals import normalise_answer
-from rcjax.signals.canonical import INVALID, canonical_json
+from rcjax.policy.signals import normalise_answer
+from rcjax.policy.signals.canonical import INVALID, canonical_json
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log

@@ -1,7 +1,7 @@
 """Compare a policy with its rivals: today's model or policy, and the best single model for the same money.
 
 People decide by this comparison. `rcjax.tune` makes it for a policy, whose provenance keeps it;
-`rcjax.replaying.comparing` makes it on a fresh log. Standard library only.
+`rcjax.tuning.replaying.comparing` makes it on a fresh log. Standard library only.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from rcjax._base.checks import require
 from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read
-from rcjax.signals.canonical import INVALID, canonical_json
+from rcjax.policy.signals.canonical import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -167,8 +167,8 @@ _SHORT = 4096  # most characters of an answer whose canonical form is cached
 def comparable(answer: str | None, how: Comparison) -> str | None:
     """Return the canonical form of an answer for comparisons; None for no answer.
 
-    A JSON object or array, and calls of tools, have their canonical form (`rcjax.signals.canonical`). An answer that a
-    check found invalid has none. Other answers are compared
+    A JSON object or array, and calls of tools, have their canonical form (`rcjax.policy.signals.canonical`). An answer
+    that a check found invalid has none. Other answers are compared
 
     - `"text"`: without regard to case, white space, surrounding punctuation and the spelling of numbers.
     - `"choice"`: by the letter of the choice that the answer names; as a text if it names none.

@@ -25,22 +25,22 @@ from matplotlib.figure import Figure
 from rcjax._base.checks import takes
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import between, capitalised, check_figure, describe_cascade, figure, percent, threshold
-from rcjax.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
-from rcjax.frontier.hull import rows_to_show
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.plots import plot_error_cost, plot_frontier, plot_reliability
-from rcjax.plots.drawings import BLUE, GREY, ORANGE, lay_out
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, what_to_do
 from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
-from rcjax.replaying.comparing import compare_policy
-from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
+from rcjax.report.plots import plot_error_cost, plot_frontier, plot_reliability
+from rcjax.report.plots.drawings import BLUE, GREY, ORANGE, lay_out
+from rcjax.solving.frontier.hull import rows_to_show
+from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
+from rcjax.tuning.replaying.comparing import compare_policy
+from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.tune import tune
 
-#: The CSS variables of the page for the colours of `rcjax.plots`.
+#: The CSS variables of the page for the colours of `rcjax.report.plots`.
 VARIABLES: Mapping[str, str] = {
     "#000000": "--ink",
     "#ffffff": "--paper",

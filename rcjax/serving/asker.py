@@ -19,6 +19,8 @@ from typing import Any
 from rcjax._base.checks import what_it_is
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
+from rcjax.policy.signals import Check, Reading, Reply, Signal, SignalError
+from rcjax.policy.signals.request_form import FORMING, PLAIN
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
@@ -29,8 +31,6 @@ from rcjax.serving.pace import Pace, most_written
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.usage import Usage
 from rcjax.serving.workers import in_short
-from rcjax.signals import Check, Reading, Reply, Signal, SignalError
-from rcjax.signals.request_form import FORMING, PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Prompt:
     deliver: Deliver | None = None
     """The receiver of an answer that is kept whatever it says: it gets the pieces as they arrive."""
     form: str = PLAIN
-    """The form of the request (`rcjax.signals.request_form`)."""
+    """The form of the request (`rcjax.policy.signals.request_form`)."""
     unjudged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
     billed: Billed | None = None
@@ -155,7 +155,9 @@ class Exchange:
         with _failures():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
-            raise SignalError(f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.signals.Reading")
+            raise SignalError(
+                f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.policy.signals.Reading"
+            )
         return reading
 
     def fail(self, problem: CallError) -> None:

@@ -16,13 +16,13 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
+from rcjax.policy.signals import Check, Signal, Votes
+from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.pace import LIMITS, Pace, most_written
 from rcjax.serving.running_checks import require_runnable
 from rcjax.serving.usage import Usage, request_bytes
-from rcjax.signals import Check, Signal, Votes
-from rcjax.signals.records import contradiction, record_signal, signal_from_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Endpoint:
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options of a question: its own override the model's, and the signal's override both.
 
-        >>> from rcjax.signals import MeanLogprob
+        >>> from rcjax.policy.signals import MeanLogprob
         >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
         >>> endpoint.options_for({"max_completion_tokens": 5, "logprobs": False})
         {'logprobs': True, 'max_completion_tokens': 5}
@@ -275,7 +275,7 @@ def _require_keys(policy: AnyPolicy, signals: Mapping[str, Any]) -> None:
 def _require_signal(signal: Any, model: str) -> None:
     asks = callable(getattr(signal, "follow_up", None)) and callable(getattr(signal, "read", None))
     if isinstance(signal, type) or not asks or not isinstance(getattr(signal, "options", None), Mapping):
-        wanted = "give an instance of a signal, such as rcjax.signals.Choice()"
+        wanted = "give an instance of a signal, such as rcjax.policy.signals.Choice()"
         raise TypeError(f"signal of {model}: {wanted}, not {what_it_is(signal)}")
 
 

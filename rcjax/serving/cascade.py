@@ -26,6 +26,8 @@ from rcjax._base.codec import number
 from rcjax._base.wording import visible
 from rcjax.policy.any_policy import draw_lot
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
+from rcjax.policy.signals import Signal
+from rcjax.policy.signals.request_form import form_of
 from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.billing import Billing, queries_per_day
@@ -37,8 +39,6 @@ from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.shadowing import ShadowRate, ShadowShare
 from rcjax.serving.usage import sum_usages
-from rcjax.signals import Signal
-from rcjax.signals.request_form import form_of
 
 Messages = str | Sequence[Mapping[str, Any]]
 
@@ -129,10 +129,10 @@ class Cascade:
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
         client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
-        signal: the signal, from `rcjax.signals`, that reads the confidence, or one for each model by name. It must be
-            the signal of the policy's log. A policy whose log is by `rcjax collect` records its signal: then none is
-            needed, and another is refused. For a `rcjax.signals.Check` that runs code, the record has the name alone:
-            give the check here. A check has `timeout` seconds for a verdict.
+        signal: the signal, from `rcjax.policy.signals`, that reads the confidence; or one by model. It must
+            be the signal of the policy's log. A policy whose log is by `rcjax collect` records its signal: then none is
+            needed, and another is refused. For a `rcjax.policy.signals.Check` that runs code, the record has the name
+            alone: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
         ledger: the spending of other replicas, in place of the log's; the caller closes it.
         name: the policy's name in the log and the ledger.

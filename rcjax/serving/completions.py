@@ -14,6 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from rcjax.policy.signals import Reply, SignalError
+from rcjax.policy.signals.canonical import written_calls
+from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
 from rcjax.serving.call_log import Call
 from rcjax.serving.failures import (
     CallError,
@@ -28,9 +31,6 @@ from rcjax.serving.failures import (
 from rcjax.serving.text_chunks import Patterns, TextChunk
 from rcjax.serving.usage import Usage, usage_of
 from rcjax.serving.workers import in_short
-from rcjax.signals import Reply, SignalError
-from rcjax.signals.canonical import written_calls
-from rcjax.signals.replies import TokensError, read_tokens, token_content
 
 _MOST_PARTS = 1_000_000  # of one reply: log-probabilities of 5,000 tokens, each with twenty others
 

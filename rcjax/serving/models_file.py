@@ -34,9 +34,9 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rcjax._base.checks import read_table, require
 from rcjax._base.codec import Between, Record, read
 from rcjax._base.tokens import PRICES, Price
+from rcjax.policy.signals.records import Check, record_signal, require_signal_name
+from rcjax.policy.signals.request_form import PLAIN
 from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
-from rcjax.signals.records import Check, record_signal, require_signal_name
-from rcjax.signals.request_form import PLAIN
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -349,9 +349,9 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, f
         signal: the signal that reads the confidence.
         options: the options of each request, without the signal's own.
         price: money per million tokens, if known.
-        form: the form of the request (`rcjax.signals.request_form`), recorded if a check judges it.
+        form: the form of the request (`rcjax.policy.signals.request_form`), recorded if a check judges it.
 
-    >>> from rcjax.signals import Choice
+    >>> from rcjax.policy.signals import Choice
     >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'

@@ -1,4 +1,4 @@
-"""Checks in service, named by `rcjax.signals.Check`: each in its own processes, within a time limit.
+"""Checks in service, named by `rcjax.policy.signals.Check`: each in its own processes, within a time limit.
 
 A check runs in other processes, so that one that hangs, crashes or writes without end blocks no request. Messages name
 the failure and its place, and quote neither the question nor the reply.
@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rcjax._base.wording import count
+from rcjax.policy.signals import Check, Reading, Reply, SignalError
+from rcjax.policy.signals.records import Verdict, read_verdict
 from rcjax.serving.workers import (
     LONGEST,
     MOST,
@@ -26,8 +28,6 @@ from rcjax.serving.workers import (
     run_command,
     search_pattern,
 )
-from rcjax.signals import Check, Reading, Reply, SignalError
-from rcjax.signals.records import Verdict, read_verdict
 
 
 class CheckError(SignalError):

@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from rcjax._base.extras import required
-from rcjax.signals.canonical import CUT, functions_of, read_calls
+from rcjax.policy.signals.canonical import CUT, functions_of, read_calls
 
 LONGEST = 2**16
 """Bytes that a program may print."""

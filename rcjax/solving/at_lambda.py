@@ -21,10 +21,10 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.frontier.points import Outcomes, Points, PointStatus
-from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import Cut, best_cascades, crossing, gain_tolerance
+from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax.solving.objective import Tables, arrivals, build_tables, evaluate
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import Grid

@@ -16,11 +16,11 @@ from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax._core.exporting import exportable
 from rcjax._core.meshes import automatic
 from rcjax.copulas import Copula
-from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
+from rcjax.solving.frontier.frontier import Frontier
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER
 from rcjax.solving.frontiers import lay_out_problem
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.paths import check_cascade

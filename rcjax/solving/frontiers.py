@@ -10,14 +10,22 @@ import numpy as np
 from rcjax._base.checks import takes
 from rcjax._core.batching import cores, in_pieces, join, part, size_class
 from rcjax._core.compilation import compiled
-from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.hull import lower_hull
-from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
-from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.spec import Spec
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
+from rcjax.solving.frontier.frontier import Frontier, make_frontier
+from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.points import (
+    Outcomes,
+    Points,
+    PointStatus,
+    check_abstain_price,
+    check_lam,
+    lam_range,
+    refusal_at,
+)
+from rcjax.solving.frontier.policies import Search
 from rcjax.solving.objective import Tables
 from rcjax.solving.paths import CascadePlan, plan_cascades
 

@@ -15,13 +15,13 @@ import numpy as np
 from rcjax._base.checks import takes, what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, join, part
-from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.points import PointStatus, check_lam, lam_range
-from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.spec import Spec
 from rcjax.solving.at_lambda import Optima
 from rcjax.solving.bellman import Cut
+from rcjax.solving.frontier.frontier import Frontier, make_frontier
+from rcjax.solving.frontier.points import PointStatus, check_lam, lam_range
+from rcjax.solving.frontier.policies import Search
 from rcjax.solving.frontiers import evaluate_optima, lay_out_problem
 from rcjax.solving.objective import Outcome
 from rcjax.solving.outcome_search import (

@@ -25,8 +25,8 @@ from rcjax._core.batching import part
 from rcjax._core.exporting import exportable
 from rcjax._core.numerics import bisection, divide, implicit_root
 from rcjax.copulas import Copula
-from rcjax.frontier.points import Outcomes
 from rcjax.model.marginals import Marginal
+from rcjax.solving.frontier.points import Outcomes
 from rcjax.solving.quadrature import Grid, build_grid
 
 

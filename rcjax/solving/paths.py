@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax.frontier.policies import Search
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.solving.frontier.policies import Search
 
 #: Plans of more steps than this run for longer than they compile.
 MANY_STEPS = 256

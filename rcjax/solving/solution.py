@@ -23,11 +23,11 @@ from rcjax._core.batching import varying_together
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.exporting import exportable
 from rcjax._core.meshes import automatic
-from rcjax.frontier.points import Outcomes, PointStatus
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import lay_out, optimise, points_at
+from rcjax.solving.frontier.points import Outcomes, PointStatus
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
 from rcjax.solving.objective import Tables, evaluate
 from rcjax.solving.paths import CascadePlan, plan_cascades
 

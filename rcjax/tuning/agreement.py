@@ -33,12 +33,12 @@ from jax.scipy import special
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator
-from rcjax.replaying.walk import walk
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.pairs import MOST_THRESHOLDS, CandidateRows, Judging, alone_right, refusals, spread_cuts
+from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # of a concave function of one number, from 0
 

@@ -13,17 +13,17 @@ import numpy as np
 from rcjax._base.checks import takes
 from rcjax._base.normal_law import half_width
 from rcjax._core.batching import join, side_by_side
-from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import Bands, Outcomes, check_level
-from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.replaying.replay import replay
-from rcjax.replaying.walk import outcomes_on_log, require_answers
+from rcjax.solving.frontier.frontier import Frontier
+from rcjax.solving.frontier.points import Bands, Outcomes, check_level
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import RUNGS
 from rcjax.tuning.judging import sample_queries
+from rcjax.tuning.replaying.replay import replay
+from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.search import Again, search_of
 
 _ROUND = 16

@@ -19,9 +19,9 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.frontier.hull import lower_hull, position_weights, thinned
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
 from rcjax.policy.decisions import NO_CONFIDENCE
+from rcjax.solving.frontier.hull import lower_hull, position_weights, thinned
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
 
 #: Rungs of the ladders that folds and replicates stand on, filled up by the last one: so few shapes are compiled.
 RUNGS = 32

@@ -46,9 +46,6 @@ from numpy.typing import ArrayLike
 from rcjax._base.checks import takes
 from rcjax._base.codec import Object, read
 from rcjax._core.json_values import plain
-from rcjax.frontier.frontier import MOST_RUNGS, Frontier
-from rcjax.frontier.hull import InfeasibleError, position_weights
-from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, read_reference
 from rcjax.logs.log import Log
@@ -56,8 +53,11 @@ from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_o
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
-from rcjax.replaying.comparing import Replies, Today, default_today, models_of
-from rcjax.replaying.walk import outcomes_on_log, require_answers
+from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
+from rcjax.solving.frontier.hull import InfeasibleError, position_weights
+from rcjax.solving.frontier.points import Outcomes
+from rcjax.tuning.replaying.comparing import Replies, Today, default_today, models_of
+from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 
 _MOST_STAKED = 0.9  # of what could be lost at once
 

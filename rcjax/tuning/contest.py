@@ -14,17 +14,17 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import fill_up, side_by_side
-from rcjax.frontier.points import Outcomes, lam_range, log_lam
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.policy.spec import Target
-from rcjax.replaying.walk import outcomes_on_log
+from rcjax.solving.frontier.points import Outcomes, lam_range, log_lam
 from rcjax.tuning.agreement import expected_on_log
 from rcjax.tuning.candidates import ChosenPolicies, Targets, choose, choose_one, together
 from rcjax.tuning.judging import charges, deal_folds, judge_all
 from rcjax.tuning.pairs import Judging
+from rcjax.tuning.replaying.walk import outcomes_on_log
 
 PRICES, BUDGETS = 40, 24
 

@@ -25,20 +25,20 @@ import numpy as np
 
 from rcjax._base.normal_law import Z95
 from rcjax._base.wording import count, points
-from rcjax.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
-from rcjax.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
-from rcjax.frontier.points import Outcomes, Points, PointStatus
-from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.replaying.comparing import Replies, Today, comparable_log, errors_alone, paired_error
-from rcjax.replaying.replay import replay
+from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
+from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
+from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, certify, outcomes_of_rungs
+from rcjax.tuning.replaying.comparing import Replies, Today, comparable_log, errors_alone, paired_error
+from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.search import search_of
 
 _STEPS = 20  # positions tried from each rung to the next

@@ -21,12 +21,12 @@ import numpy as np
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax.frontier.hull import lower_hull
-from rcjax.frontier.policies import Policies
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.label_outcomes import expected_without
+from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.agreement import agreeing
 from rcjax.tuning.candidates import Candidates, are_verdicts, chains
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred

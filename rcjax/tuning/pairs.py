@@ -28,8 +28,8 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.numerics import divide
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.tuning.candidates import Candidates, together
 
 #: Cuts tried for each model, at most.

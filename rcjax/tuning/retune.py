@@ -13,9 +13,6 @@ import numpy as np
 from rcjax._base.checks import takes
 from rcjax._base.normal_law import upper_tail
 from rcjax._core.batching import side_by_side
-from rcjax.frontier.frontier import make_frontier
-from rcjax.frontier.points import Outcomes, Points
-from rcjax.frontier.policies import Policies, policies_of
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.kept_sample import carried_rows, pooled, read_reference
 from rcjax.logs.log import Log
@@ -26,12 +23,15 @@ from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.policy.spec import Spec
-from rcjax.replaying.comparing import default_today
-from rcjax.replaying.replay import walk_log
-from rcjax.replaying.walk import outcomes_on_log, require_answers
+from rcjax.solving.frontier.frontier import make_frontier
+from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.policies import Policies, policies_of
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.contest import Gain
 from rcjax.tuning.judging import FOLDS
+from rcjax.tuning.replaying.comparing import default_today
+from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 

@@ -21,22 +21,22 @@ import numpy as np
 from rcjax._base.checks import takes
 from rcjax._base.wording import percent
 from rcjax._core.batching import fill_up, in_pieces, part
-from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.hull import InfeasibleError, lower_hull
-from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
-from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log, calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
-from rcjax.replaying.comparing import errors_alone
-from rcjax.replaying.walk import outcomes_on_log
+from rcjax.solving.frontier.frontier import Frontier, make_frontier
+from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
+from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import Candidates, together
 from rcjax.tuning.contest import Contest, leave_out
 from rcjax.tuning.judging import FOLDS, charges, judge_all, judging_of, sample_queries
 from rcjax.tuning.pairs import Judging
+from rcjax.tuning.replaying.comparing import errors_alone
+from rcjax.tuning.replaying.walk import outcomes_on_log
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,6 @@ from rcjax._base.checks import takes
 from rcjax._base.codec import written
 from rcjax._base.wording import Money, percent
 from rcjax._core.json_values import plain
-from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
@@ -28,13 +26,15 @@ from rcjax.policy.comparison import COMPARISON, Comparison, what_to_do
 from rcjax.policy.ladder import Period, followed, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import TARGETS, Spec, SpecFields, Target, with_spec
-from rcjax.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
-from rcjax.replaying.replay import Replay, replay
+from rcjax.solving.frontier.frontier import Frontier
+from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.contest import Contest
 from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.judging import held_out_confidence, sample_queries
+from rcjax.tuning.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
+from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why

@@ -18,7 +18,7 @@ ENDINGS = {
 }
 DEEP = "[" * 100_000
 PRICE = "input = 1\noutput = 2\n"
-INSPECT = Path(__file__).parents[1] / "importing" / "files" / "inspect"
+INSPECT = Path(__file__).parents[1] / "logs" / "importing" / "files" / "inspect"
 ANSWER = {"call_log": 1, "call": "a", "query": "q", "model": "m", "text": "4", "reference": [], "correct": None} | {
     "cost": 0.0,
     "asked": '{"signal": "stated"}',

@@ -9,7 +9,7 @@ from command_line import TOKEN_PRICES, rows_of, write_log
 import rcjax
 
 QUERIES = 60
-EVALUATION = Path(__file__).parents[1] / "importing" / "files" / "promptfoo" / "results.json"
+EVALUATION = Path(__file__).parents[1] / "logs" / "importing" / "files" / "promptfoo" / "results.json"
 LOG = "log.csv"
 FILES = {
     "log": LOG,

@@ -19,11 +19,11 @@ import rcjax
 from rcjax.bayes import Posterior, Priors, sample_posterior
 from rcjax.bayes.credible import credible_bands
 from rcjax.bayes.hierarchy import KNOTS, gather, hierarchical_model, interpolate, starting_point
-from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import Outcomes
 from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.pair_likelihood import SMOOTH, log_likelihood, ranks
+from rcjax.solving.frontier.frontier import Frontier
+from rcjax.solving.frontier.points import Outcomes
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
 pytestmark = pytest.mark.usefixtures("float64")

@@ -68,7 +68,7 @@ def test_labels_where_two_policies_differ_say_which_is_better(folder, tmp_path):
 
 def test_the_difference_is_that_of_both_on_all_queries(folder):
     with jax.enable_x64(True):
-        from rcjax.replaying.comparing import Differing
+        from rcjax.tuning.replaying.comparing import Differing
 
         log = read_log(folder / "fresh.csv", task="choice", prices=folder / "prices.toml")
         found = Differing.of("small", "large", log)

@@ -10,7 +10,7 @@ from command_line import NAMES, rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.cli.checks import show_check, show_diagnosis
-from rcjax.diagnostics import KINDS
+from rcjax.tuning.diagnostics import KINDS
 
 #: Those of test_diagnosis, so that its programmes serve here.
 N, REPLICATES = 200, 50

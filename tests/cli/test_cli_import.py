@@ -9,7 +9,7 @@ from command_line import rows_of, run, succeed, write_log
 
 import rcjax
 
-FILES = Path(__file__).parents[1] / "importing" / "files"
+FILES = Path(__file__).parents[1] / "logs" / "importing" / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
 PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.5, "output": 10.0}}
 

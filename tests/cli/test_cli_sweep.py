@@ -36,7 +36,7 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
     assert parts == [path.stat().st_mtime_ns for path in folder.glob("nightly/parts/*")]
     points = pl.read_parquet(folder / "nightly" / "parts" / "*.parquet")
     assert points["log"].unique().sort().to_list() == ["log0", "log1"]
-    policy = rcjax.sweeps.Sweep(folder / "nightly").frontier("log1").policy(error_cost=0.01)
+    policy = rcjax.tuning.sweeps.Sweep(folder / "nightly").frontier("log1").policy(error_cost=0.01)
     assert set(policy.models) <= {"small", "middle", "large"}
     assert policy.expected["cost"] > 0
 

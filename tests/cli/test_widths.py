@@ -12,7 +12,7 @@ from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, cascade_lines
 from rcjax.cli.import_ import models_table
-from rcjax.frontier.hull import too_dear
+from rcjax.solving.frontier.hull import too_dear
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -11,10 +11,10 @@ import scipy.stats
 from own_marginals import Kumaraswamy, OneBeta
 
 import rcjax
-from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model import BetaMixture
 from rcjax.model.cascade_model import model_from_json
 from rcjax.model.fitting import refit
+from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.weighted import reweigh, rows_of
 from rcjax.solving import error_and_cost, solve
 

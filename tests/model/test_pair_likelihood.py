@@ -10,8 +10,8 @@ from own_families import FGM
 from tiers import slow_to_compile, thorough
 
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
-from rcjax.goodness_of_fit.copula_fit import present_counts, ranks_of_values
 from rcjax.model import pair_likelihood
+from rcjax.model.goodness_of_fit.copula_fit import present_counts, ranks_of_values
 from rcjax.model.pair_likelihood import SMOOTH, Ranks, sum_of
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -12,7 +12,7 @@ from policy_samples import make_policy
 
 import rcjax
 from rcjax.policy import Agreement, Answer, Defer, load_policy
-from rcjax.replaying.replay import walk_log
+from rcjax.tuning.replaying.replay import walk_log
 
 PAGE = Path(__file__).parents[2] / "rcjax" / "docs" / "production.md"
 ASK = Agreement("small", "large")

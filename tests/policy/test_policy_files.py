@@ -45,7 +45,7 @@ def test_a_byte_order_mark_and_a_null_are_fine(tmp_path):
     assert load_policy(tmp_path / "policy.json") == make_policy(prices=None)
 
 
-# One of each check; tests/frontier/test_damaged_files.py puts any value at any place.
+# One of each check; tests/solving/frontier/test_damaged_files.py puts any value at any place.
 BROKEN = [
     (("schema_version",), True, "this file has version True; rcjax reads 1$"),
     (("schema_version",), 2, "this file has version 2; rcjax reads 1: a newer rcjax wrote it: upgrade rcjax"),

@@ -13,9 +13,9 @@ from timed_logs import timed_log
 import rcjax
 from rcjax.policy.comparison import what_to_do
 from rcjax.policy.spec import Target
-from rcjax.replaying.comparing import compare_policy
 from rcjax.report.findings import compare
 from rcjax.report.page import _policies, context
+from rcjax.tuning.replaying.comparing import compare_policy
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -14,12 +14,12 @@ from openai import AsyncOpenAI
 from scripted_cascade import POLICY, PRICES
 
 import rcjax
-from rcjax import signals
 from rcjax._base.tokens import Price
+from rcjax.policy import signals
+from rcjax.policy.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, record_asked, recorded_options
-from rcjax.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))
 SIGNALS = [

@@ -8,7 +8,7 @@ from gateway_service import MODELS, SURE
 from openai import AsyncOpenAI, OpenAI
 from scripted_cascade import POLICY, ask, cascade_policy, good, script
 
-from rcjax import signals
+from rcjax.policy import signals
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
 

@@ -12,8 +12,7 @@ from gateway_service import gateway, make_policy
 from scripted_cascade import ask, broken, cascade_policy, script
 from test_serving_votes import voting_policy
 
-from rcjax import signals
-from rcjax.policy import Ladder, Policy, Rule
+from rcjax.policy import Ladder, Policy, Rule, signals
 from rcjax.serving.cascade import CascadeError
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")

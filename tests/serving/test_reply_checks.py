@@ -12,12 +12,12 @@ import pytest
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
 
 from rcjax.policy.decisions import comparable
+from rcjax.policy.signals import Check, Reply, SignalError
+from rcjax.policy.signals.canonical import canonical_calls
+from rcjax.policy.signals.records import record_signal, signal_from_record
 from rcjax.serving import running_checks
 from rcjax.serving.running_checks import Checks, require_runnable
 from rcjax.serving.workers import Workers
-from rcjax.signals import Check, Reply, SignalError
-from rcjax.signals.canonical import canonical_calls
-from rcjax.signals.records import record_signal, signal_from_record
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -266,7 +266,8 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
 
 def test_a_script_without_a_guard_is_not_run_again(place):
     (place / "script.py").write_text(
-        "import asyncio\nfrom rcjax.serving.running_checks import Checks\nfrom rcjax.signals import Check, Reply\n"
+        "import asyncio\nfrom rcjax.serving.running_checks import Checks\n"
+        "from rcjax.policy.signals import Check, Reply\n"
         "async def main():\n    checks = Checks(20.0)\n"
         "    print(await checks.reading(Check('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
         "asyncio.run(main())\n"

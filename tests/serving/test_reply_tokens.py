@@ -13,8 +13,8 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import right_choice
 from rcjax.policy import Rule
 from rcjax.policy.decisions import comparable
+from rcjax.policy.signals import Choice, MeanLogprob, SignalError
 from rcjax.serving.completions import read_reply
-from rcjax.signals import Choice, MeanLogprob, SignalError
 
 CHOICE = Choice(("A", "B"))
 
@@ -135,7 +135,7 @@ def test_numbers_in_place_of_texts_are_told_by_bytes():
 
 def test_tokens_of_something_else_are_no_confidence():
     for signal in (CHOICE, MeanLogprob()):
-        with pytest.raises(SignalError, match=r"rcjax\.signals\.Votes .*the tokens are not those of its text"):
+        with pytest.raises(SignalError, match=r"rcjax\.policy\.signals\.Votes .*the tokens are not those of its text"):
             signal.read(reply_of("A", ("B", -0.1)))
 
 

@@ -6,8 +6,7 @@ from gateway_service import MODELS, UNSURE, gateway, make_policy
 from policy_samples import make_ladder
 from scripted_cascade import ask, script
 
-from rcjax import signals
-from rcjax.policy import Agreement
+from rcjax.policy import Agreement, signals
 
 PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
 

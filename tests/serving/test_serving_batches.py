@@ -9,9 +9,10 @@ from chat_server import serving
 from gateway_service import MODELS, SURE, UNSURE
 from scripted_cascade import POLICY, ask, good, script
 
-from rcjax import read_log, signals
+from rcjax import read_log
 from rcjax._base.tokens import Price
 from rcjax.logs import LeftOutWarning
+from rcjax.policy import signals
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel

@@ -16,10 +16,9 @@ from policy_samples import make_ladder
 from scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy, good, script
 
 import rcjax
-from rcjax import signals
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
-from rcjax.policy import Policy, Rule
+from rcjax.policy import Policy, Rule, signals
 from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade, CascadeError
 from rcjax.serving.models_file import ServedModel

@@ -9,7 +9,7 @@ from chat_server import Response, completion, sure
 from gateway_service import SURE, UNSURE
 from scripted_cascade import POLICY, cascade_policy, good, script
 
-from rcjax import signals
+from rcjax.policy import signals
 
 
 def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):

@@ -14,8 +14,8 @@ from chat_server import Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
 from scripted_cascade import PRICES, ask, good, script
 
-from rcjax import read_log, signals
-from rcjax.policy import Calibration, Policy, Rule
+from rcjax import read_log
+from rcjax.policy import Calibration, Policy, Rule, signals
 from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade, Result
 
@@ -139,7 +139,7 @@ def fail(error):
     [
         (fail(KeyError("the prompt")), "the signal failed: KeyError in test_serving_replies.py, line "),
         (fail(signals.SignalError("no letter")), "no letter"),
-        (None, "the signal's read gave None: it must give a rcjax.signals.Reading"),
+        (None, "the signal's read gave None: it must give a rcjax.policy.signals.Reading"),
         (lambda: signals.Reading("A", math.nan), "the signal reads the log-probability nan: it must be at most 0"),
         (lambda: signals.Reading("A", "-0.1"), "the signal reads a text as the log-probability"),
         (lambda: signals.Reading(7, -0.1), "the signal must read texts"),

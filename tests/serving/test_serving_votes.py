@@ -10,14 +10,13 @@ import pytest
 from chat_server import Response, completion, serving, sure
 from gateway_service import PRICES, make_policy
 
-from rcjax import signals
 from rcjax._base.tokens import Price
-from rcjax.policy import Policy, Rule
+from rcjax.policy import Policy, Rule, signals
+from rcjax.policy.signals.records import contradiction, record_signal
 from rcjax.serving.asking import AsInLog, votes_apart
 from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
-from rcjax.signals.records import contradiction, record_signal
 
 MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.items()}
 

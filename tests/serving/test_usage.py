@@ -13,8 +13,8 @@ from scripted_cascade import ask, cascade_policy, script
 
 import rcjax
 from rcjax._base.tokens import Price, Tokens
-from rcjax.importing.call_logs import used
 from rcjax.logs import PricesWarning
+from rcjax.logs.importing.call_logs import used
 from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import Usage

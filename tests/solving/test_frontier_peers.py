@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 import rcjax
 from rcjax import solve_frontier
 from rcjax.model.calibrated import pairs
-from rcjax.replaying.figures import area_under_curve
 from rcjax.solving.objective import build_tables, evaluate
+from rcjax.tuning.replaying.figures import area_under_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,11 +10,11 @@ from tiers import thorough
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.frontier.frontier import make_frontier
-from rcjax.frontier.points import Outcomes, Points, PointStatus
-from rcjax.frontier.policies import Policies
 from rcjax.policy.spec import Spec
 from rcjax.solving import minimise, minimising as module, outcomes, smooth_quantile
+from rcjax.solving.frontier.frontier import make_frontier
+from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.policies import Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,7 +10,7 @@ from stated_samples import stated_log
 from submodels import of_models
 
 import rcjax
-from rcjax.frontier.points import PointStatus
+from rcjax.solving.frontier.points import PointStatus
 from rcjax.solving.solution import solve
 
 pytestmark = pytest.mark.usefixtures("float64")

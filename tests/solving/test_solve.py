@@ -11,10 +11,10 @@ from cascade_references import make_model, random_models, take
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.frontier.points import Outcomes, Points
-from rcjax.frontier.policies import Policies
 from rcjax.model import BetaMixture, Marginal
 from rcjax.solving import error_and_cost
+from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.frontiers import select
 
 pytestmark = pytest.mark.usefixtures("float64")

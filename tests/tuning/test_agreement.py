@@ -14,15 +14,15 @@ from scipy.optimize import minimize_scalar
 from selection_references import centred
 
 import rcjax
-from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
-from rcjax.replaying.walk import outcomes, outcomes_on_log
+from rcjax.solving.frontier.policies import NEVER_ANSWER
 from rcjax.tuning.agreement import agreeing, expected_on_log
 from rcjax.tuning.candidates import together
 from rcjax.tuning.judging import judge_all
 from rcjax.tuning.pairs import CandidateRows, Judging
+from rcjax.tuning.replaying.walk import outcomes, outcomes_on_log
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.points import Outcomes, Points
-from rcjax.frontier.policies import Policies
 from rcjax.policy.spec import Spec, Target
+from rcjax.solving.frontier.frontier import Frontier, make_frontier
+from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.certify import Certificate, _infeasible, certify, refuted, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -7,11 +7,11 @@ import pytest
 
 import rcjax
 from rcjax.model.calibrated import calibrated
-from rcjax.replaying.replay import walk_log
 from rcjax.tuning import judging
 from rcjax.tuning.candidates import are_verdicts, chains
 from rcjax.tuning.judging import charges, judge_all
 from rcjax.tuning.pairs import Judging
+from rcjax.tuning.replaying.replay import walk_log
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3

@@ -9,14 +9,14 @@ from contest_references import best_for, columns, dealt, mix_for, walk_by_hand
 from selection_references import make_log
 
 import rcjax
-from rcjax.frontier.points import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
-from rcjax.replaying.comparing import errors_alone
+from rcjax.solving.frontier.points import lam_range, refusal_at
 from rcjax.tuning.candidates import Targets
 from rcjax.tuning.contest import BUDGETS, PRICES, Contest, Gain, Gains, leave_out, targets_of
 from rcjax.tuning.judging import judge_log, judging_of
 from rcjax.tuning.pairs import Judging
+from rcjax.tuning.replaying.comparing import errors_alone
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,9 +7,9 @@ import pytest
 from judged_logs import judged_log, partly
 
 import rcjax
-from rcjax.frontier.points import Outcomes
 from rcjax.logs import LogError
 from rcjax.policy import Spec
+from rcjax.solving.frontier.points import Outcomes
 from rcjax.tuning.certify import HeldOut, hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")

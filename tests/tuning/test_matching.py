@@ -8,8 +8,8 @@ from judged_logs import judged_log
 
 import rcjax
 from rcjax.policy.counted import Reference
-from rcjax.replaying.comparing import compare_policy
 from rcjax.tuning.deploying import Margins, margins
+from rcjax.tuning.replaying.comparing import compare_policy
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

@@ -9,12 +9,12 @@ from selection_references import COSTS, best_by_labels, feature, judge, logistic
 from tiers import examples
 
 import rcjax
-from rcjax.frontier.points import lam_range
-from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.calibrated import pairs
-from rcjax.replaying.walk import outcomes
+from rcjax.solving.frontier.points import lam_range
+from rcjax.solving.frontier.policies import NEVER_ANSWER
 from rcjax.tuning.judging import charges, judge_all
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, cross_calibrate
+from rcjax.tuning.replaying.walk import outcomes
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from selection_references import make_log
 
-from rcjax.diagnostics.diagnosis import without
 from rcjax.tuning import judging
+from rcjax.tuning.diagnostics.diagnosis import without
 from rcjax.tuning.judging import deal_folds, sample_queries
 
 pytestmark = pytest.mark.usefixtures("float64")

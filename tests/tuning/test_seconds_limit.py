@@ -8,10 +8,10 @@ import pytest
 from timed_logs import timed_log, waited
 
 import rcjax
-from rcjax.frontier.hull import InfeasibleError
-from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError
 from rcjax.policy.spec import SecondsLimit
+from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.search import SecondsFilter
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -13,9 +13,9 @@ from scripted_cascade import good, script
 import rcjax
 from rcjax.logs import with_segments
 from rcjax.policy.ladder import policy_from_json
+from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target
 from rcjax.serving.cascade import Cascade
-from rcjax.signals import Choice
 from rcjax.tuning.deploying import _standing
 
 pytestmark = pytest.mark.usefixtures("float64")

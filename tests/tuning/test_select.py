@@ -11,8 +11,8 @@ from contest_references import every_policy, useful
 from selection_references import as_rows, make_log
 
 import rcjax
-from rcjax.frontier.hull import lower_hull
-from rcjax.frontier.points import PointStatus, lam_range
+from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.points import PointStatus, lam_range
 from rcjax.tuning import search
 from rcjax.tuning.candidates import Targets
 from rcjax.tuning.contest import PRICES, Contest, Gain, Gains

@@ -23,6 +23,8 @@ from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import Period, followed, load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
+from rcjax.policy.signals import Check, Signal
+from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.serving.asker import Caller
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
@@ -35,8 +37,6 @@ from rcjax.serving.models_file import ModelSettings, ServedModel, describe_varia
 from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.serving.totals import FileTotals
-from rcjax.signals import Check, Signal
-from rcjax.signals.records import signal_by_name, signal_from_record
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder in which several workers count together: that of Prometheus's client."""

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from starlette.types import Send
 
+from rcjax.policy.signals.replies import token_content
 from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
@@ -35,7 +36,6 @@ from rcjax.serving.gateway.chat_request import (
 from rcjax.serving.gateway.keys import Client
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.text_chunks import Pattern, TextChunk
-from rcjax.signals.replies import token_content
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of an answer that comes in events."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from starlette.types import Send
 
+from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import is_withheld, told_finish
 from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest
 from rcjax.serving.gateway.responses import read_response_request
-from rcjax.signals.replies import token_content
 
 Event = dict[str, Any]
 """An event of a stream."""

@@ -7,7 +7,7 @@ from chat_server import Response
 from gateway_service import PRICES, gateway
 
 from benchmarks.gateway.quirks import QUIRKS, stream_of, whole
-from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.evaluations import How, import_evaluations
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")
 WHOLE = {name: quirk for name, quirk in QUIRKS.items() if quirk.whole is not None}

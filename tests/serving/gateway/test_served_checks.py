@@ -9,11 +9,11 @@ from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_pr
 from gateway_service import MODELS, gateway, make_policy
 from openai import AsyncOpenAI
 
+from rcjax.policy.signals import Check
+from rcjax.policy.signals.records import record_signal
 from rcjax.serving import running_checks
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.workers import Workers
-from rcjax.signals import Check
-from rcjax.signals.records import record_signal
 
 CHECK = Check("python:of_a_test:by_word")
 

@@ -1,3 +1,0 @@
-"""The public names: each is imported when it is first used."""
-
-from rcjax.importing.evaluations import read_evaluations as read_evaluations

@@ -1,0 +1,383 @@
+"""Requests and replies in the formats of APIs, and logs of calls: those of LiteLLM, and OpenAI's batches.
+
+The logs are JSON Lines or arrays, without labels. A hash of the messages names the query; in a batch the `custom_id`
+does, which the batches of all models must share.
+
+- LiteLLM: standard logging payloads, from its callbacks and its proxy, and the proxy's spend logs (`/spend/logs`) if
+  they store prompts. A payload is one call. The model has the name that was requested, if possible the proxy's own.
+- OpenAI's batches: their output, one line per request, with the body of the response or an error. The model has the
+  name in the body; prompts are only in the file of requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rcjax.logs.columns import CACHED, TOKENS
+from rcjax.logs.importing.lines import (
+    DamageError,
+    Format,
+    How,
+    Line,
+    amount_of,
+    holding,
+    lines_of,
+    require_sound,
+    tokens_of,
+    unread,
+)
+from rcjax.policy.decisions import comparable
+from rcjax.policy.signals import SignalError, Token, mean_logprob
+from rcjax.policy.signals.canonical import INVALID, NO_CALL, canonical_calls, written_calls
+from rcjax.policy.signals.final_answer import chosen_choice
+from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
+from rcjax.policy.signals.signal import read_choice
+from rcjax.serving.completions import choice_text
+from rcjax.serving.failures import finish_of, told_in_choice, told_in_place
+from rcjax.serving.usage import told_tokens
+
+
+def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
+    """Compute the confidence of a reply from its tokens: the probability of a choice, or the mean of a text.
+
+    Args:
+        content: tokens in the format of an API, as `read_tokens` takes them.
+        text: text of the reply.
+        choices: names of the choices; empty for free text.
+
+    >>> of_content([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
+    {'logprob': -0.5, 'signal': 'mean'}
+    >>> of_content([{"token": "Paris", "logprob": 0.5}], "Paris")
+    {'error': 'a log-probability is missing, NaN or above 0', 'unread': True}
+    """
+    try:
+        tokens = read_tokens(content, text)
+    except TokensError as problem:
+        return unread(problem.why)
+    except SignalError:
+        return {}
+    return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else _mean(tokens)
+
+
+def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | None) -> Line:
+    """Return the log-probability of the choice `chosen`, and the likeliest choice if that is another; {} if unknown."""
+    try:
+        _, logprob, likeliest = read_choice(tokens, choices, chosen)
+    except SignalError:
+        return {}
+    return {"logprob": logprob, "signal": "choice", "likeliest": likeliest}
+
+
+def of_numbers(logprobs: Sequence[Any]) -> Line:
+    """Return the mean of log-probabilities without tokens; {} if there is none.
+
+    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])["unread"]
+    ({'logprob': -0.5, 'signal': 'mean'}, {}, True)
+    """
+    numbers = [logprob_of(logprob) for logprob in logprobs]
+    tokens = [Token("", number) for number in numbers if number is not None]
+    if len(tokens) < len(numbers):
+        return unread(NO_LOGPROB)
+    return _mean(tokens) if tokens else {}
+
+
+def _mean(tokens: Sequence[Token]) -> Line:
+    return {"logprob": mean_logprob(tokens), "signal": "mean"}
+
+
+def messages_of(prompt: Any) -> list[tuple[str, str]]:
+    """Return (role, text) of each message, from a text, a message or a list of messages.
+
+    Other parts of a message, such as an image or a tool call, become JSON in the text: they distinguish queries.
+
+    >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
+    ([('user', 'Who?')], [('user', 'Who?')])
+    """
+    if isinstance(prompt, str):
+        return [("user", prompt)] if prompt else []
+    messages = prompt if isinstance(prompt, Sequence) else [prompt] if isinstance(prompt, Mapping) and prompt else []
+    parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
+    texts = [filter(None, [_text_of(part.get("content")), calls_in(part)]) for part in parts]
+    return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
+
+
+def calls_in(message: Any) -> str | None:
+    """Return the tool calls of a message as the text of an answer; None without any.
+
+    >>> calls_in({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
+    '[{"arguments":{"x":1},"name":"f"}]'
+    """
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    return _as_answer([call for call in calls if isinstance(call, Mapping)]) if isinstance(calls, list) else None
+
+
+def _as_answer(calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return tool calls in canonical form, or marked as equal to no other answer if malformed; None without any."""
+    return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str) or content is None:
+        return content or ""
+    texts = []
+    for part in content if isinstance(content, Sequence) else [content]:
+        typed = isinstance(part, Mapping) and part.get("type") in (None, "text", "input_text", "output_text")
+        text = part.get("text") if typed else part
+        texts.append(text if isinstance(text, str) else json.dumps(part, sort_keys=True, default=str))
+    return "\n".join(texts)
+
+
+def decoded(value: Any) -> Any:
+    """Decode a value that may be JSON in a text; other values are returned unchanged.
+
+    >>> decoded('[{"role": "user"}]'), decoded("[sic]")
+    ([{'role': 'user'}], '[sic]')
+    """
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def query_of(messages: Sequence[tuple[str, str]]) -> str:
+    """Return a name of a query, a hash of its messages: the same for every model that received them."""
+    return hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:16]
+
+
+def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
+    """Return the prompt for a human reader: the message, or several messages with their roles.
+
+    >>> prompt_of([("system", "Be brief."), ("user", "Who?")]), prompt_of([("user", "Who?")])
+    ('system: Be brief.\\nuser: Who?', 'Who?')
+    """
+    if len(messages) == 1:
+        return messages[0][1]
+    return "\n".join(f"{role}: {text}" for role, text in messages)
+
+
+def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
+    """Return the lines of a reply of OpenAI's API (chat completions, completions, responses), one per choice.
+
+    Args:
+        body: the reply as JSON.
+        line: values that all choices have in common; its cost, and the tokens, are divided among them.
+        tools: whether the request offers tools: a reply without a call is then the answer "no call".
+    """
+    choices = body.get("choices", [])
+    if told_in_place(body) is not None:
+        return [line | {"error": "with an error"}]
+    if "output" not in body and not (choices and isinstance(choices, list)):
+        raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
+    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
+    called = [_calls_responded(body)] if "output" in body else [calls_in(one.get("message")) for one in choices]
+    replies = [
+        {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
+        | (of_content(content, text) if content and text and not (calls or tools) else {})
+        for (text, content, finish), calls in zip(parts, called, strict=True)
+    ]
+    tokens = used(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
+    return _shared([line | tokens | (reply if reply["answer"] else reply | _UNANSWERED) for reply in replies])
+
+
+def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
+    """Return the tokens in the usage of a request; without them, the estimate of `tokens_of`.
+
+    Args:
+        usage: usage under the names of an API.
+        prompt: the prompt, if known.
+        texts: texts of the replies.
+
+    >>> used({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
+    {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}
+    """
+    tokens = told_tokens(usage)
+    if tokens is None:
+        return tokens_of(None, None, prompt, ["".join(filter(None, texts))])
+    caches = {name: number for name, number in zip(CACHED, tokens[2:], strict=True) if number}
+    return dict(zip(TOKENS, tokens, strict=False)) | caches
+
+
+def taken(answer: str | None, reply: str | None) -> Line:
+    """Return a scorer's extracted answer as `answer` if the reply says the same, else as `answer_key`.
+
+    >>> taken("B", "ANSWER: B"), taken("42", "It is 42, I think.")
+    ({'answer': 'B'}, {'answer_key': '42'})
+    """
+    same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))
+    return {"answer": answer} if same else {"answer_key": answer}
+
+
+#: Values of an empty reply: there is nothing to judge or compare.
+_UNANSWERED = {"answer": None, "error": "without a text"}
+
+
+def _shared(lines: list[Line]) -> list[Line]:
+    """Divide the tokens (in whole numbers) and the cost of a request among its answers.
+
+    >>> [line["input_tokens"] for line in _shared([{"input_tokens": 7}, {"input_tokens": 7}])]
+    [4, 3]
+    """
+    several = len(lines)
+    for number, line in enumerate(lines if several > 1 else ()):
+        for name in (*TOKENS, *CACHED):
+            if line.get(name) is not None:
+                line[name] = (int(line[name]) + several - 1 - number) // several
+        if line.get("cost") is not None:
+            line["cost"] /= several
+    return lines
+
+
+def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+    """Return (text, tokens, finish reason) of a choice of a chat completion or a completion."""
+    content = token_content(choice.get("logprobs"))
+    finish = finish_of(choice) if told_in_choice(choice) is None else finish_of(choice) or "error"
+    text = choice_text(choice) if "message" in choice else choice.get("text") or ""
+    return text, content, finish
+
+
+def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+    """Remove the prompt from a completion that repeats it: its first token has no log-probability."""
+    _, content, finish = part
+    written = told_tokens(body.get("usage"))
+    echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
+    if not echoes or written is None:
+        return part
+    content = content[len(content) - written.written :]
+    return "".join(one["token"] for one in content), content, finish
+
+
+def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+    """Return (text, tokens, finish reason) of the messages of a response, without reasoning and tool calls."""
+    messages = [item for item in body["output"] if item.get("type") == "message"]
+    parts = [part for item in messages for part in item.get("content") or () if part.get("type") == "output_text"]
+    content = [token for part in parts for token in part.get("logprobs") or ()]
+    reason = (body.get("incomplete_details") or {}).get("reason")
+    status = body.get("status") if body.get("status") in ("failed", "cancelled") else None
+    finish = "length" if reason == "max_output_tokens" else reason or status or ("stop" if parts else None)
+    return "".join(part.get("text") or "" for part in parts), content, finish
+
+
+def _calls_responded(body: Mapping[str, Any]) -> str | None:
+    """Return the function calls of a response as the text of an answer; None without any."""
+    return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
+
+
+def _read(
+    program: str, lines: Callable[[Mapping[str, Any], str | None, str], Iterable[Line]]
+) -> Callable[[Path, How], Iterator[Line | DamageError]]:
+    """Return the reader of a program's files; `lines(object, path of the query's name, place)` reads one object."""
+
+    def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+        query = how.columns.get("query")
+        return lines_of(path, program, lambda record, where: lines(record, query, where))
+
+    return read
+
+
+# -- LiteLLM
+
+_TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
+
+_REDACTED = "redacted-by-litellm"
+
+
+def _of_payload(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
+    payload = record.get("standard_logging_object", record)
+    sent = decoded(payload.get("proxy_server_request")) or {}
+    messages = messages_of(decoded(payload.get("messages")) or sent.get("messages"))
+    named = query_of(messages) if query is None else _looked_up(payload, query)
+    require_sound(named is not None, where, f"nothing at {query}, which is to name the query")
+    line = {"query": str(named), "model": payload.get("model_group") or payload["model"]}
+    failure = _failure(payload, messages)
+    if failure is not None:
+        return [line | {"error": failure}]
+    line["prompt"] = prompt_of(messages)
+    if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
+        line |= {"cost": _cost(payload), "seconds": _duration(payload)}
+    offered = (decoded(payload.get("model_parameters")) or {}).get("tools") or sent.get("tools")
+    return replies_of(decoded(payload["response"]), line, tools=bool(offered))
+
+
+def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
+    """Return why a call holds no answer; None if it may hold one."""
+    kind = str(payload["call_type"])
+    if payload.get("status") not in ("success", None):
+        return "with an error"
+    if kind.removeprefix("a") not in _TEXTS and kind not in _TEXTS:
+        return f"of another kind of call ({kind})"
+    if any(text == _REDACTED for _, text in messages) or _REDACTED in str(payload.get("response"))[:200]:
+        return "redacted (turn_off_message_logging)"
+    return None if messages else "without messages (spend logs have them with store_prompts_in_spend_logs: true)"
+
+
+def _cost(payload: Mapping[str, Any]) -> float | None:
+    """Return the cost of a call; None if LiteLLM could not compute it."""
+    cost = payload.get("response_cost", payload.get("spend"))
+    if cost is None or (not cost and payload.get("response_cost_failure_debug_info")):
+        return None
+    return float(cost)
+
+
+def _duration(payload: Mapping[str, Any]) -> float | None:
+    """Return the seconds from the start of a call to its end. (`response_time` of a stream ends at its first token.)"""
+    begin, end = payload.get("startTime"), payload.get("endTime")
+    if isinstance(begin, str) and isinstance(end, str):
+        return amount_of((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
+    if isinstance(begin, int | float) and isinstance(end, int | float):
+        return amount_of(end - begin)
+    return amount_of(payload.get("response_time"))
+
+
+def _looked_up(record: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a path of names joined by dots; None if there is none.
+
+    >>> _looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _looked_up({}, "metadata")
+    (7, None)
+    """
+    if path in record:
+        return record[path]
+    names = path.split(".")
+    for end in range(1, len(names)):
+        inner = record.get(".".join(names[:end]))
+        value = _looked_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+# -- OpenAI's batches
+
+
+def _of_request(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
+    response = record["response"] or {}
+    body = response.get("body") or {}
+    line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
+    if record.get("error") or response.get("status_code") != 200 or told_in_place(body) is not None:
+        return [line | {"error": "with an error"}]
+    if "choices" not in body and "output" not in body:
+        return [line | {"error": f"of another kind of call ({body.get('object')})"}]
+    return replies_of(body, line)
+
+
+def _is_litellm(path: Path, head: bytes) -> bool:
+    money = b'"response_cost"' in head or b'"spend"' in head
+    return money and holding(b"call_type", b"model_group")(path, head)
+
+
+LITELLM = Format(
+    "litellm", "LiteLLM (standard logging payloads, spend logs)", _is_litellm, _read("LiteLLM", _of_payload)
+)
+
+BATCHES = Format(
+    "openai-batch",
+    "OpenAI's batches (their output)",
+    holding(b"custom_id", b"response", b"error"),
+    _read("OpenAI", _of_request),
+)

@@ -1,0 +1,463 @@
+"""Turn evaluations of other programs into one table for `read_log`, with a row per query and model.
+
+`gather` collects the answers of all files by model and query; unreadable parts are left out and reported.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rcjax._base.files import write_atomically
+from rcjax._base.wording import count, not_likeliest
+from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
+from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near
+from rcjax.logs.importing.call_logs import BATCHES, LITELLM
+from rcjax.logs.importing.documents import HELM, PROMPTFOO
+from rcjax.logs.importing.inspect_ai import INSPECT
+from rcjax.logs.importing.lines import CHARACTERS, DamageError, Format, How, Line, require, require_sound, unread
+from rcjax.logs.importing.lm_eval import LM_EVAL
+from rcjax.logs.importing.table import TABLE, WIDE
+from rcjax.logs.oddities import tell_unread
+from rcjax.policy.decisions import comparable
+from rcjax.policy.signals.canonical import canonical_json
+from rcjax.serving.call_log import has_failed
+
+#: All formats, in the order in which they are tried; the last one recognises any table.
+FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCHES, WIDE, TABLE)
+
+_HEAD = 1 << 16
+
+_SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+
+def gather(
+    paths: Sequence[str | os.PathLike[str]], how: How
+) -> tuple[dict[str, dict[str, list[Line]]], tuple[str, ...]]:
+    """Read files and folders; return (lines by model and query, messages about unreadable parts).
+
+    Models have their final names; the lines of a query are in the order of their samples.
+
+    Raises LogError if an option is missing or wrong, or no line can be read.
+    """
+    require(bool(paths), "no files", "give at least one")
+    lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
+    for path in _usable([Path(path) for path in paths]):
+        require(path.is_file(), f"{path} is missing", "give a file")
+        lost, before = list[str](), len(lines)
+        for line in _read(path, how):
+            if isinstance(line, DamageError):
+                lost.append(str(line))
+            else:
+                lines.append(line | {"place": path.name})
+        # One message is enough for a file without a readable line.
+        unreadable += lost if len(lines) > before else lost[:1]
+    for name, column in how.columns.items() if how.seen else ():
+        what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
+        require(column in how.seen, f"--column {name}={brief(column)}", what)
+    if not lines and unreadable:
+        raise DamageError(unreadable[0])
+    names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)
+    for line in lines:
+        line["model"] = names[line["model"]]
+        _put(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+    return answers, tuple(unreadable)
+
+
+def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
+    by_name = {one.name: one for one in FORMATS}
+    known = how.format is None or how.format in by_name
+    require(known, f"format {how.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
+    try:
+        yield from (format_of(path) if how.format is None else by_name[how.format]).read(path, how)
+    except DamageError as damage:
+        yield damage
+
+
+def format_of(path: Path) -> Format:
+    """Return the format of a file, by its content. Raises DamageError for an unknown format or an empty file."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError as problem:
+        raise DamageError(f"{path}: cannot be read: {problem.strerror}: give a file") from None
+    require_sound(bool(head), path.name, "the file is empty: was it written completely?")
+    for one in FORMATS:
+        if one.recognises(path, head):
+            return one
+    names = ", ".join(one.files for one in FORMATS)
+    raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
+
+
+def _usable(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths, with each folder replaced by the evaluations in it, sorted."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = [file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
+        recognised = [file for file in inside if _is_evaluation(file)]
+        require(bool(recognised), str(path), "no file in this folder is of a format that is known")
+        files += recognised
+    return files
+
+
+def _is_evaluation(file: Path) -> bool:
+    """Return whether a file in a folder is an evaluation. Tables are not: they must be named. A damaged `.eval` is."""
+    try:
+        return file.suffix == ".eval" or format_of(file) is not TABLE
+    except LogError:
+        return False
+
+
+def _put(several: list[Line], line: Line) -> None:
+    """Insert a line among those of its model and query, in the order of samples; LogError for a second one."""
+    line["sample"] = line.get("sample") or len(several) + 1
+    first = next((other for other in several if other["sample"] == line["sample"]), None)
+    if first is not None:
+        position = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
+        raise LogError(f"{position}: was answered already in {first['place']}: leave one of them out")
+    several.append(line)
+    several.sort(key=lambda one: one["sample"])
+
+
+def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return the final names of models: as renamed, else without the provider if that stays unique.
+
+    Two models renamed alike become one.
+
+    >>> _names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
+    {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
+    """
+    short = {model: model.rpartition("/")[2] or model for model in models}
+    meant = {old: [model for model in models if old in (model, short[model])] for old in rename}
+    for old, found in meant.items():
+        which = f"several models, {listed(found)}" if found else f"no model{near(old, models)}; there are "
+        require(len(found) == 1, f"rename {brief(old)}", f"names {which}{'' if found else listed(models)}")
+    renamed = {found[0]: rename[old] for old, found in meant.items()}
+    others = Counter(short[model] for model in models if model not in renamed)
+    return {m: renamed.get(m, short[m] if others[short[m]] == 1 else m) for m in models}
+
+
+#: Sources of an answer's confidence, in words.
+SIGNALS = {
+    "own": "what the table says",
+    "lm-eval": "the likelihood of the choice among all choices, or the share of the repeats that agree",
+    "choice": "the probability of the choice made",
+    "mean": "the mean log-probability of the tokens",
+}
+
+_NO_SIGNAL = "1 for each answer, as the files have none: only whether answers agree counts"
+
+_QUOTED = 3  # number of unreadable parts that a warning quotes
+
+#: APIs' finish reasons of a reply that a limit of tokens has truncated.
+_CUT = ("length", "max_tokens", "max_output_tokens")
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """A table of imported answers, with notes about it."""
+
+    frame: pl.DataFrame
+    """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if unknown), or `input_tokens` and
+    `output_tokens`, or all three.
+
+    `correct` is empty if the files have no labels; `score`, from 0 to 1, replaces it if some scores lie strictly
+    between. The columns `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several
+    answers of a model to a query."""
+    assumed: tuple[str, ...]
+    """Sentences about the meaning of the confidences, and other assumptions."""
+    left_out: str | None = None
+    """Numbers of the answers left out, with reasons; None if all are kept."""
+    unreadable: tuple[str, ...] = ()
+    """Messages about unreadable files and parts of files."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the assumptions and the answers left out."""
+        return self.assumed if self.left_out is None else (*self.assumed, self.left_out)
+
+    @property
+    def damage(self) -> str | None:
+        """Number of unreadable files and parts of files, and the first of them; None if all were read."""
+        lost = self.unreadable
+        if not lost:
+            return None
+        more = f"; and {len(lost) - _QUOTED:,} more" if len(lost) > _QUOTED else ""
+        return f"left out, as {len(lost):,} cannot be read: {'; '.join(lost[:_QUOTED])}{more}"
+
+
+def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **choices: Any) -> pl.DataFrame:
+    """Read evaluations of other programs into one table for `read_log`, with a row per query and model.
+
+    The formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and
+    tables with columns of any name; see the page [From evaluations](importing.md). The column `answer` holds the
+    answers. Several answers of a model to a query (epochs, repeats) have a row each, told apart by a column `sample`.
+    `correct` is empty if the files have no labels; a column `score`, from 0 to 1, replaces it if some scores lie
+    strictly between. A `LeftOutWarning` counts the answers left out (failed, or without a score), a second one the
+    unreadable files and samples.
+
+    Args:
+        files: paths of files, or of folders of files.
+        choices: fields of `How`, which files leave open: `format`, `scorer`, `score_max`, `rename`, `columns`,
+            `prompts`.
+
+    Raises LogError if a file cannot be used, or a model's answers have no confidence, with advice how to get one.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
+    >>> _ = path.write_text("id,engine,ok,confidence,cost\\n1,org/small,yes,0.9,2\\n1,org/large,no,0.7,9\\n")
+    >>> read_evaluations(path, columns={"query": "id", "model": "engine", "correct": "ok"}).to_dicts()[0]
+    {'query': '1', 'model': 'small', 'correct': 1, 'logprob': -0.105..., 'cost': 2.0}
+    """
+    paths = [files] if isinstance(files, str | os.PathLike) else list(files)
+    evaluations = import_evaluations(paths, How(**choices))
+    for remark in filter(None, (evaluations.left_out, evaluations.damage)):
+        warnings.warn(remark, LeftOutWarning, stacklevel=2)
+    return evaluations.frame
+
+
+def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Evaluations:
+    """Read files of evaluations, as `rcjax.logs.importing.read_evaluations` does, with notes in place of warnings.
+
+    Args:
+        paths: paths of files, and of folders of files.
+        how: options of the import.
+
+    Raises ValueError for a full score that is not a positive number.
+    """
+    scoring = Scoring(how.score_max).check()
+    answers, unreadable = gather(paths, how)
+    left_out: Counter[str] = Counter()
+    rows: list[Line] = []
+    by_signal: dict[str | None, list[str]] = {}
+    sampled: list[str] = []
+    for model, queries in answers.items():
+        used = _used(queries, left_out)
+        if len({line["query"] for line in used}) < len(used):
+            sampled.append(model)
+        signal = _signal(model, used)
+        by_signal.setdefault(signal, []).extend([model] if used else [])
+        rows += _rows(used, signal, how, left_out)
+    if not rows:
+        why = _reasons(left_out) or f"none has a score of {how.scorer!r:.60}: choose another scorer"
+        raise LogError(f"no answer can be used: {why}" if answers else "no answers in the files")
+    scored = [row["correct"] for row in rows if row["correct"] is not None]
+    scoring.require_scale("the files", np.array(scored, float))
+    frame, more = as_frame(rows, how, sampled=bool(sampled))
+    if sampled:
+        what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
+        more.append(f"{what}, whose confidence is how many agree")
+    signals = [
+        f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
+        for signal, models in by_signal.items()
+        if models
+    ]
+    return Evaluations(
+        frame,
+        (*signals, *_alike(answers), *more, *_remarks(rows, by_signal.get("choice", ()), how)),
+        f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
+        unreadable,
+    )
+
+
+def _alike(models: Iterable[str]) -> list[str]:
+    """Return a sentence for each two names that may belong to one model."""
+    first: dict[str, str] = {}
+    names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
+    advice = "they are two models; where they are one, --rename"
+    return [f"{other} and {model}: {advice} {model}={other}" for model, other in names if model != other]
+
+
+def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
+    """Return the lines without failures: all samples if most queries have several, else each query's first."""
+    left_out.update(str(line["error"]) for several in queries.values() for line in several if has_failed(line))
+    sound = [[line for line in several if not has_failed(line)] for several in queries.values()]
+    sound = [several for several in sound if several]
+    repeated = [len(several) - 1 for several in sound if several[1:]]
+    if 2 * len(repeated) > len(sound):
+        return [one for several in sound for one in several]
+    if repeated:
+        left_out["repeated answers to a query"] += sum(repeated)
+    return [several[0] for several in sound]
+
+
+def _signal(model: str, lines: Sequence[Line]) -> str | None:
+    """Return the most common signal of a model's answers; None if they have only answers to compare.
+
+    Raises LogError if the lines have neither a confidence nor an answer.
+    """
+    signals = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
+    if signals or not lines or any(line.get(name) for line in lines for name in ANSWERS):
+        return max(signals, key=signals.__getitem__, default=None)
+    unusable = Counter(line["error"] for line in lines if line.get("error"))
+    why = f" ({_reasons(unusable)})" if unusable else ""
+    which = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{why}"
+    advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
+    raise LogError(f"{which}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
+
+
+def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[str]) -> list[Line]:
+    """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
+    rows = []
+    for line in used:
+        where = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
+        right = label_of(line.get("correct"), how.score_max, where)
+        if right is None and "correct" in line:
+            left_out["without a score"] += 1
+            continue
+        logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
+        if logprob is None and line.get("logprob") is not None:
+            line |= unread(f"it is {SIGNALS[line['signal']]}")
+        texts = {name: _one_line(line.get(name) or "") for name in ANSWERS}
+        given = {name: text if comparable(text, "text") else None for name, text in texts.items()}
+        lacks = next((text for name, text in texts.items() if text and not given[name]), None)
+        rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
+    return rows
+
+
+def _one_line(text: str) -> str:
+    """Return an answer on one line: JSON and calls in canonical form, other texts with single spaces."""
+    return canonical_json(text) or " ".join(text.split())
+
+
+def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[str]:
+    """Return sentences about missing confidences and labels, unlikely choices, truncated answers and scores."""
+    answers, others, cut = (
+        Counter(row["model"] for row in rows if kept(row))
+        for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
+    )
+    unread = [row for row in rows if row["logprob"] is None]
+    why = Counter(row["error"] if row.get("unread") else "the files have none" for row in unread)
+    remarks = [f"{tell_unread(unread)} ({_reasons(why)})"] if unread else []
+    remarks += [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
+    remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
+    for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
+        word = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
+        remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(word)}): they agree with no other")
+    if bare := sum(row["correct"] is None for row in rows):
+        what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
+        remarks.append(f"{what}, to be filled by --labels, or by hand (rcjax label)")
+    if any(row["correct"] not in (None, 0, 1) for row in rows):
+        names = sorted({row["scorer"] for row in rows if row.get("scorer")})
+        scorers = f", by {listed(names)}," if names else ""
+        full = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
+        remarks.append(f"scores from 0 to 1{scorers} are in the column score{full}")
+    return remarks
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
+
+
+_ROUNDING = 1e-9  # rounding error of a mean of full scores
+
+
+def label_of(score: Any, most: float, where: str) -> float | None:
+    """Convert a score to a label from 0 (wrong) to 1 (right); None without a score.
+
+    Args:
+        score: a word, a bool or a number; None or NaN without a score.
+        most: full score.
+        where: place of the score, for messages.
+
+    Raises LogError for a score below 0 or above the full score, and for a value that is no score.
+
+    >>> label_of("yes", 1, "a"), label_of(7, 10, "a")
+    (1.0, 0.7)
+    """
+    word = score.strip().lower() if isinstance(score, str) else score
+    word = WORDS.get(word, word) if isinstance(word, str) else word
+    try:
+        value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
+    except (TypeError, ValueError):
+        what = "is no number, and no word such as yes or no: put one there"
+        raise LogError(f"{where}: the score {score!r:.60} {what}") from None
+    if math.isnan(value):
+        return None
+    share = value / most
+    if not -_ROUNDING <= share <= 1 + _ROUNDING:
+        what = f"is on another scale than 0 to {most:g}: give the full score, with --score-max 10 (score_max=10)"
+        raise LogError(f"{where}: the score {score!r:.60} {what}")
+    return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
+
+
+def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
+    """Turn rows into a frame with tokens, costs or both; return it with sentences about them.
+
+    Args:
+        rows: lines whose `correct` is a label.
+        how: options of the import; `prompts` keeps prompts.
+        sampled: whether a model has several answers to a query.
+
+    Raises LogError if some model has no cost, and some row no tokens, not even estimated ones.
+    """
+    notes = list[str]()
+    priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
+    if estimated := sum(bool(row.get("estimated")) for row in rows):
+        origin = f"estimated, {CHARACTERS:g} characters each"
+        notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
+    counted = all(row.get(name) is not None for row in rows for name in TOKENS)
+    if priced:
+        for row in rows:  # `read_log` replaces a cost of 0 by the mean of the model's other costs
+            row["cost"] = row.get("cost") or 0.0
+    elif counted:
+        notes.append("no money in the table: tune it with --prices")
+    else:
+        advice = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
+        raise LogError(f"neither money nor tokens are in the files, {advice}")
+    scored = any(row["correct"] not in (None, 0, 1) for row in rows)
+    answers = _answers(rows)
+    if answers:
+        what = "what was answered is in the column"
+        notes.append(f"{what} {' and '.join(answers)}, for rcjax tune to compare")
+    if "answer_key" in answers:
+        what = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
+        notes.append(f"{what}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
+    timed = any(row.get("seconds") is not None for row in rows)
+    schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
+    schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
+    schema |= dict.fromkeys([*answers, *["prompt"] * how.prompts], pl.String)
+    caches = [name for name in CACHED if counted and any(row.get(name) for row in rows)]
+    schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
+    frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)
+    return frame.rename({"correct": "score"}) if scored else frame, notes
+
+
+def _answers(rows: list[Line]) -> list[str]:
+    """Return the columns of answers. A log compares one column: if some rows have keys, answers complete the others."""
+    if not any(row.get("answer_key") for row in rows):
+        return ["answer"] if any(row.get("answer") for row in rows) else []
+    both = any(row.get("answer_key") and row.get("answer") for row in rows)
+    for row in rows:
+        row["answer_key"] = row.get("answer_key") or row.get("answer")
+    return [*["answer"] * both, "answer_key"]
+
+
+#: Suffixes of files that a log can be written to.
+KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame to a file atomically, in the format of its suffix; without a known one, as CSV."""
+    kind, content = path.suffix.lower(), io.BytesIO()
+    if kind == ".parquet":
+        frame.write_parquet(content)
+    elif kind in (".jsonl", ".ndjson"):
+        frame.write_ndjson(content)
+    else:
+        frame.write_csv(content, separator="\t" if kind == ".tsv" else ",")
+    write_atomically(path, content.getvalue())

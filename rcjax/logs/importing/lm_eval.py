@@ -1,0 +1,218 @@
+"""Import samples of lm-evaluation-harness: `samples_TASK_DATE.jsonl`; `results_DATE.json` beside it names the model.
+
+A line is one document under one filter. A multiple-choice line has the log-likelihood of every choice and, for mutual
+information, of every choice without the question; a line of text has the replies before and after the filter. The
+choice follows from the log-likelihoods by the rule of lm-eval's metric.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rcjax.logs.importing.call_logs import taken
+from rcjax.logs.importing.lines import (
+    DamageError,
+    Format,
+    How,
+    Line,
+    holding,
+    lines_of,
+    require,
+    require_sound,
+    tokens_of,
+    unread,
+)
+from rcjax.policy.decisions import comparable
+from rcjax.policy.signals.replies import NO_LOGPROB, logprob_of
+
+_NAME = "lm-eval"
+
+#: Preferred metrics for labels.
+_METRICS = ("acc", "exact_match")
+
+#: Metrics that are losses: lower is better.
+_LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "brier_score", "ter", "wer", "cer")
+
+_DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
+
+
+def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """Yield the lines of a file, one per document."""
+    task, model = _named(path)
+    filters: dict[str, None] = {}
+
+    def lines(row: Mapping[str, Any], where: str) -> list[Line]:
+        filtered = str(row["filter"])
+        filters[filtered] = None
+        if how.scorer not in (None, *_metrics(row), filtered):
+            return []
+        several = f"each document stands there for several filters, {', '.join(filters)}"
+        require(len(filters) == 1 or how.scorer in filters, where, f"{several}: choose one, with --scorer (scorer=)")
+        line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
+        return [line | _answer(row, how.scorer, where)]
+
+    return lines_of(path, "lm-eval", lines)
+
+
+def _named(path: Path) -> tuple[str, str]:
+    """Return (task, model) of a file, from its name and the results beside it, or the folder's name, ORG__MODEL."""
+    match = _DATED.match(path.stem)
+    task, date = (match["task"], match["date"]) if match else (path.stem, None)
+    results = [path.with_name(f"results_{date}.json")] if date else []
+    for file in [*results, *sorted(path.parent.glob("results_*.json"), reverse=True)]:
+        try:
+            model = json.loads(file.read_text("utf-8"))["model_name"]
+        except (LookupError, OSError, RecursionError, TypeError, ValueError):
+            continue
+        if isinstance(model, str) and model:
+            return task, model
+    return task, path.resolve().parent.name.replace("__", "/")
+
+
+def _metrics(row: Mapping[str, Any]) -> list[str]:
+    """Return the names of a row's metrics."""
+    return [metric for metric in row["metrics"] if metric in row]
+
+
+def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
+    metrics = _metrics(row)
+    usual = [metric for metric in _METRICS if metric in metrics] or metrics[:1]
+    require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
+    metric = str(scorer if scorer in metrics else usual[0])
+    lost = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
+    require(metric not in _LOSSES, where, lost)
+    prompt, replies = _prompt(row.get("arguments")), row["filtered_resps"]
+    line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
+    first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
+    if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
+        choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
+        return line | choice | tokens_of(None, None, prompt, [" "])
+    texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
+    answer = replies[0] if replies and isinstance(replies[0], str) else None
+    line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
+    if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
+        texts = texts[:1]
+    return line | tokens_of(None, None, prompt, texts) | _share(texts, answer)
+
+
+def _share(texts: Sequence[str | None], answer: str | None) -> Line:
+    """Return the share of several replies that give the answer, as its confidence; {} for one reply or no answer.
+
+    >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a"), _share(["[invalid]"] * 2, "[invalid]")
+    ({'logprob': -0.69..., 'signal': 'lm-eval'}, {}, {})
+    """
+    compared = comparable(answer, "text")
+    if len(texts) < 2 or compared is None:
+        return {}
+    same = sum(comparable(text, "text") == compared for text in texts)
+    return {"logprob": math.log(same / len(texts)), "signal": _NAME}
+
+
+def _parts(arguments: Any) -> list[list[Any]]:
+    """Return the arguments of each request of a document, in order."""
+    requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
+    return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
+
+
+def _prompt(arguments: Any) -> str | None:
+    """Return the prompt of the first request; None if it is unknown."""
+    first = next(iter(_parts(arguments)), None)
+    return first[0] if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
+
+
+def _continuations(arguments: Any) -> list[str] | None:
+    """Return the continuation in each request; None if one is unknown."""
+    parts = _parts(arguments)
+    complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
+    return [one[1] for one in parts] if complete else None
+
+
+#: Length of a choice, by the metric that divides log-likelihoods by it.
+_LENGTHS: Mapping[str, Callable[[str], int]] = {
+    "acc_norm": len,
+    "acc_bytes": lambda text: len(text.encode("utf-8", "surrogatepass")),
+}
+
+
+def choice_made(
+    replies: Sequence[Sequence[Any]], continuations: Sequence[str] | None, metric: str, mutual: bool
+) -> Line:
+    """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
+
+    Args:
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
+            choices without the question.
+        continuations: texts of the choices, each after its separator from the question; None if unknown.
+        metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
+            (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
+        mutual: whether the second half of the replies is without the question.
+
+    Returns:
+        The values `answer`, `logprob` and `signal` of a line, or `error` and `unread`.
+
+    >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
+    >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["answer"]
+    'B'
+    """
+    numbers = [_logprob(logprob) for logprob, _ in replies]
+    likelihoods = [logprob for logprob in numbers if logprob is not None]
+    number = len(numbers) // 2 if mutual else len(numbers)
+    if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
+        return unread(NO_LOGPROB)
+    if number < 2:
+        return unread("of a likelihood alone, beside no other choice")
+    values = _values(likelihoods, number, continuations, metric)
+    if values is None:
+        return unread(f"{metric} goes by the lengths of the choices, which the file does not tell")
+    likelihoods = likelihoods[:number]
+    index = max(range(number), key=values.__getitem__)
+    answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out
+    return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": _NAME}
+
+
+def _logprob(value: Any) -> float | None:
+    """Return a log-likelihood, which lm-eval writes as a text; None if it is invalid."""
+    try:
+        return logprob_of(float(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def _values(
+    likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
+) -> list[float] | None:
+    """Return the quantity that a metric maximises over the choices; None if it is unknown."""
+    alone = likelihoods[number:]
+    if metric == "acc_mutual_info" and len(alone) == number:
+        pairs = zip(likelihoods, alone, strict=False)
+        return [logprob if logprob == -math.inf else logprob - prior for logprob, prior in pairs]
+    if metric not in _LENGTHS:
+        return list(likelihoods[:number])
+    texts = [] if continuations is None else _without_delimiter(continuations[:number])
+    if len(texts) < number or len({*texts}) == 1:  # the choices are in the questions
+        return None
+    lengths = [_LENGTHS[metric](text) for text in texts]
+    pairs = zip(likelihoods, lengths, strict=False)
+    return [logprob / length if length else -math.inf for logprob, length in pairs]
+
+
+def _without_delimiter(continuations: Sequence[str]) -> list[str]:
+    """Remove lm-eval's separator, common white space, from the beginning of the choices."""
+    blanks = min((text[: len(text) - len(text.lstrip())] for text in continuations), key=len)
+    return [text.removeprefix(blanks) for text in continuations]
+
+
+def _among_all(likelihoods: Sequence[float], index: int) -> float:
+    """Return the log-probability of a choice, normalised over all choices."""
+    most = max(range(len(likelihoods)), key=likelihoods.__getitem__)
+    others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
+    total = math.log1p(math.fsum(math.exp(logprob - likelihoods[most]) for logprob in others))
+    return min(0.0, likelihoods[index] - likelihoods[most] - total)
+
+
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holding(b"doc_id", b"resps"), _read)

@@ -1,0 +1,370 @@
+"""Name signals and record them as JSON, for logs and policies; and check replies.
+
+A check gives a verdict in place of a probability: tests that pass, a schema, a validator's score.
+
+| name | gives | runs |
+|---|---|---|
+| `json` | 1 for valid JSON, by the schema of the request if it has one, else 0 | in another process |
+| `call` | 1 if every call is of a tool of the request, by its schema, else 0 | in another process |
+| `regex:PATTERN` | 1 if the pattern is found in the reply, else 0 | in another process |
+| `length`, `length:20-2000` | 1 for a complete reply with a length in this range of characters, else 0 | here |
+| `python:module:function` | the value that the function returns | in another process |
+| `command:./check` | the value that the program prints | in another process |
+
+The answers of `json` and `call` are in canonical form (`rcjax.policy.signals.canonical`), in which the answers of two
+models are compared; a reply without a call is an answer too. This module defines the input and the verdict of a check;
+`rcjax.serving.running_checks` runs it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from rcjax._base.codec import written
+from rcjax.policy.signals.canonical import CUT, INVALID, canonical_calls, canonical_json, written_calls
+from rcjax.policy.signals.final_answer import chosen_choice, normalise_answer
+from rcjax.policy.signals.replies import Reading, Reply, SignalError
+from rcjax.policy.signals.signal import (
+    Choice,
+    MeanLogprob,
+    OneReply,
+    Signal,
+    Stated,
+    Verification,
+    Votes,
+    last_question,
+)
+
+#: The names of checks, by example.
+FORMS = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
+
+#: Largest cost of one verdict that a check may report, in dollars; a larger number is not money.
+MOST_COST = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of a check of a reply."""
+
+    value: float
+    """Confidence, from 0 to 1."""
+    cost: float = 0.0
+    """Cost of the check, in dollars."""
+    key: str | None = None
+    """Answer for comparisons; None for the check's usual answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check(OneReply):
+    """A signal that checks the reply, built in or the user's own; `rcjax.Cascade` and the commands run it.
+
+    Args:
+        name: `json`, `call`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
+
+    Raises ValueError for a name of another form.
+
+    >>> Check("length:1-3").read(Reply(("four",))).logprob
+    -inf
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not is_check(self.name):
+            raise ValueError(f"{self.name!r} is no check: give {', '.join(FORMS)}")
+        _FORM[self.kind](self.name, self.rest)
+
+    @property
+    def kind(self) -> str:
+        """The name up to the first colon."""
+        return self.name.partition(":")[0]
+
+    @property
+    def rest(self) -> str:
+        """The name after the first colon."""
+        return self.name.partition(":")[2]
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether it runs the user's code. A policy file must not name such a check; the user does, at the start."""
+        return self.kind in ("python", "command")
+
+    @property
+    def judges(self) -> frozenset[str]:
+        """Fields of a request whose answers the check can judge, and other signals cannot."""
+        calls = self.runs_code or self.kind == "call"
+        return frozenset({"response_format"} | ({"tools", "tool_choice"} if calls else set()))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the request: none."""
+        return {}
+
+    def document(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the input of the check as JSON values: the question, the reply, and the form that was asked for."""
+        return {
+            "question": last_question(messages),
+            "messages": list(messages),
+            "answer": reply.text,
+            "finish_reason": reply.finish_reason,
+            "tool_calls": list(reply.tool_calls),
+            **{name: options.get(name) for name in ("response_format", "tools", "tool_choice")},
+        }
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """Return the reading of a check that needs no process, `length`; SignalError for other checks."""
+        if self.kind != "length":
+            raise SignalError("the check runs in a process of its own: rcjax.Cascade, collect and serve run it")
+        least, most = _bounds(self.name, self.rest)
+        valid = reply.finish_reason not in CUT and least <= len(reply.text) <= most
+        return self.reading(reply, Verdict(float(valid)))
+
+    def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
+        """Return the answer, or the verdict's key if it has one, with the log of the verdict's confidence.
+
+        Args:
+            reply: checked reply.
+            verdict: result of the check.
+            options: options of the request: if it offers no tools, the answer of `call` is a text.
+        """
+        calls = bool(reply.tool_calls or (self.kind == "call" and options.get("tools")))
+        answer = self._answer(reply, verdict.value > 0, calls) if verdict.key is None else verdict.key
+        return Reading(answer, math.log(verdict.value) if verdict.value > 0 else -math.inf)
+
+    def _answer(self, reply: Reply, valid: bool, calls: bool) -> str:
+        """Return the calls of a reply, or its text; `json` and `call` use the canonical form, and mark invalid ones."""
+        if calls and self.kind != "json":
+            form, text = canonical_calls(reply.tool_calls), written_calls(reply.tool_calls)
+            return form if form is not None and (valid or self.kind != "call") else INVALID + text
+        if self.kind != "json":
+            return reply.text
+        return (canonical_json(reply.text) or reply.text) if valid else INVALID + reply.text
+
+
+def is_check(name: str) -> bool:
+    """Return whether a signal's name begins like that of a check.
+
+    >>> is_check("json"), is_check("command:./check"), is_check("choice")
+    (True, True, False)
+    """
+    return name.partition(":")[0] in _FORM
+
+
+def read_verdict(value: Any) -> Verdict | None:
+    """Read the verdict from the value of a check: a number from 0 to 1, true or false, or an object; None for null.
+
+    The object has a number `confidence`, and may have `cost` in dollars and `key`, a text that stands for the answer in
+    comparisons. Raises ValueError for any other value; the message does not quote it.
+
+    >>> read_verdict(True), read_verdict({"confidence": 0.5, "cost": 0.001}), read_verdict(None)
+    (Verdict(value=1.0, cost=0.0, key=None), Verdict(value=0.5, cost=0.001, key=None), None)
+    """
+    cost: Any = 0.0
+    key: Any = None
+    if isinstance(value, Mapping):
+        if "confidence" not in value:
+            raise ValueError("an object without confidence")
+        value, cost, key = value["confidence"], value.get("cost", 0.0), value.get("key")
+    if value is None:
+        return None
+    value = without_rounding(value) if isinstance(value, float) else value
+    if not _is_number(value, 1.0):
+        raise ValueError("a value that is not a number from 0 to 1")
+    if isinstance(cost, bool) or not _is_number(cost, MOST_COST):
+        raise ValueError("a cost that is no money")
+    if not isinstance(key, str | None):
+        raise ValueError("a key that is no text")
+    return Verdict(float(value), float(cost), key)
+
+
+_ROUNDING = 1e-9  # error of a sum or a mean in double precision, generously
+
+
+def without_rounding(share: float) -> float:
+    """Clip a share that rounding has put slightly outside [0, 1]; return other numbers as they are.
+
+    >>> without_rounding(1.0000000000001), without_rounding(-1e-17), without_rounding(1.5)
+    (1.0, 0.0, 1.5)
+    """
+    return min(max(share, 0.0), 1.0) if -_ROUNDING <= share <= 1.0 + _ROUNDING else share
+
+
+def _is_number(value: Any, most: float) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= most  # NaN is not
+
+
+def _bare(name: str, rest: str) -> None:
+    kind = name.partition(":")[0]
+    if rest or name != kind:
+        raise ValueError(f"{name!r}: {kind} takes nothing behind it: the schema is that of the request")
+
+
+def _pattern(name: str, rest: str) -> None:
+    try:
+        re.compile(rest)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{name!r}: no regular expression: {error}") from None
+    if not rest or "{answer}" in rest:
+        raise ValueError(f"{name!r}: give a pattern, without {{answer}}: a check knows no right answer")
+
+
+def _function(name: str, rest: str) -> None:
+    module, _, function = rest.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), function]):
+        raise ValueError(f"{name!r}: give python:module:function")
+
+
+def _command(name: str, rest: str) -> None:
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise ValueError(f"{name!r}: {error}") from None
+    if not words or "\0" in rest:
+        raise ValueError(f"{name!r} gives no program: give command:./check, or the like")
+
+
+def _bounds(name: str, rest: str) -> tuple[float, float]:
+    """Return the least and the most characters of a reply; the least is at least 1."""
+    match = re.fullmatch(r"(\d{0,9})-(\d{0,9})", rest or "-", re.ASCII)
+    if match is None or (name.endswith(":") and not rest):
+        raise ValueError(f"{name!r}: give length, length:20-2000, length:20- or length:-2000, in characters")
+    least, most = max(1.0, float(match[1] or 1)), float(match[2] or math.inf)
+    if least > most:
+        raise ValueError(f"{name!r}: no reply is so long: give the smaller number first")
+    return least, most
+
+
+_FORM: dict[str, Any] = {
+    "json": _bare,
+    "call": _bare,
+    "regex": _pattern,
+    "length": _bounds,
+    "python": _function,
+    "command": _command,
+}
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "choice": Choice,
+    "verification": Verification,
+    "votes": Votes,
+    "stated": Stated,
+    "mean": MeanLogprob,
+}
+
+#: The names of signals on the command line and in files.
+NAMES = tuple(_KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterOf:
+    """The normalisation of votes on choices: the choice that a reply picks; "" if it picks none."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        """Return the name of the choice that a reply picks."""
+        return chosen_choice(text, self.choices) or ""
+
+
+def require_signal_name(name: str) -> None:
+    """Raise ValueError for a name that is neither a signal's nor a check's.
+
+    >>> require_signal_name("regex:^(yes|no)$")
+    """
+    if is_check(name):
+        Check(name)
+    elif name not in NAMES:
+        raise ValueError(f"{name!r} is no signal: give {', '.join(NAMES)}, or a check: {', '.join(FORMS)}")
+
+
+def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
+    """Build the signal of a name, for questions with the given choices. Raises ValueError for an unknown name.
+
+    >>> signal_by_name("choice", "AB")
+    Choice(choices=('A', 'B'), top=20)
+    """
+    require_signal_name(name)
+    if is_check(name):
+        return Check(name)
+    choices = tuple(choices)
+    if name == "choice":
+        return Choice(choices) if choices else Choice()
+    if name == "votes" and choices:
+        return Votes(normalise=LetterOf(choices))
+    return _KINDS[name]()
+
+
+def record_signal(signal: Any) -> dict[str, Any]:
+    """Record a signal as a JSON object; for the user's own signal, the name of its class.
+
+    >>> record_signal(Votes(samples=3))
+    {'signal': 'votes', 'samples': 3, 'temperature': 0.7}
+    """
+    if type(signal) is Check:
+        return {"signal": signal.name}
+    name = next((name for name, kind in _KINDS.items() if type(signal) is kind), None)
+    if name is None:
+        return {"signal": type(signal).__name__}
+    values = {field: getattr(signal, field) for field in getattr(type(signal), "__dataclass_fields__", {})}
+    if name == "votes":
+        values |= _record_comparison(values.pop("normalise"))
+        values = {field: value for field, value in values.items() if value not in (None, False)}
+    return {"signal": name} | {field: list(v) if isinstance(v, tuple) else v for field, v in values.items()}
+
+
+def _record_comparison(normalise: Any) -> dict[str, Any]:
+    if isinstance(normalise, LetterOf):
+        return {"choices": list(normalise.choices)}
+    compare = getattr(normalise, "compare", None)
+    if isinstance(compare, str):
+        return {"compare": compare}
+    return {} if normalise is normalise_answer else {"normalise": getattr(normalise, "__name__", "a function")}
+
+
+def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
+    """Return the first difference between a signal and a record, in words; None if they agree in recorded entries.
+
+    >>> contradiction({"signal": "choice", "top": 5}, Choice())
+    'top is 20, not 5'
+    """
+    current = record_signal(signal)
+    compared = [name for name in current if name in record]
+    names = [name for name in compared if written(current[name]) != written(record[name])]
+    return f"{names[0]} is {current[names[0]]!r}, not {record[names[0]]!r}" if names else None
+
+
+def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
+    """Build the signal that `record_signal` recorded; None for the user's own signal, which a record cannot build.
+
+    A check that runs code is None too: a file must not choose the code that a service runs.
+
+    >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
+    Choice(choices=('A', 'B'), top=5)
+    """
+    fields = {name: value for name, value in record.items() if name not in ("options", "others", "prices", "requests")}
+    values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in fields.items()}
+    name = values.pop("signal", None)
+    if isinstance(name, str) and is_check(name):
+        try:
+            check = Check(name)
+        except ValueError:  # the file was edited by hand
+            return None
+        return None if check.runs_code else check
+    if name not in NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
+        return None
+    if name == "votes" and "choices" in values:
+        values["normalise"] = LetterOf(values.pop("choices"))
+    try:
+        return partial(_KINDS[str(name)], **values)()
+    except TypeError:  # the file was edited by hand
+        return None

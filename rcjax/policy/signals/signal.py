@@ -1,0 +1,388 @@
+"""Signals: options of a request, and the confidence in its reply, read from tokens, from samples or from words."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rcjax.policy.signals.final_answer import chosen_choice, normalise_answer
+from rcjax.policy.signals.replies import NO_LOGPROBS, Reading, Reply, SignalError, Token, log_sum
+
+_WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # characters that tokenizers and formats put around a letter
+
+
+def choice_logprob(
+    tokens: Sequence[Token] | None, choices: Iterable[str], given: str | None = None
+) -> tuple[str, float]:
+    """Return (choice, log-probability) of an answer that begins with the name of one of several choices.
+
+    The choice is the one `given`, as read from the text; by default the choice that the generated token names, or else
+    the likeliest choice. At temperatures above 0 another choice may be likelier.
+
+    The probability of the choice is summed over its spellings among the likeliest tokens: "A", " A", "(A", "A.", "a", …
+    . Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
+    probability is not divided by that of all choices together: mass on other tokens is doubt too, and close to 1 no
+    digit is lost. Choices must be single tokens.
+
+    Raises SignalError if log-probabilities are missing, for all tokens, for all choices, or for the given choice.
+
+    >>> first = Token("(", math.log(0.6), {"A": math.log(0.2), "B": math.log(0.2)})
+    >>> second = Token("B", -0.1, {"B": math.log(0.75), " b": math.log(0.15), "A": math.log(0.1)})
+    >>> choice, logprob = choice_logprob([first, second], "ABCD")
+    >>> choice, round(math.exp(logprob), 3)
+    ('B', 0.74)
+    """
+    return read_choice(tokens, list(choices), given)[:2]
+
+
+def read_choice(
+    tokens: Sequence[Token] | None, choices: Sequence[str], made: str | None = None
+) -> tuple[str, float, str | None]:
+    """Return (choice, log-probability) as `choice_logprob` does, and the likeliest choice if it is another."""
+    spelled = _spelled_choices(tokens, choices)
+    likeliest = max(spelled, key=spelled.__getitem__)
+    choice = made or _spoken(tokens or (), choices) or likeliest
+    if choice not in spelled:
+        advice = "ask for the letter alone"
+        raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {advice}")
+    return choice, spelled[choice], None if likeliest == choice else likeliest
+
+
+def verification_logprob(
+    tokens: Sequence[Token] | None, yes: Sequence[str] = ("Y", "Yes"), no: Sequence[str] = ("N", "No")
+) -> float:
+    """Return the log-probability that a model says yes to the question whether an answer is right.
+
+    The probability is summed over all spellings of `yes`, and not divided by that of yes and no together; −inf if only
+    a no is among the likeliest tokens. Raises SignalError if log-probabilities are missing, or the likeliest tokens
+    contain neither a yes nor a no.
+
+    >>> verification_logprob([Token("Yes", -0.3, {"Yes": math.log(0.7), "y": math.log(0.1), "No": math.log(0.2)})])
+    -0.223...
+    """
+    if not tokens:
+        raise SignalError(NO_LOGPROBS)
+    spelled = _spelled(tokens, [*yes, *no])
+    if not spelled:
+        raise SignalError(f"neither {yes[0]} nor {no[0]} is among the likeliest first tokens of the verification")
+    return log_sum([spelled[word] for word in yes if word in spelled])
+
+
+def mean_logprob(tokens: Sequence[Token] | None) -> float:
+    """Return the mean log-probability of the tokens of a reply: the log of their geometric mean probability.
+
+    >>> mean_logprob([Token("Par", -0.2), Token("is", -0.1)])
+    -0.15...
+    """
+    if not tokens:
+        raise SignalError(NO_LOGPROBS)
+    try:
+        return min(0.0, math.fsum(token.logprob for token in tokens) / len(tokens))
+    except OverflowError:  # a probability that is 0 as a float
+        return -math.inf
+
+
+def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] | None = None) -> tuple[str, float]:
+    """Return (most frequent answer, its share of the samples); answers are compared in the form of `normalise`.
+
+    The default is `normalise_answer`. Ties go to the earliest answer; the answer is returned in its first spelling.
+    Samples without an answer (None, or empty in that form) count in the denominator only.
+    Raises SignalError if no sample has an answer.
+
+    >>> vote_share(["Paris", " paris", "Lyon", None])
+    ('Paris', 0.5)
+    """
+    normalise = normalise or normalise_answer
+    written: dict[str, str] = {}
+    votes: dict[str, int] = {}
+    total = 0
+    for answer in answers:
+        total += 1
+        plain = normalise(answer or "")
+        if plain:
+            written.setdefault(plain, answer or "")
+            votes[plain] = votes.get(plain, 0) + 1
+    if not votes:
+        raise SignalError("no sample has an answer: raise max_tokens, or look at the replies")
+    winner = max(votes, key=votes.__getitem__)
+    return written[winner], votes[winner] / total
+
+
+_NUMBER = (  # not part of a range, a date or a longer number: its value, a percent sign, or a denominator
+    r"(?<![\w.,/–-])(\d+(?:\.\d+)?|\.\d+)"
+    r"(?:\s*(%|percent\b|per cent\b)|\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?(?!\w|/|\s*[–-]\s*\d|[.,]\d)"
+)
+
+
+_BETWEEN = r"\W*(?:(?:level|score|is|of|in|my|answer|this|about|around)\W*){0,4}"
+
+_LABELLED = re.compile(r"confiden\w*" + _BETWEEN + _NUMBER, re.I)
+
+_ANY = re.compile(_NUMBER, re.I)
+
+
+def stated_confidence(text: str) -> float:
+    """Read the probability in [0, 1] that a text states: "85%", "0.85", "Confidence: 85/100", "about 85 percent".
+
+    A number after the word "confidence" overrides others. Without that word, the number must be the only percentage or
+    ratio, or the whole text. A bare number is a probability and needs a decimal point: "1" or "85" could be on any
+    scale. Raises SignalError for a text with no statement, an ambiguous one, or one out of range.
+
+    >>> stated_confidence("The answer is 42. Confidence: 85/100"), stated_confidence("0.9")
+    (0.85, 0.9)
+    """
+    text = unicodedata.normalize("NFKC", text).strip(" \t\r\n*~≈")
+    statements = [_stated(*match.groups()) for match in _LABELLED.finditer(text)]
+    if not statements:
+        alone = _ANY.fullmatch(text.rstrip("."))
+        marked = [match for match in _ANY.finditer(text) if match[2] or match[3]]
+        statements = [_stated(*match.groups()) for match in ([alone] if alone else marked)]
+    values = sorted({*statements})
+    if len(values) == 1:
+        return values[0]
+    advice = 'ask for "Confidence: NN%" alone'
+    if not values:
+        raise SignalError(f"the text states no confidence: {advice}")
+    raise SignalError(f"the text states more than one confidence ({', '.join(f'{v:g}' for v in values)}): {advice}")
+
+
+def _stated(number: str, percent: str | None, total: str | None) -> float:
+    scale = 100.0 if percent else float(total) if total else 1.0
+    if not percent and not total and "." not in number and number != "0":
+        raise SignalError(f'the confidence {number} could be on any scale: ask for "{number}%" or "0.…"')
+    if not 0 < scale < math.inf or float(number) > scale:
+        raise SignalError(f"the confidence {number}{percent or ''}{f'/{total}' if total else ''} is above 1")
+    return float(number) / scale
+
+
+def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
+    """Return the log-probability of each word found at the beginning of the tokens, summed over its spellings."""
+    names = {_bare(word): word for word in words}
+    logprobs: dict[str, list[float]] = {}
+    path = 0.0  # log-probability of the tokens passed through
+    for token in tokens:
+        for text, logprob in {token.text: token.logprob, **token.top}.items():
+            if _bare(text) in names:
+                logprobs.setdefault(names[_bare(text)], []).append(path + logprob)
+        if _bare(token.text):
+            break
+        path += token.logprob
+    return {word: log_sum(values) for word, values in logprobs.items()}
+
+
+def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> dict[str, float]:
+    """Return the log-probability of each choice that is found. Raises SignalError if none is."""
+    if not tokens:
+        raise SignalError(NO_LOGPROBS)
+    spelled = _spelled(tokens, choices)
+    if not spelled:
+        names = ", ".join(choices)
+        raise SignalError(f"no choice of {names} is among the likeliest first tokens: ask for the letter alone")
+    return spelled
+
+
+def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
+    """Return the choice that the first token with a letter names; None if the token is another word."""
+    first = next((bare for token in tokens if (bare := _bare(token.text))), None)
+    return next((choice for choice in choices if _bare(choice) == first), None)
+
+
+def _bare(text: str) -> str:
+    return text.strip(_WRAPPING).casefold()
+
+
+VERIFICATION = (
+    "Here is a question and an answer that was proposed for it.\n\nQuestion:\n{question}\n\nProposed answer:\n{answer}"
+    "\n\nIs the proposed answer correct? Reply with the single letter Y if it is, or N if it is not."
+)
+
+
+STATED = (
+    "How likely is it that your answer is correct? Reply with a percentage from 0% to 100% and nothing else, "
+    "for example: 70%"
+)
+
+
+class Signal(Protocol):
+    """The protocol of signals: options of the request, an optional second question, and the reading of replies."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of `chat.completions.create` for the answer, such as `logprobs`, `top_logprobs` or `n`."""
+        ...
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
+        """Return (messages, options) of a second question to the same model; None if the first reply is enough."""
+        ...
+
+    def read(self, reply: Reply, second: Reply | None) -> Reading:
+        """Return the answer and its confidence; SignalError if the replies do not contain them."""
+        ...
+
+
+def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the last message of the user, as text; "" if there is none."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                return content
+            parts = content if isinstance(content, Sequence) else ()
+            return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+    return ""
+
+
+def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
+    """Return the tokens of a reply. Raises SignalError for tokens that cannot be used."""
+    if reply is not None and reply.without_tokens is not None:
+        raise SignalError(reply.without_tokens)
+    return None if reply is None else reply.tokens
+
+
+class OneReply:
+    """A signal that asks no second question."""
+
+    __slots__ = ()
+
+    def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
+        """Ask no second question."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(OneReply):
+    """The signal for multiple choice, `task="choice"`: the probability of the picked choice, by `choice_logprob`.
+
+    `choices` are the names of the choices, each a single token. `top` is the number of likeliest tokens to ask for
+    (OpenAI and vLLM give up to 20, some endpoints fewer). A reply that names no choice has the answer "", which is
+    never right and equals no other; its confidence is that of the likeliest choice.
+    """
+
+    choices: tuple[str, ...] = ("A", "B", "C", "D")
+    top: int = 20
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Log-probabilities of the `top` likeliest tokens."""
+        return {"logprobs": True, "top_logprobs": self.top}
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """Return the picked choice, its log-probability, and the likeliest choice if it is another."""
+        made = chosen_choice(reply.text, self.choices)
+        _, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, made)
+        return Reading(made or "", logprob, likeliest=likeliest)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The signal for free text: the probability of yes when the model is asked whether its answer is right.
+
+    `template` is the second question; `{question}` (the user's last message) and `{answer}` are filled in. `yes` and
+    `no` are the words that count, and `second_options` the options of the second question.
+    """
+
+    template: str = VERIFICATION
+    top: int = 20
+    yes: tuple[str, ...] = ("Y", "Yes")
+    no: tuple[str, ...] = ("N", "No")
+    second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 1, "temperature": 0.0})
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the first request: none."""
+        return {}
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+        """Return the second question, without the conversation, so that it is cheap."""
+        # One pass: braces in a question or an answer are not placeholders.
+        fillings = {"{question}": last_question(messages), "{answer}": reply.text}
+        question = re.sub(r"\{question\}|\{answer\}", lambda match: fillings[match[0]], self.template)
+        options = {**self.second_options, "logprobs": True, "top_logprobs": self.top}
+        return [{"role": "user", "content": question}], options
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """Return the answer, and the log-probability of yes."""
+        return Reading(reply.text, verification_logprob(_tokens_of(second), self.yes, self.no))
+
+
+@dataclass(frozen=True, slots=True)
+class Votes(OneReply):
+    """The signal for endpoints with `n`: the share of the samples that give the most frequent answer.
+
+    `normalise` brings an answer to the form in which answers are compared; it may extract the number from a text. A
+    `temperature` of None leaves the temperature to the options. With `apart`, a cascade sends a separate request for
+    each sample, which works at any endpoint.
+    """
+
+    samples: int = 5
+    temperature: float | None = 0.7
+    normalise: Callable[[str], str] = normalise_answer
+    apart: bool = False
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Number of samples, unless each has its own request, and the temperature."""
+        number = {} if self.apart else {"n": self.samples}
+        return number if self.temperature is None else {**number, "temperature": self.temperature}
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """Return the most frequent answer, the log of its share, and the first sample that gives it as the text.
+
+        The answer is in the form of `normalise`, or of `normalise.answer` if `normalise` is an object with that method.
+        """
+        if len(reply.texts) < self.samples:
+            counted = f"{len(reply.texts)} of {self.samples} samples"
+            why = "the others failed" if self.apart else "the endpoint ignores n; use rcjax.policy.signals.Stated"
+            raise SignalError(f"the reply has {counted}: {why}")
+        answer, share = vote_share(reply.texts, self.normalise)
+        read = getattr(self.normalise, "answer", self.normalise)
+        return Reading(read(answer), math.log(share), answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The signal for any endpoint: the probability that the model states, in its reply or in one to `question`."""
+
+    question: str | None = STATED
+    second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the first request: none."""
+        return {}
+
+    def follow_up(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply
+    ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
+        """Return the conversation with the answer, and the question for a percentage."""
+        if self.question is None:
+            return None
+        after = [{"role": "assistant", "content": reply.text}, {"role": "user", "content": self.question}]
+        return [*messages, *after], self.second_options
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """Return the answer, and the log of the stated probability."""
+        stated = stated_confidence((second or reply).text)
+        return Reading(reply.text, math.log(stated) if stated > 0 else -math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLogprob(OneReply):
+    """The signal for short free text: the mean log-probability of the tokens of the answer."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The log-probability of each token."""
+        return {"logprobs": True}
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """Return the answer, and the mean log-probability of its tokens."""
+        return Reading(reply.text, mean_logprob(_tokens_of(reply)))

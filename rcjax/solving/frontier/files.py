@@ -1,0 +1,153 @@
+"""Frontiers read from their files."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+
+from rcjax._base.checks import header, inside, load, require
+from rcjax._base.codec import (
+    Amount,
+    Between,
+    Names,
+    Positive,
+    Record,
+    among,
+    check_fields,
+    filled,
+    read,
+)
+from rcjax.model.cascade_model import fitted_from_json
+from rcjax.policy.decisions import Agreement, Table, check_agreements, check_rules
+from rcjax.policy.spec import Spec, read_search
+from rcjax.solving.frontier.frontier import FORMAT, Frontier, make_frontier
+from rcjax.solving.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
+from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, Policies, cascade_at, policies_of
+
+_INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
+
+_LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside [0, 1]
+
+_Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
+
+
+def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
+    require(ends[0] <= ends[1], where, "must have its lower end first", ends)
+    return ends
+
+
+_Interval = Annotated[tuple[float, float], _ordered]
+
+
+@dataclasses.dataclass(frozen=True)
+class PointFile(Record):
+    """A point of a frontier: its figures, and its policy as policies have it."""
+
+    lam: Annotated[Amount, lambda value, where: value if value == 0 else read(Positive, value, where)]
+    cost: Amount
+    error: _Expected
+    status: Annotated[int, Between(0, max(PointStatus))]
+    models: Names
+    rules: Mapping[str, Table]
+    abstention: _Expected | None = None
+    agreements: Mapping[str, Agreement] = dataclasses.field(default_factory=dict)
+    error_interval: _Interval | None = None
+    cost_interval: _Interval | None = None
+    abstention_interval: _Interval | None = None
+    seconds: Amount | None = None
+    seconds_p95: Amount | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_agreements(self.agreements, "agreements", self.models)
+        check_rules(self.rules, "rules", self.models)
+
+
+@dataclasses.dataclass(frozen=True)
+class BandsFile(Record):
+    """How the intervals of the points were made."""
+
+    level: Annotated[float, Between(1e-9, 1 - 1e-9)]
+    replicates: Annotated[int, Between(1, 10**15)]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontierFile(Record):
+    """The file of a frontier, but for its model."""
+
+    models: Names
+    search: Annotated[Any, read_search]
+    frontier: Annotated[tuple[PointFile, ...], filled]
+    abstain_price: Amount | None = None
+    bands: BandsFile | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        first = self.frontier[0]
+        alike = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
+        alike |= {"error_interval": self.bands, "cost_interval": self.bands}
+        for row, point in enumerate(self.frontier):
+            among(point.models, f"frontier[{row}].models", self.models)
+            for name, other in alike.items():
+                what = "must be there in all points or in none, and intervals where there are bands"
+                value = getattr(point, name)
+                require((value is None) == (other is None), f"frontier[{row}].{name}", what, value)
+
+
+def load_frontier(path: str | os.PathLike[str]) -> Frontier:
+    """Read a frontier that `Frontier.save` wrote.
+
+    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    """
+    return load(path, frontier_from_json)
+
+
+def frontier_from_json(data: Any) -> Frontier:
+    """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
+    header(data, FORMAT)
+    file: FrontierFile = read(FrontierFile, data, "")
+    with inside("model"):
+        model = fitted_from_json(data.get("model"))
+    require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
+    points, policies = file.frontier, policies_of([model.models] * len(file.frontier), file.frontier)
+    if file.search != "adaptive":
+        policies = _as_cascades(policies)
+        for row, point in enumerate(points):
+            same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
+            what = "must refuse, ask the next model, then answer, where the search is not adaptive"
+            require(same, f"frontier[{row}].rules", what, dict(point.rules))
+    lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
+    frontier = make_frontier(
+        model,
+        Points(lam, status.astype(int), Outcomes(*map(np.nan_to_num, expected)), policies),
+        Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
+        next((one.compare for point in points for one in point.agreements.values()), None),
+    )
+    seconds, bands = Seconds(*_columns(points, "seconds", "seconds_p95")), None
+    if file.bands is not None:
+        error, cost, refused = jax.device_put(_columns(points, *_INTERVALS))
+        abstention = None if points[0].abstention_interval is None else refused
+        bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
+    known = not np.isnan(seconds.mean).all()
+    return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
+
+
+def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
+    """(L, …) figures of points; NaN where one is open."""
+    return [np.array([getattr(point, name) for point in points], float) for name in names]
+
+
+def _as_cascades(policies: Policies) -> Policies:
+    """The same with thresholds and refusals, where each model refuses, then asks the next one, then answers."""
+    own = np.arange(policies.members.shape[-1])[:, None]
+    used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
+    thresholds, refusals = (
+        np.where(used & chosen, policies.bounds, 0.0).max(-1)
+        for chosen in (policies.actions != own, policies.actions == ABSTAIN)
+    )
+    thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
+    refused = refusals if refusals.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refused, agreements=policies.agreements)

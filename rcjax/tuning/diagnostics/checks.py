@@ -1,0 +1,426 @@
+"""Checks: one figure each, judged by a limit and by chance. The one table of all that `diagnose` and `check` look at.
+
+A check is not a significance test alone: with enough queries every model is rejected, and with few none is. A figure
+is doubtful where it is large enough to matter and chance does not explain it, or where it is large and the queries
+are too few to tell.
+
+The functions `judge_…` judge what `diagnose` found: its queries, confidences, the fit of its model, and the promise.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rcjax._base.wording import percent
+from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
+from rcjax.model.goodness_of_fit.reliability import holm
+from rcjax.policy.counted import ERRORS, Counted
+
+Verdict = Literal["fine", "doubtful", "bad"]
+
+
+class Limits(NamedTuple):
+    """Where a figure starts to matter: doubtful beyond the first, bad beyond the second."""
+
+    doubtful: float
+    bad: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What is checked."""
+
+    name: str
+    """As in JSON, such as "calibration error"."""
+    label: str
+    """What it is called in front of people; {noun} is what is counted."""
+    meaning: str
+    """What its figure says."""
+    limits: Limits
+    """Doubtful and bad from here on; downwards where the second is the smaller one."""
+    unit: Literal["share", "number"] = "share"
+    """"share" is shown as a percentage."""
+
+    def judged(
+        self,
+        subject: str,
+        figure: float,
+        advice: str,
+        *,
+        p_value: float | None = None,
+        verdict: Verdict = "fine",
+        noun: str = ERRORS.noun,
+    ) -> "CheckResult":
+        """A check of this kind.
+
+        Args:
+            subject, figure, advice, p_value, verdict: as `CheckResult` has them.
+            noun: what is counted.
+        """
+        words = {name: getattr(self, name).format(noun=noun) for name in ("label", "meaning")}
+        own = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
+        return CheckResult(**vars(self) | words | own)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckResult(Kind):
+    """One figure, judged."""
+
+    subject: str = ""
+    """The model, pair or chain that it is about; empty for the log as a whole."""
+    figure: float = math.nan
+    """The figure itself, as `unit` says."""
+    p_value: float | None = None
+    """How likely chance alone makes such a figure; None if that is not tested."""
+    verdict: Verdict = "fine"
+    advice: str = ""
+    """What it means and what to do, in a sentence; empty if all is fine."""
+
+
+def worst(checks: Iterable[CheckResult]) -> Verdict:
+    """The worst verdict of some checks."""
+    verdicts = {check.verdict for check in checks}
+    return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
+
+
+def by_name(*kinds: Kind) -> Mapping[str, Kind]:
+    """Kinds of checks by their names."""
+    return {kind.name: kind for kind in kinds}
+
+
+#: A raw p-value of a primary figure below it raises a doubt, where it raises no alarm.
+UNLIKELY = 0.1
+
+#: At most this share of the looks at logs in which nothing has changed, or of years of looks, raises an alarm.
+ALARM = 0.05
+
+_UNSEEN = "difference to the promise on queries that were not tuned on"
+
+#: All that is checked: first what `diagnose` checks of a tuning and its model, then what `check` does of a policy.
+#: The table in the documentation is made of these limits.
+KINDS = by_name(
+    Kind("queries", "queries", "that every model answered", Limits(200, 50), "number"),
+    Kind("accuracy", "change of own {noun}", "difference to the log that was fitted", Limits(0.03, 0.06)),
+    Kind(
+        "calibration error",
+        "calibration error",
+        "how far confidences are from what came, on average",
+        Limits(0.05, 0.10),
+    ),
+    Kind(
+        "separation",
+        "better is surer",
+        "how often the better of two answers has the higher confidence; by chance 50 %",
+        Limits(0.65, 0.55),
+    ),
+    Kind(
+        "certain answers",
+        "confidence 1",
+        "share of answers with confidence 1, which no threshold can part",
+        Limits(0.5, 0.9),
+    ),
+    Kind(
+        "marginal",
+        "fit of one model",
+        "distance of its confidences from the curve fitted to them",
+        Limits(0.03, 0.06),
+        "number",
+    ),
+    Kind(
+        "copula",
+        "fit of two models",
+        "how far off it is in how their confidences go together, in probability",
+        Limits(0.015, 0.03),
+    ),
+    Kind(
+        "Markov property",
+        "fit of three",
+        "how far the first still predicts the third when the second is known; 0: not at all",
+        Limits(0.10, 0.25),
+        "number",
+    ),
+    Kind("predicted error", "{noun} off promise", _UNSEEN, Limits(0.01, 0.03)),
+    Kind("predicted cost", "cost off promise", _UNSEEN, Limits(0.05, 0.15)),
+    Kind("error", "rise of {noun}", "seen less promised", Limits(0.02, 0.05)),
+    Kind(
+        "difference", "{noun} over today's", "how many points more than today's on the same queries", Limits(0.0, 0.02)
+    ),
+    Kind("cost", "rise of cost", "how far the bill is above what was promised", Limits(0.05, 0.15)),
+    Kind(
+        "budget",
+        "cheapest over budget",
+        "how far the bill of the cheapest rung is above the budget, which is kept below it",
+        Limits(0.05, 0.15),
+    ),
+    Kind(
+        "confidences",
+        "confidences",
+        "distance of their distribution from that before; 0: the same",
+        Limits(0.05, 0.10),
+        "number",
+    ),
+    Kind("asked", "how often asked", "change of the share of queries that the model is asked", Limits(0.05, 0.10)),
+    Kind("failed calls", "failed calls", "rise of the share of calls without an answer", Limits(0.02, 0.05)),
+    Kind("tokens", "tokens per call", "rise of the tokens of a call, of questions and answers", Limits(0.10, 0.25)),
+    Kind("bill", "bill of a query", "rise of what queries cost, whichever rung they went by", Limits(0.10, 0.25)),
+    Kind("lacking answers", "lacking answers", "share of queries that a model failed to answer", Limits(0.05, 0.05)),
+    Kind(
+        "labels",
+        "labels by chance",
+        "how far the share of unsure queries among those labelled is from that among all",
+        Limits(0.05, 0.10),
+    ),
+)
+
+#: The figures that decide whether a policy is still right; all others explain.
+PRIMARY = ("error", "difference", "cost", "budget")
+
+
+def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> Verdict:
+    """The verdict on a figure, by its limits: large figures that chance explains are doubtful at worst.
+
+    Args:
+        name: of the check, whose limits are those of `KINDS[name]`.
+        figure: what is judged.
+        p_value: tells whether chance explains it.
+        by_chance: tells it instead, where a band was looked at.
+
+    >>> judge("calibration error", 0.12, 0.001), judge("calibration error", 0.12, 0.3), judge("separation", 0.8)
+    ('bad', 'doubtful', 'fine')
+    """
+    limits = KINDS[name].limits
+    sign = 1 if limits.bad > limits.doubtful else -1
+    if np.isnan(figure):
+        return "doubtful"
+    if by_chance is None:
+        by_chance = p_value is not None and not p_value < SIGNIFICANT
+    if sign * figure > sign * limits.bad:
+        return "doubtful" if by_chance else "bad"
+    return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
+
+
+def adjusted(checks: Iterable[CheckResult], looks: float = 1.0, alarm: float = ALARM) -> list[CheckResult]:
+    """Checks of a policy with raw p-values, judged together: adjusted by Holm's method, and for so many looks.
+
+    A figure beyond its limit that chance does not explain is bad; a primary one that chance might explain, doubtful.
+
+    Args:
+        checks: the checks.
+        looks: how many separate looks a year of looks comes to.
+        alarm: the level of all together.
+    """
+    checks = list(checks)
+    raw = [math.nan if check.p_value is None else 1 - (1 - check.p_value) ** looks for check in checks]
+    return [
+        dataclasses.replace(
+            check,
+            p_value=None if math.isnan(p_value) else p_value,
+            verdict=_verdict(check, p_value, alarm),
+            advice=check.advice if _verdict(check, p_value, alarm) != "fine" else "",
+        )
+        for check, p_value in zip(checks, holm(raw).tolist(), strict=True)
+    ]
+
+
+def _verdict(check: CheckResult, p_value: float, alarm: float) -> Verdict:
+    if not check.figure > check.limits.doubtful:
+        return "fine"
+    if p_value < alarm:
+        return "bad"
+    unlikely = check.p_value is not None and check.p_value < UNLIKELY
+    return "doubtful" if unlikely and check.name in PRIMARY else "fine"
+
+
+def _check(
+    name: str,
+    subject: str,
+    figure: float,
+    advice: str,
+    *,
+    p_value: float | None = None,
+    verdict: Verdict | None = None,
+    noun: str = ERRORS.noun,
+) -> CheckResult:
+    """A check, whose advice is dropped if all is fine."""
+    verdict = verdict or judge(name, figure, p_value)
+    advice = "" if verdict == "fine" else advice
+    return KINDS[name].judged(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
+
+
+def judge_size(n: int) -> Iterator[CheckResult]:
+    """Are there enough queries?"""
+    rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
+    yield _check("queries", "", float(n), rough)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelCalibration:
+    """How well the confidences of one model tell its right answers, on the log that is judged."""
+
+    model: str
+    accuracy: float
+    """Share of right answers."""
+    expected_accuracy: float
+    """Share of right answers on the log that was fitted."""
+    accuracy_p: float
+    """p-value of the difference of the two."""
+    calibration_error: float
+    """Expected calibration error of all labelled answers, held out."""
+    by_chance: float
+    """Calibration error of a perfect calibration with as many answers."""
+    p_value: float
+    """p-value of the calibration error."""
+    separation: float
+    """Probability that the better of two answers has the higher confidence; NaN where no answer is better."""
+    slope: float
+    """Slope of the logistic regression."""
+    slope_p: float
+    """p-value of the slope."""
+    certain: float
+    """Share of answers with probability 1."""
+    states: bool
+    """Whether the model states its confidences."""
+
+    def checks(self, counted: Counted = ERRORS) -> Iterator[CheckResult]:
+        """Do confidences mean what they say, tell better answers from worse ones, and differ at all?"""
+        yield self._accuracy_check(counted.noun)
+        yield self._error_check()
+        yield self._separation_check()
+        yield self._certain_check()
+
+    def _accuracy_check(self, noun: str) -> CheckResult:
+        gap = self.accuracy - self.expected_accuracy
+        advice = (
+            f"the {noun} of {self.model} is {percent(1 - self.accuracy)} here, and "
+            f"{percent(1 - self.expected_accuracy)} on the queries fitted to: this log is "
+            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
+        )
+        return _check("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
+
+    def _error_check(self) -> CheckResult:
+        error, chance = self.calibration_error, percent(self.by_chance)
+        if self.p_value >= SIGNIFICANT:
+            why = (
+                f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
+            )
+        else:
+            why = f"more than the {chance} that chance explains: label more queries, or drop the model"
+        advice = f"the calibration error of {self.model} is {percent(error)}, {why}"
+        return _check("calibration error", self.model, error, advice, p_value=self.p_value)
+
+    def _separation_check(self) -> CheckResult:
+        name, figure = self.model, self.separation
+        by_chance = not self.slope_p < SIGNIFICANT
+        verdict = limit = judge("separation", figure)
+        if self.slope < 0 or by_chance:
+            verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
+        if np.isnan(figure):
+            advice = (
+                f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
+            )
+        elif self.slope < 0 and not by_chance:
+            advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
+        else:
+            what = "deferring by its confidence gains little; get it another signal, or leave it out"
+            if limit == "fine":
+                what = "but chance alone can make that with so few queries; label more before you trust its confidence"
+            share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
+            advice = f"the better of two answers of {name} has the higher confidence {share}: {what}"
+        return _check("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
+
+    def _certain_check(self) -> CheckResult:
+        remedy = "use another signal, such as votes" if self.states else "log more digits, or use another signal"
+        advice = (
+            f"{percent(self.certain, 0)} of the answers of {self.model} are given as certain (probability 1), and no "
+            f"threshold can part those: {remedy}"
+        )
+        return _check("certain answers", self.model, self.certain, advice)
+
+
+def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Are the confidences distributed as the mixtures say?"""
+    for row in rows:
+        name, figure = row["model"], row["trained"]
+        moved = figure != row["refitted"] < KINDS["marginal"].limits.doubtful
+        why = "they have moved since the training log: fit again on recent queries" if moved else "two betas do not fit"
+        advice = f"the confidences of {name} stray from their fitted distribution by {figure:.3f}: {why}"
+        if np.isnan(figure):
+            advice = f"no distribution can be fitted to the confidences of {name}: they hardly vary"
+        yield _check("marginal", name, figure, advice, p_value=row["trained_p"])
+
+
+def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Does the family describe how two models' confidences go together?"""
+    for row in rows:
+        subject, figure = " & ".join(row["pair"]), row["distance"]
+        advice = (
+            f"{row['family']} misses how {subject} go together, by {percent(figure)} of probability on average: try "
+            "--copula auto (Python: fit(log, copula='auto'))"
+        )
+        if np.isnan(figure):
+            advice = f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
+        yield _check("copula", subject, figure, advice, p_value=row["process_p"])
+
+
+def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Do earlier confidences say more than the one just before?"""
+    for row in rows:
+        first, middle, last = row["models"]
+        advice = (
+            f"{first} still predicts {last} when {middle} is known (rank correlation {row['tau']:+.2f}, where the fit "
+            "takes 0): what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
+        )
+        yield _check("Markov property", f"{first} | {middle} | {last}", abs(row["tau"]), advice, p_value=row["p_value"])
+
+
+def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS) -> Iterator[CheckResult]:
+    """Do policies err and cost as was promised when they were tuned?
+
+    Args:
+        promise: what was promised, and what was seen.
+        n: on how many queries.
+        counted: what is counted.
+    """
+    for name, noun in (("error", counted.noun), ("cost", "cost")):
+        gap = _gap(promise, name)
+        off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
+        why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
+        if gap.by_chance:
+            why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
+        what = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.way} than promised"
+        advice = f"{what}, mean over the curve: {why}"
+        verdict = judge(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+        yield _check(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
+
+
+class _Gap(NamedTuple):
+    """What was seen less what was predicted, over sixteen λ."""
+
+    figure: float  # the mean size of it; of costs, as a share of the cost predicted
+    way: str  # "higher" or "lower", for most of it
+    by_chance: bool
+
+
+def describe_gaps(promise: Mapping[str, Any]) -> str:
+    """How far error and cost are from what was promised, in words, by the figures of `judge_promise`.
+
+    >>> promise = {"error": [0.3], "predicted_error": [0.2], "cost": [0.9], "predicted_cost": [1.0]}
+    >>> describe_gaps(promise | {"error_band": [0.1], "cost_band": [0.1]})
+    '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
+    """
+    error, cost = (_gap(promise, name) for name in ("error", "cost"))
+    points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.way}"
+    return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.way}"
+
+
+def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
+    seen, predicted, band = (np.asarray(frontier[key]) for key in (name, f"predicted_{name}", f"{name}_band"))
+    gap = seen - predicted
+    outside = np.abs(gap) > band
+    # Costs may all be 0: there is nothing to be wrong about then.
+    scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0
+    figure = float(np.abs(gap).mean()) / scale
+    return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))

@@ -1,0 +1,213 @@
+"""What all traffic of a service shows without any label: confidences, bills, tokens, failed calls, who is asked.
+
+Labels are few, and traffic is not: a week of two thousand queries shows that a model answers more surely than it did
+where a hundred labelled ones show nothing. The last week of a call log is held to the eight before it; where there are
+none, confidences are held to those of the queries that the policy carries. Of a model only calls count that any query
+might have come to: the first of its path, and those of shadow queries. Questions that ask the same count once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rcjax._base.wording import choose_unit, count, percent
+from rcjax._core.json_values import plain
+from rcjax.logs.reading import seconds_since_1970
+from rcjax.logs.sources import load
+from rcjax.model.goodness_of_fit.changes import Mean, distribution_change, mean_rise
+from rcjax.policy.following import MOST_TIMES
+from rcjax.policy.policy import AnyPolicy
+from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjusted
+from rcjax.tuning.diagnostics.decision import relative
+from rcjax.tuning.diagnostics.policy_check import carried_log
+from rcjax.tuning.diagnostics.window import WEEKLY, WINDOW, weeks_before
+
+_COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
+_OTHERS = ("prompt_digest", "step")
+
+_FEWEST = 20  # queries or calls on each side, below which a figure is not told
+
+_MOST = 20_000  # confidences of a model on each side: more show nothing that matters
+
+
+@dataclasses.dataclass(frozen=True)
+class TrafficCheck:
+    """What the traffic of the last week shows beside what came before."""
+
+    queries: int
+    """Queries of the last week."""
+    before: int
+    """Queries of the weeks before, eight at most; 0 where the policy's own queries are what it is held to."""
+    looks: int
+    """A year."""
+    checks: tuple[CheckResult, ...]
+    """Every check, p-values adjusted for their number and the looks; "bad" has changed."""
+    dear: str | None = None
+    """Calls of the last week that cost a hundred times as much as their model when the policy was tuned, in words."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything has."""
+        return any(check.verdict == "bad" for check in self.checks)
+
+    def describe(self) -> str:
+        """Which queries are compared, in words."""
+        than = f"{self.before:,} of the weeks before" if self.before else "those that the policy carries"
+        return f"{count(self.queries, 'query')} of the last week beside {than}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values, and which queries are compared in words."""
+        checks = [dataclasses.asdict(check) | {"primary": False} for check in self.checks]
+        fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
+        return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
+
+
+def is_call_log(source: Any) -> bool:
+    """Whether a log is one of calls, which tells failed ones, times and queries that did not go to all models."""
+    columns: list[str] = []
+
+    def choose(_: str, names: list[str]) -> list[str]:
+        columns.extend(names)
+        return names[:1]
+
+    load(source, choose)
+    return {"call_log", "query", "model", "time"} <= {*columns}
+
+
+def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
+    """Has the traffic of a policy changed in what needs no label?
+
+    Args:
+        policy: the policy in service.
+        source: its call log, as `read_log` takes it.
+        looks: how often a year it is checked; None: weekly.
+    """
+    calls = _calls(source).filter(pl.col("model").is_in([*policy.models]))
+    ago = weeks_before(calls["time"].to_numpy())
+    now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
+    fresh = before["query"].n_unique() >= _FEWEST
+    checks = [*_of_confidences(policy, now, before if fresh else None)]
+    if fresh:
+        checks += _of_calls(policy, now, before)
+        checks += [] if policy.follows else _of_bills(now, before)  # a bill that is followed is moved on purpose
+    looks = looks or WEEKLY
+    earlier = before["query"].n_unique() if fresh else 0
+    return TrafficCheck(now["query"].n_unique(), earlier, looks, tuple(adjusted(checks, looks)), _dear(policy, now))
+
+
+def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
+    """How many calls cost a hundred times the mean of their model, and the dearest; None where none did."""
+    limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
+    limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
+    dear = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
+    if dear.is_empty():
+        return None
+    model, cost = dear["model"][-1], dear["cost"][-1]
+    means = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
+    what = f"{count(len(dear), 'call')} cost over a hundred times the mean of the model {means}"
+    return f"{what}: is a count of its server wrong, or max_tokens too high?"
+
+
+def _calls(source: Any) -> pl.DataFrame:
+    """The calls of a log that policies judge, numbers for numbers, each question once, in time."""
+
+    def choose(_: str, names: list[str]) -> list[str]:
+        return [name for name in (*_COLUMNS, *_OTHERS) if name in names]
+
+    frame = pl.concat([*load(source, choose).frames], how="diagonal_relaxed")
+    missing = [name for name in (*_COLUMNS, *_OTHERS) if name not in frame.columns]
+    frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
+    texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))
+    numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step")
+    calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
+    calls = calls.filter(~pl.col("error").str.contains("^(?:not judged|passed on)").fill_null(False)).sort("time")
+    asked_first = pl.col("query").first().over("prompt_digest")
+    repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != asked_first)
+    shadow, unread = (pl.col(name).str.to_lowercase().eq_missing("true") for name in ("shadow", "unread"))
+    calls = calls.filter(~repeated).with_columns(failed=pl.col("error").is_not_null() & ~unread)
+    return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
+
+
+def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
+    """The raw confidences of each model, beside those before, or those of the queries that the policy carries."""
+    carried = None
+    if before is None and policy.provenance.get("reference") is not None:
+        carried = carried_log(policy)
+    for name in policy.models:
+        told = _confidences(now, name)
+        if before is not None:
+            held_to = _confidences(before, name)
+        elif carried is not None:
+            j = carried.models.index(name)
+            held_to = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
+        else:
+            continue
+        if min(len(told), len(held_to)) < _FEWEST:
+            continue
+        change = distribution_change(held_to, told)
+        medians = f"their median is {np.exp(np.median(told)):.2g}, {np.exp(np.median(held_to)):.2g} before"
+        advice = (
+            f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
+            "or the kind of question changed?"
+        )
+        yield KINDS["confidences"].judged(name, change.figure, advice, p_value=change.p_value)
+
+
+def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
+    of = calls.filter(
+        (pl.col("model") == model) & pl.col("any_query") & ~pl.col("failed") & ~pl.col("logprob").is_null()
+    )
+    return of["logprob"].to_numpy().astype(np.float32)[-_MOST:]
+
+
+def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
+    """Failed calls and tokens of each model; how often it is asked, where a policy stays where it is on its ladder."""
+    queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
+    for name in policy.models:
+        sides = [side.filter(pl.col("model") == name) for side in (before, now)]
+        if min(side.height for side in sides) < _FEWEST:
+            continue
+        failed = [Mean.of(side["failed"].to_numpy().astype(float)) for side in sides]
+        told = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
+        advice = f"{told}: see the column error of the log"
+        gap = failed[1].mean - failed[0].mean
+        yield KINDS["failed calls"].judged(name, gap, advice, p_value=mean_rise(*failed)[1])
+        tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
+        if min(map(len, tokens)) >= _FEWEST:
+            then, here = (Mean.of(part) for part in tokens)
+            told = (
+                f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before: are prompts or answers longer?"
+            )
+            yield KINDS["tokens"].judged(name, relative(here.mean, then.mean), told, p_value=mean_rise(then, here)[1])
+        if policy.follows or min(queries) < _FEWEST:
+            continue
+        shares = [
+            Mean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
+            for n, side in zip(queries, sides, strict=True)
+        ]
+        rise, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
+        told = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
+        yield KINDS["asked"].judged(name, abs(gap), told, p_value=min(1.0, 2 * min(rise, 1 - rise)) if gap else 1.0)
+
+
+def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
+    """What queries cost, by the model that is asked first, with which rungs begin."""
+    bills = [_bills(side) for side in (before, now)]
+    for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
+        then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
+        if min(len(then), len(here)) < _FEWEST:
+            continue
+        means, unit = (Mean.of(then), Mean.of(here)), choose_unit([float(here.mean())])
+        money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
+        told = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
+        yield KINDS["bill"].judged(first, relative(means[1].mean, means[0].mean), told, p_value=mean_rise(*means)[1])
+
+
+def _bills(calls: pl.DataFrame) -> pl.DataFrame:
+    paid = calls.filter("billed").sort("step")
+    return paid.group_by("query").agg(pl.col("model").first().alias("first"), pl.col("cost").fill_null(0.0).sum())

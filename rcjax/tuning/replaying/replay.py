@@ -1,0 +1,342 @@
+"""Replay policies on the queries of a log: one by one, all at once, or as the stream that a service sees.
+
+Nothing here is modelled: a policy walks through the answers that a log holds, and its mistakes are counted.
+On a log that was not used for tuning, this is the honest figure beside the one that the model predicts.
+A stream moves along a ladder by its bill, query by query.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._base.checks import takes
+from rcjax._core.compilation import compiled
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.calibration import calibrate_rows
+from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.following import Bill
+from rcjax.policy.ladder import figure_at
+from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.solving.frontier.frontier import Frontier
+from rcjax.solving.frontier.points import Seconds, seconds_of
+from rcjax.solving.frontier.policies import Policies
+from rcjax.tuning.replaying.walk import (
+    Columns,
+    calibrated_confidence,
+    columns_of,
+    policy_arrays,
+    reachable,
+    waited,
+    walk,
+)
+
+_ROUND = 64
+
+_BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of intermediate arrays
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention", "seconds"),
+    meta_fields=("n", "models"),
+)
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """What happened to the queries of a log: scalars for a policy, a leading axis L for a `Frontier`."""
+
+    error: jax.Array
+    """(…) share of the queries that were answered wrongly; those that were refused count as no error."""
+    cost: jax.Array
+    """(…) money per query as the paper counts it: each answer at its model's mean cost on the n queries."""
+    error_se: jax.Array
+    """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
+    cost_se: jax.Array
+    """(…) standard error of `cost`."""
+    share: jax.Array
+    """(…, k) share of the queries that each model answered; with `abstention`, sums to 1 over the models."""
+    spent: jax.Array
+    """(…) money per query as billed: each answer at its own cost; above `cost` where long queries defer."""
+    spent_se: jax.Array
+    """(…) standard error of `spent`."""
+    abstention: jax.Array
+    """(…) share of the queries that were refused: 0 unless the policies may abstain."""
+    n: int
+    """Number of queries replayed: those that every model that may be asked has answered."""
+    models: tuple[str, ...]
+    """Names of the k models, in the order of the policy or frontier."""
+    seconds: Seconds | None = None
+    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path, in
+    which two models that are asked at the same time take as long as the slower one."""
+
+    @property
+    def error_answered(self) -> np.ndarray:
+        """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
+        answered = 1 - np.asarray(self.abstention)
+        return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
+
+
+@takes(policy_or_frontier=(AnyPolicy, Frontier), log=Log)
+def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
+    """Answer the queries of a log by a policy, a ladder, or every policy of a frontier, in jitted calls.
+
+    Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or defers by the
+    first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or wrong is the log's own,
+    and so is which answers are equal; a query that is refused is neither right nor wrong, and its calls are paid for.
+    `cost` charges each answer the model's mean cost on the queries replayed, as the paper and the model's prediction
+    do, so that the two compare; `spent` charges what the answer itself cost, which is more where the queries that are
+    deferred are longer than others. Only queries answered by all the models that may be asked are replayed; a frontier
+    is replayed on the same queries throughout. Other models of the log do not matter. Of a ladder the rungs on
+    either side of its position answer every query, and what counts is the weighted mean: its expected figures on the
+    log, without the noise of the lots.
+
+    Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
+    `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
+    labels there are. The regression learns from the queries of this log, of the models of the policy.
+
+    Where the log tells how long answers took, `Replay.seconds` says how long queries waited along their paths. Queries
+    with an answer on their path whose seconds are not known are left out of it.
+
+    Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
+    other side: replay in float64 where many confidences tie with a threshold.
+
+    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, or policies
+    compare answers and the log has none.
+
+    >>> import rcjax
+    >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> policy = rcjax.solve_frontier(rcjax.fit(train)).policy(error_cost=0.001)
+    >>> replayed = replay(policy, test)
+    >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
+    (300, (), True)
+    """
+    if not isinstance(policy_or_frontier, AnyPolicy):
+        return _replay_frontier(policy_or_frontier, log)
+    policy, log = policy_or_frontier, log
+    rungs, counts = _walk_rungs(policy, log, policy.policies)
+    figures, seconds = _figures_of(rungs.mean(policy.weights), counts), None
+    if rungs.waits is not None:
+        weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
+        seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
+    return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
+
+
+class Trace(NamedTuple):
+    """What became of each of n queries under a policy of k models, or how likely it was; of R rungs (R, …) each."""
+
+    wrong: Any  # (n,)
+    refused: Any  # (n,)
+    charge: Any  # (n,) money, each answer at its model's mean cost on these queries
+    spent: Any  # (n,) money, each answer at its own cost
+    answers: Any  # (k, n) who answered
+    asked: Any  # (k, n) who was asked
+    waits: Any = None  # (n,) seconds, NaN where they are not known; None where the log has none
+    query_cost: Any = None  # (k, n) money, 0 for a model that no query can reach
+
+    def mean(self, weights: Sequence[float]) -> Trace:
+        """Of R rungs, how likely each outcome is where the queries are dealt out to them by these shares (R,)."""
+        shares = np.asarray(weights, self.wrong.dtype)
+        return Trace(*(np.tensordot(shares, of, 1) for of in self[:6]), query_cost=self.query_cost)
+
+    def first(self, n: int) -> Trace:
+        """Of the first n queries, in float64."""
+        return Trace(*(None if of is None else np.asarray(of, float)[..., :n] for of in self))
+
+
+def walk_log(policy: AnyPolicy, log: Log) -> Trace:
+    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it; numpy's arrays.
+
+    Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
+    """
+    rungs, counts = _walk_rungs(policy, log, policy.policies)
+    return rungs.mean(policy.weights).first(counts.sum())
+
+
+def walk_rungs(policy: AnyPolicy, log: Log) -> Trace:
+    """The same by every rung of a ladder, whatever its position: (R, …)."""
+    rungs, counts = _walk_rungs(policy, log, policy.rungs)
+    return rungs.first(counts.sum())
+
+
+def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
+    model, models = frontier.model, frontier.models
+    policies = reachable(frontier.policies, log.logprob.dtype)
+    columns = columns_of(log, models, policies, policies.members.any(0))
+    phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
+    # Frontiers have any number of points; rounded up, few programmes serve them all.
+    points = len(policies.first)
+    filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
+    batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
+    figures = _replay_all(phi, policies.take(filled), columns, batch=batch)
+    *figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], figures))
+    return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
+
+
+def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Trace, np.ndarray]:
+    """(what becomes of queries by some rungs of a policy, those that count)."""
+    cascades = [cascade for rung in rungs for cascade in rung.cascades]
+    policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
+    reached, number = _reached(policy, policies, places), len(cascades)
+    columns = columns_of(log, policy.models, policies, reached)
+    phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
+    filled = np.minimum(np.arange(1 << (number - 1).bit_length()), number - 1)  # so few shapes are compiled
+    paths = _walk_all(phi, policies.take(filled), places[filled], columns)
+    of = np.zeros((len(rungs), len(columns.counts)), int)
+    if number > len(rungs):
+        of[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(policy.models)[reached]))
+    else:
+        of += np.arange(number)[:, None]
+    walked = jax.tree.map(lambda path: np.moveaxis(np.asarray(path)[of, ..., np.arange(of.shape[1])], 1, -1), paths)
+    return walked._replace(query_cost=columns.query_cost), columns.counts
+
+
+def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
+    """(k,) bool: the models that some query can reach; by every rung, where a policy moves along them."""
+    if policy.follows:
+        every = [cascade for rung in policy.rungs for cascade in rung.cascades]
+        policies, places = policy_arrays(policy.models, every, float)
+    return np.isin(np.arange(len(policy.models)), places[policies.members])
+
+
+def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
+    """(R, n) the number of the cascade by which each of R rungs answers each complete query: of its segment, if any.
+
+    Raises LogError where the log tells no segments.
+    """
+    if log.segment is None:
+        named = f"with_segments(log, source, {policy.segment_column!r})"
+        raise LogError(f"{log.source}: the policy goes by segments of queries, and the log has none: {named}")
+    segment, numbers = np.asarray(log.segment, object)[log.complete], count()
+    rows = [(next(numbers), {name: next(numbers) for name in rung.segments}) for rung in rungs]
+    return np.array([[own.get(name, otherwise) for name in segment] for otherwise, own in rows])
+
+
+def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
+    """What becomes of each query, by the calibrated confidences (k, n)."""
+    where = walk(phi, policy, columns.codes)
+    query_cost, seconds = columns.query_cost, columns.seconds
+    mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
+    charged, spent = where.paid(mean_cost), where.paid(query_cost)
+    waits = None if seconds is None else waited(where, policy, seconds)
+    wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
+    return Trace(wrong, refused, charged, spent, where.answers, where.asked, waits)
+
+
+def _figures(paths: Trace, counts: jax.Array) -> tuple[jax.Array, ...]:
+    """The fields of `Replay` but for the seconds, from the paths of all queries, of which those that count do."""
+    error, error_se = _mean_and_se(paths.wrong, counts)
+    cost, cost_se = _mean_and_se(paths.charge, counts)
+    n = counts.sum().astype(paths.wrong.dtype)
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.refused))
+    return error, cost, error_se, cost_se, share, *_mean_and_se(paths.spent, counts), abstention
+
+
+def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    n = counts.sum().astype(values.dtype)
+    guess = jnp.where(counts, values, 0).sum() / n
+    residual = jnp.where(counts, values - guess, 0)
+    correction = residual.sum() / n  # a float32 sum of small numbers loses digits: the second pass restores them
+    variance = jnp.where(counts, (residual - correction) ** 2, 0).sum() / (n - 1)
+    return guess + correction, jnp.sqrt(variance / n)
+
+
+_figures_of = compiled(_figures)
+
+_seconds_of = compiled(seconds_of)
+
+
+@compiled
+def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> Trace:
+    def one(policy: Policies, place: jax.Array) -> Trace:
+        walked, back = _follow(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
+        return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
+
+    return lax.map(lambda one_of: one(*one_of), (policies, places))
+
+
+@partial(compiled, static_argnames="batch")
+def _replay_all(phi: jax.Array, policies: Policies, columns: Columns, *, batch: int) -> tuple[Any, ...]:
+    def one(policy: Policies) -> tuple[Any, ...]:
+        paths = _follow(phi, policy, columns)
+        seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
+        return *_figures(paths, columns.counts), seconds
+
+    return lax.map(one, policies, batch_size=batch)
+
+
+class Stream(NamedTuple):
+    """What became of each of n queries that came one after the other."""
+
+    position: np.ndarray  # (n,) on the ladder
+    wrong: np.ndarray  # (n,) expected, as the others
+    refused: np.ndarray  # (n,)
+    spent: np.ndarray  # (n,) money
+
+    def to_json(self) -> dict[str, float]:
+        """Means over queries: `error`, `bill` per query, `abstention`; of the `position` also `low`, `high`, `last`."""
+        where = self.position
+        means = {"error": self.wrong, "bill": self.spent, "abstention": self.refused, "position": where}
+        ends = {"low": where.min(), "high": where.max(), "last": where[-1]}
+        return {name: float(np.mean(value)) for name, value in (means | ends).items()}
+
+
+class Rungs(NamedTuple):
+    """What becomes of n queries by each of R rungs."""
+
+    tuned: tuple[float, ...]  # (R,) money that a query was tuned to cost
+    wrong: np.ndarray  # (R, n)
+    refused: np.ndarray  # (R, n)
+    spent: np.ndarray  # (R, n) money
+
+    @classmethod
+    def of(cls, policy: AnyPolicy, log: Log) -> Rungs:
+        """Of the queries of a log that all models of a ladder have answered. LogError as `replay` raises it."""
+        log = corrected_log(log.select(policy.models))
+        walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
+        return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
+
+    def followed(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
+        """The queries as a stream, the position after each by the bill.
+
+        Args:
+            bill: at the start.
+            changes: (n,) what each query costs, times what the log says; by default as it says.
+
+        >>> rungs = Rungs((1.0, 3.0), np.array([[1, 1], [0, 0]]), np.zeros((2, 2)), np.array([[1.0, 1.0], [4.0, 4.0]]))
+        >>> rungs.followed(Bill.of(2.0, window=10)).position.round(3).tolist()
+        [0.5, 0.474]
+        """
+        costs, n = self.tuned, self.wrong.shape[1]
+        rows, outcomes = np.empty((n, 4)), np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R), quicker as lists
+        for query, by_rung in enumerate(outcomes):
+            position = bill.position(costs)
+            wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
+            spent *= 1.0 if changes is None else changes[query]
+            rows[query] = position, wrong, refused, spent
+            bill = bill.pay(spent, expected=figure_at(costs, position))
+        return Stream(*rows.T)
+
+
+def follow(policy: AnyPolicy, log: Log) -> Stream | None:
+    """What a policy would have done with the queries of a log, one after the other; None for one that follows no bill.
+
+    Errors and money are those of `replay`. LogError as it raises it.
+
+    >>> import rcjax
+    >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> ladder = rcjax.solve_frontier(rcjax.fit(train)).policy(budget=2e-4)
+    >>> bool(1.9e-4 < follow(ladder, fresh).to_json()["bill"] < 2.1e-4)
+    True
+    """
+    if policy.budget is None or not policy.follows:
+        return None
+    return Rungs.of(policy, log).followed(Bill.of(policy.budget))

@@ -1,0 +1,293 @@
+"""Queries walking through policies: which model answers each, if any, and which ones were asked.
+
+Policies and a log's answers are packed as arrays first, with how raw confidences are calibrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rcjax._core.batching import fill_up
+from rcjax._core.compilation import compiled
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import NO_ANSWER, Log
+from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
+from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.decisions import Calibration
+from rcjax.policy.policy import Policy
+from rcjax.solving.frontier.points import Outcomes
+from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, NOBODY, Policies, policies_of
+
+_FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
+
+
+class Route(NamedTuple):
+    """Where each of n queries went under one policy of k models."""
+
+    answers: jax.Array
+    """(k, n) bool: which model answers; none if one of them refuses."""
+    asked: jax.Array
+    """(k, n) bool: which models are asked."""
+
+    @property
+    def refused(self) -> jax.Array:
+        """(n,) bool: the query gets no answer."""
+        return ~self.answers.any(0)
+
+    def wrong(self, correct: jax.Array) -> jax.Array:
+        """(n,) bool: the query is answered wrongly; correct (k, n), who is right, or a score.
+
+        >>> where = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
+        >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
+        [False, True, False]
+        """
+        if correct.dtype != bool:
+            return jnp.where(self.answers, 1 - correct, 0).sum(0)  # one model answers at most
+        return self.answers.any(0) & ~(self.answers & correct).any(0)
+
+    def paid(self, money: jax.Array) -> jax.Array:
+        """(n,) the sum over the models asked; money (k, n), or (k, 1) of any query."""
+        # Model by model: of a sum over the first axis whose mean is then taken, XLA makes ten times the work on CPUs.
+        bills = (jnp.where(asked, bill, 0) for asked, bill in zip(self.asked, money, strict=True))
+        return sum(bills, jnp.zeros((), money.dtype))
+
+
+def waited(where: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
+    """(n,) seconds until n queries are answered under one policy: those of the models asked, one after the other.
+
+    Of two models that are asked whatever the first one answers, as their answers are compared, the longer counts: a
+    service asks both at the same time (`rcjax.policy.Policy.together`). seconds (k, n), NaN where they are not known.
+    """
+    total = where.paid(seconds)
+    if policy.agreements is None:
+        return total
+    first, bounds = policy.first, jnp.asarray(policy.bounds)[policy.first]
+    whole = jnp.argmax(bounds >= NEVER_ANSWER)  # the interval that ends at 1
+    alone = jnp.where(whole > 0, bounds[whole - 1] <= 0, True)
+    second = jnp.asarray(policy.actions)[first, whole]
+    both = alone & (second > first) & (jnp.asarray(policy.agreements.earlier)[second] == first)
+    return total - jnp.where(both, jnp.minimum(seconds[first], seconds[second]), 0)
+
+
+def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Route:
+    """Where n queries go under one policy, by their calibrated confidence (k, n). `vmap` it over policies.
+
+    `answer` (k, n) are codes as `Log.answer` has them, for policies that compare answers; without them no answer is
+    known, and confidences decide.
+
+    >>> import numpy as np
+    >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
+    >>> [where.tolist() for where in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
+    [[[False, True], [True, False]], [[True, True], [True, False]]]
+
+    With agreement, the second model's answer is kept where it is the first one's:
+
+    >>> from rcjax.solving.frontier.policies import Agreements
+    >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
+    >>> policy = Policies.of_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
+    >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()
+    [[False, False], [True, False], [False, True]]
+    """
+    k, n = confidence.shape
+    actions, columns, known = jnp.asarray(policy.actions), [], None
+    if policy.agreements is not None and answer is not None:
+        places = policy.agreements.earlier, policy.agreements.differ
+        columns = [answer, *(jnp.asarray(place).astype(actions.dtype) for place in places)]
+        known = jnp.full((k, n), NO_ANSWER, answer.dtype)  # the answers of the models asked so far
+
+    def visit(carry: tuple[jax.Array, Any], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        (at, known), (j, ends, action, column, *compared) = carry, model
+        here = at == j
+        target = _at(ends, action, column)
+        if compared:
+            code, earlier, differ = compared
+            other = jnp.where(earlier == NOBODY, NO_ANSWER, known[earlier])  # of a model that was not asked, none
+            comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
+            target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
+            known = known.at[j].set(jnp.where(here, code, NO_ANSWER))
+        return (jnp.where(here, target, at), known), (here & (target == j), here)
+
+    # Asks only go forward, so one pass is enough; `at` is the model that each query is with, ABSTAIN none.
+    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, *columns
+    return Route(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
+
+
+def _at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:
+    """(n,) the action of the first interval, by its upper end (R,), that a confidence (n,) is not above."""
+    if len(ends) > _FEW_BOUNDS:
+        return action[jnp.searchsorted(ends, confidence, side="left")]
+    target = jnp.broadcast_to(action[0], confidence.shape)
+    for end, following in zip(ends[:-1], action[1:], strict=True):  # quicker than to look actions up, query by query
+        target = jnp.where(confidence <= end, target, following)
+    return target
+
+
+def outcomes(
+    confidence: jax.Array,
+    correct: jax.Array,
+    cost: jax.Array,
+    policies: Policies,
+    answer: jax.Array | None = None,
+    waits: bool = False,
+) -> Outcomes:
+    """What becomes of n queries, (L, n), under each of L policies.
+
+    Who is refused an answer is not answered wrongly.
+
+    Args:
+        confidence: (n, k) calibrated.
+        correct: (n, k) whether the answer is right.
+        cost: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
+        policies: L policies over k models.
+        answer: (n, k) codes, for policies that compare answers.
+        waits: whether what is charged is seconds, of which two models that are asked at once share some.
+    """
+    codes = None if answer is None else answer.T
+
+    def one(policy: Policies) -> Outcomes:
+        where = walk(confidence.T, policy, codes)
+        asked = where.asked.astype(cost.dtype)
+        charged = cost @ asked if cost.ndim == 1 else where.paid(cost.T)
+        charged = waited(where, policy, cost.T) if waits else charged
+        shares = where.wrong(correct.T), charged, where.refused
+        return Outcomes(*(share.astype(cost.dtype) for share in shares))
+
+    return jax.vmap(one)(policies)
+
+
+def outcomes_on_log(
+    calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any, *, waits: bool = False
+) -> Outcomes:
+    """`outcomes` on a log, compiled, in numpy's arrays; queries that lack a model are walked by a stand-in.
+
+    Args:
+        calibrators: (k,) of the models.
+        policies: L policies over k models.
+        log: the log.
+        right: (n, k) whether the answer is right.
+        charge: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
+        waits: as of `outcomes`.
+    """
+    codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
+    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    rows = fill_up(log.logprob, right, log.answered)
+    shares = _outcomes_filled(calibrators, rows, money, policies, *codes, waits=waits)
+    return Outcomes(*(np.asarray(share)[:, : log.n_queries] for share in shares))
+
+
+@partial(compiled, runs="long", static_argnames="waits")
+def _outcomes_filled(
+    calibrators: Calibrator,
+    rows: tuple[jax.Array, ...],
+    cost: jax.Array,
+    policies: Policies,
+    answer: Any = None,
+    *,
+    waits: bool = False,
+) -> Outcomes:
+    logprob, correct, answered = rows
+    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, waits)
+
+
+def require_answers(policies: Policies, log: Log) -> None:
+    """Refuse a log without answers for policies that compare them: replayed by confidence, they would be others."""
+    if policies.agreements is not None and np.asarray(policies.agreements.compares).any() and log.answer is None:
+        advice = "add a column answer, or give a table of answers (answers=, on the command line --answers FILE)"
+        raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
+
+
+def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> tuple[Policies, np.ndarray]:
+    """((C,) policies over k models as they are walked, (C, k) the places in `models` of those that each counts).
+
+    Cascades may ask the same models in different orders, as those of segments do. ValueError for one that is not
+    calibrated.
+    """
+    if not all(cascade.calibrations for cascade in cascades):
+        raise ValueError("the policy is not calibrated: tune one on a log with labels")
+    orders = [tuple(dict.fromkeys([*cascade.models, *models])) for cascade in cascades]
+    places = np.array([[models.index(name) for name in order] for order in orders])
+    return reachable(policies_of(orders, cascades), dtype), places
+
+
+def reachable(policies: Policies, dtype: Any) -> Policies:
+    """Policies (L,) as they are walked, in numpy's arrays: of the models, those are members that some query reaches."""
+    policies = policies.on_host()
+    first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
+    bounds, agreements = np.asarray(policies.bounds, dtype), policies.agreements
+    reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
+    live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, and no confidence falls there
+    for j in range(bounds.shape[1]):
+        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
+        reached[rows, actions[rows, j, intervals]] = True
+        if agreements is not None:
+            rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j])
+            reached[rows, agreements.differ[rows, j]] = True
+    return Policies(first, bounds, actions, reached, agreements=agreements)
+
+
+class Columns(NamedTuple):
+    """A log's columns (k, n) of the models of a policy, filled up to the size class."""
+
+    logprob: Any
+    correct: Any
+    query_cost: Any
+    seconds: Any  # None where the log has none
+    codes: Any  # of answers; None where none are compared
+    counts: Any  # (n,) bool: the queries that count
+
+    def of_models(self, places: Any) -> Columns:
+        """The same for the models at some places."""
+        columns = (column if column is None else column[places] for column in self[:-1])
+        return Columns._make((*columns, self.counts))
+
+
+def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: np.ndarray) -> Columns:
+    """The columns that some policies need, of the queries that all models asked have answered.
+
+    Args:
+        log: the log.
+        models: of the policies, k.
+        policies: those that are to be walked.
+        asked: (k,) bool, the models that some query can reach.
+
+    Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
+    policies compare answers, and the log has none.
+    """
+    require_answers(policies, log)
+    names = [name for name, used in zip(models, asked, strict=True) if used]
+    part = corrected_log(log.select(names))
+    rows = part.complete
+    if not rows.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
+
+    def column(values: Any, otherwise: float = 0) -> np.ndarray:
+        filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)
+        filled[asked] = np.asarray(values)[rows].T
+        return fill_up(filled, axis=1)[0]
+
+    seconds = None if part.seconds is None else column(part.seconds)
+    compared = part.answer is not None and policies.agreements is not None
+    codes = column(part.answer, NO_ANSWER) if compared else None
+    counts = fill_up(np.ones(int(rows.sum()), bool))
+    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
+
+
+def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:
+    """(k, n) calibrated confidences of raw log-probabilities (k, n) as a policy has it; transforms may differ.
+
+    >>> calibrated_confidence([Calibration("none", 0.0, 1.0, -9.0, 0.0)], np.zeros((1, 2))).tolist()
+    [[0.5, 0.5]]
+    """
+    phi = np.empty_like(logprob)
+    for transform in sorted({one.transform for one in calibrations}):
+        rows = [j for j, one in enumerate(calibrations) if one.transform == transform]
+        chosen = [calibrations[j] for j in rows]
+        phi[rows] = np.asarray(calibrate_rows(Calibrator.of(chosen, logprob.dtype), logprob[rows].T)).T
+    return phi

@@ -1,0 +1,355 @@
+"""Engines that solve the batches of a sweep: the devices of this process, or tasks of a Ray cluster.
+
+An engine takes the numbers of the missing batches and yields the tables of each, in any order. It does not write files;
+one place writes all results, each file at once. `launch` lays the logs of a batch over the devices as arrays, and
+starts its programs.
+
+Problems are independent, so each device works through its share on its own (`jax.shard_map`), a number at a time: a
+loop that runs until it converges does not wait for other devices.
+
+A task of Ray (https://docs.ray.io), on one core or one GPU, receives its batch with the logs in it, and returns the
+tables: nodes need not share a folder. Ray solves a batch again if its node is lost. Each task solves its batch on a
+single device, so results are the same to the byte on nodes with the same kind of core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import socket
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache, lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from rcjax._base.extras import required, version
+from rcjax._core.batching import fill_up, stack
+from rcjax._core.compilation import compiled, in_full
+from rcjax.copulas.families import as_family
+from rcjax.model.calibrated import stated_in
+from rcjax.solving.frontier.points import lam_range
+from rcjax.solving.paths import CascadePlan, make_plan
+from rcjax.solving.quadrature import ORDER
+from rcjax.tuning.sweeps.batch_program import Data, Draws, Fit, fit_problem, judge_problem, refit_problem, solve_problem
+from rcjax.tuning.sweeps.problems import Batch, Library, Sample, Shape, SweepSettings, random_state, training
+from rcjax.tuning.sweeps.result_tables import fits_table, points_table
+
+_SHARE = 0.25  # share of an accelerator's memory for the largest arrays of the problems that are solved at a time
+_AXIS = "problems"
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The batches of a sweep, with its logs and settings."""
+
+    library: Library
+    settings: SweepSettings
+    batches: list[Batch]
+
+    def tables(self, number: int, solved: Any) -> BatchTables:
+        """Build the tables of a batch from the result of `launch`, on the host."""
+        batch, (lam, fits, points) = self.batches[number], solved
+        models = {name: entry.models for name, entry in self.library.entries.items()}
+        return fits_table(batch, fits), points_table(batch, models, self.settings, lam, points)
+
+
+#: The fits and the points of a batch, as its files hold them.
+BatchTables = tuple[pl.DataFrame, pl.DataFrame]
+#: (number, function that builds the tables) of each batch.
+Solved = Generator[tuple[int, Callable[[], BatchTables]], None, None]
+#: (the work, the numbers of the missing batches) → the solved batches, in any order.
+Engine = Callable[[Work, list[int]], Solved]
+
+
+def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
+    """Start a batch of U problems; return (λ (U, L), fits (U, …), points of each search (U, C, L, …)) unawaited."""
+    library, settings, batch = work.library, work.settings, work.batches[number]
+    shape = batch.shape
+    solvable = [paths for paths in shape.paths if paths != "labels"]
+    plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
+    most = _at_a_time(batch, plans, settings, mesh)
+    data = stack(_room_for([_sample(sample, shape, library, settings) for sample in batch.samples], batch.room[0]))
+    samples = _Spread(batch.room[0], most, mesh)
+    problems = _Spread(batch.room[1], most, mesh)
+    numbers, replicates = np.array(_room_for(batch.numbers, problems.size), np.int32).T
+    laid, draws = lay_over(data, mesh, spread=False), lay_over(Draws(numbers, replicates), mesh, spread=True)  # pyright: ignore
+    lam, on_all = lay_over(data.lam[numbers], mesh, spread=True), jax.tree.map(np.asarray, plans)
+    families = tuple(as_family(name) for name in settings.copulas)
+    options = {"transform": shape.task, "families": families}
+    every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
+
+    def solve(run: Callable[..., Any]) -> tuple[Fit, Any]:
+        if settings.replicates:
+            alone = Draws(every, np.zeros_like(every))  # pyright: ignore
+            fitted = run(samples.program(fit_problem, **options), laid, alone)
+            fits = run(problems.program(refit_problem, **options), (laid, fitted), draws)
+        else:
+            fits = run(problems.program(fit_problem, **options), laid, draws)
+        points = run(problems.program(solve_problem, panels=settings.panels), on_all, (fits, lam)) if plans else ()
+        return fits, run(problems.program(judge_problem, labels="labels" in shape.paths), laid, (fits, draws, points))
+
+    if most is not None:
+        _compile_together(solve, mesh)
+    fits, solved = solve(partial(_run, mesh))
+    others = iter(solved)  # in the order of the searches, but "labels" is the last
+    return lam, fits, [solved[-1] if path == "labels" else next(others) for path in shape.paths]
+
+
+def _run(mesh: Mesh, program: Callable[..., Any], shared: Any, problems: Any) -> Any:
+    return program(lay_over(shared, mesh, spread=False), lay_over(problems, mesh, spread=True))
+
+
+def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
+    """Compile all programs of a batch in parallel threads; calls then find them compiled."""
+
+    def shapes(tree: Any, *axes: str) -> Any:
+        def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+            weak, sharding = getattr(leaf, "weak_type", False), NamedSharding(mesh, P(*axes))
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
+
+        return jax.tree.map(shape, tree)
+
+    with ThreadPoolExecutor() as threads:
+        compiling = []
+
+        def lower(program: Any, shared: Any, problems: Any) -> Any:
+            traced = program.trace(shapes(shared), shapes(problems, _AXIS))
+            compiling.append(threads.submit(traced.lower().compile))
+            return traced.out_info
+
+        solve(lower)
+        for program in compiling:
+            program.result()
+
+
+def _room_for(items: list, room: int) -> list:
+    """Pad a list to a length by repeating the last item."""
+    return items + [items[-1]] * (room - len(items))
+
+
+def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSettings) -> Data:
+    """Return the padded log of a sample with the rows to tune on, without the leading axis."""
+    log, entry = library.log(sample.log), library.entries[sample.log]
+    chosen = training(log.n_queries, sample, settings.train, entry)
+    held_out = np.ones(log.n_queries, bool)
+    held_out[chosen] = settings.train is None
+    matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
+    full = fill_up(*map(np.asarray, matrices), size=shape.queries)
+    rows = np.full(shape.drawn, shape.queries - 1, np.int32)
+    rows[: len(chosen)] = chosen
+    lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
+    values = stated_in(log) if shape.stated else None
+    drawing = rows, np.int32(len(chosen)), random_state(sample, entry).generate_state(2)
+    dtype = full[0].dtype
+    return Data(*full, *drawing, np.asarray(lam, dtype), None if values is None else values.astype(dtype))  # pyright: ignore
+
+
+def _at_a_time(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
+    """Return the number of problems that a device solves at a time: by its memory, or None on a CPU for one.
+
+    One problem at a time suits a CPU's caches.
+    """
+    device = mesh.devices.flat[0]
+    if device.platform == "cpu":
+        return None
+    k, stated, size = batch.shape.models, batch.shape.stated, jnp.result_type(float).itemsize
+    nodes = (settings.panels + stated) * (ORDER + 1) + 1 if stated else settings.panels * ORDER + 2
+    prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
+    ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
+    problem_bytes = size * (
+        k * k // 2 * nodes**2 + 4 * prices * ends * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
+    )
+    return max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
+
+
+class _Spread:
+    """A number of problems, spread evenly over devices; each device solves its share in as few turns as possible."""
+
+    def __init__(self, count: int, most: int | None, mesh: Mesh) -> None:
+        self.mesh, share = mesh, -(-count // mesh.size)
+        self.width = None if most is None else -(-share // -(-share // most))
+        multiple = mesh.size * (self.width or 1)
+        self.size = -(-count // multiple) * multiple
+
+    def program(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """Return the compiled map of `function(shared, problem, **options)` over the spread problems."""
+        return _program(function, self.mesh, self.width, **options)
+
+
+@cache
+def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **options: Any) -> Callable[..., Any]:
+    def share(shared: Any, problems: Any) -> Any:
+        return lax.map(lambda problem: function(shared, problem, **options), problems, batch_size=width)
+
+    def run(shared: Any, problems: Any) -> Any:
+        specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
+        return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
+
+    # An accelerator's programs are compiled ahead (`_compile_together`); a CPU's may be kept in files.
+    return compiled(run) if width is None else jax.jit(in_full(run))
+
+
+def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """Return a mesh of the devices in one row; by default, of all devices of JAX."""
+    return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
+
+
+def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
+    """Place arrays on all devices: spread along their leading axis, or replicated."""
+    return jax.device_put(tree, NamedSharding(mesh, P(_AXIS) if spread else P()))
+
+
+def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
+    """Solve batches in this process: an engine.
+
+    Args:
+        work: the work of the sweep.
+        numbers: numbers of the batches to solve.
+        devices: devices to use; by default, all devices of JAX.
+    """
+    mesh = device_mesh(devices)
+    # The devices solve the next batch while this one is collected; a second one keeps an accelerator from waiting.
+    ahead, running = 1 if mesh.devices.flat[0].platform == "cpu" else 2, deque()
+    for number in [*numbers, *[None] * ahead]:
+        if number is not None:
+            running.append((number, launch(work, number, mesh)))
+        if len(running) > ahead or (number is None and running):
+            first, solved = running.popleft()
+            yield first, partial(work.tables, first, jax.device_get(solved))
+
+
+_RETRIES = 3  # retries of a batch whose worker or node was lost
+_AHEAD = 2  # batches sent for each that can run at a time: no worker waits for the next, and memory holds them
+_PATIENCE = 10.0  # seconds until the cluster must have answered
+#: The options of JAX that change results, or their time; tasks take over the values of this process.
+_JAX_OPTIONS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_disable_most_optimizations",
+    "jax_traceback_in_locations_limit",
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Engine]:
+    """Connect this process to a running Ray cluster for the block, and give its engine.
+
+    Args:
+        address: HOST:PORT of its head, or ray://HOST:PORT; "auto": the cluster that this process is connected to
+            already, the one of RAY_ADDRESS, or the one that has this machine as a node.
+
+    Raises ImportError without Ray, and ConnectionError if there is no cluster.
+    """
+    ray = required("ray", extra="ray")
+    connected_before = ray.is_initialized()
+    if not connected_before:
+        _connect(ray, os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
+    try:
+        yield partial(_solve, ray)
+    finally:
+        if not connected_before:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdecimal():  # Ray would try for minutes, then end this process
+            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+        ray.init(address=address, log_to_driver=False, logging_level="warning")
+    except (OSError, OverflowError, RuntimeError, ValueError) as problem:
+        advice = "start one (ray start --head), or give the HOST:PORT of its head"
+        raise ConnectionError(f"no Ray cluster at {address}: {advice} ({' '.join(str(problem).split())})") from None
+
+
+def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
+    """Solve batches as tasks of Ray, and yield them in the order in which they end; some tasks are sent ahead."""
+    kind = _kind(ray)
+    options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})
+    task = ray.remote(**options)(_task)
+    setting = {name: _of_jax(name) for name in _JAX_OPTIONS} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
+    waiting, running = deque(numbers), {}
+
+    @lru_cache(maxsize=1)  # successive batches often have the same logs
+    def put(names: tuple[str, ...]) -> Any:
+        # As bytes: arrays that Ray unpacks would become float32 before the task has enabled float64.
+        return ray.put(pickle.dumps(work.library.part(names)))
+
+    try:
+        while waiting or running:
+            room = max(1, int(_AHEAD * ray.cluster_resources().get(kind, 0)))  # nodes come and go
+            while waiting and len(running) < room:
+                number = waiting.popleft()
+                sent = put(_names(work, number)), work.batches[number], work.settings
+                running[task.remote(setting, _versions(), *sent)] = number
+            for reference in ray.wait([*running])[0]:
+                number = running.pop(reference)
+                tables = _result(ray, reference, work, number)
+                yield number, lambda tables=tables: tables
+    finally:
+        for reference in running:
+            ray.cancel(reference)
+
+
+def _kind(ray: Any) -> str:
+    """Return the resource of a task: "GPU" if the cluster has any and JAX_PLATFORMS is not cpu, else "CPU"."""
+    gpus = ray.cluster_resources().get("GPU", 0) >= 1 and os.environ.get("JAX_PLATFORMS") != "cpu"
+    return "GPU" if gpus else "CPU"
+
+
+def _names(work: Work, number: int) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sample.log for sample in work.batches[number].samples))
+
+
+def _versions() -> dict[str, str]:
+    return {"rcjax": version(), "jax": jax.__version__, "numpy": np.__version__}
+
+
+def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, batch: Any, settings: Any) -> BatchTables:
+    """Solve one batch on a node, on the device that Ray assigns."""
+    if versions != _versions():
+        theirs, ours = (", ".join(map(" ".join, by_name.items())) for by_name in (_versions(), versions))
+        node = socket.gethostname()
+        raise ValueError(f"node {node} has {theirs}, this process has {ours}: install the same on all nodes")
+    for name, value in setting.items():
+        if _of_jax(name) != value:
+            jax.config.update(name, value)
+    work = Work(pickle.loads(library), settings, [batch])
+    return work.tables(0, jax.device_get(launch(work, 0, device_mesh(jax.devices()[:1]))))
+
+
+def _of_jax(name: str) -> Any:
+    """Return an option of JAX's configuration: this thread's value if threads may differ, else the global one."""
+    return getattr(jax.config, name) if hasattr(jax.config, name) else jax.config.read(name)
+
+
+def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
+    """Return the result of a task, or raise one message without Ray's traceback."""
+    first, *others = _names(work, number)
+    batch = f"batch {number} (log {first}{f' and {len(others):,} more' if others else ''})"
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as failure:
+        cause = failure.cause
+        if isinstance(cause, ValueError):
+            raise cause from None
+        # If a node cannot import rcjax, Ray's message is a traceback, and its last line the reason.
+        reason = (str(cause).strip().splitlines() or [""])[-1]
+        raise RuntimeError(f"{batch} failed on Ray: {type(cause).__name__}: {reason}") from None
+    except ray.exceptions.RayError as failure:
+        advice = "give nodes more memory, or sweep smaller batches; the same command goes on"
+        times = f"{_RETRIES + 1} times ({type(failure).__name__})"
+        raise ConnectionError(f"{batch} was lost {times}, with the node that solved it: {advice}") from None

@@ -1,0 +1,328 @@
+"""The problems of a sweep: the product of settings and logs, planned into batches of few shapes.
+
+A *sample* is the part of a log that a seed selects to tune on. A *problem* is a sample, or a bootstrap replicate of it,
+with every copula, search and λ. Logs with the same number of models, and numbers of queries that round up to the same
+size, share a shape and thus the compiled programs. A log is padded with queries without answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from rcjax._base.checks import require
+from rcjax._base.codec import Between, Record, filled, read
+from rcjax.copulas.families import as_family
+from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
+from rcjax.logs.log import Log
+from rcjax.logs.reading import read_log
+from rcjax.model.calibrated import Details, stated_in
+from rcjax.solving.frontier.points import check_lam
+from rcjax.solving.paths import candidate_paths
+
+#: A search of `solve_frontier`, or the best single model or pair by the labels of the log.
+Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
+NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
+#: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
+#: loses little; an accelerator solves as many at a time as its memory allows.
+PROBLEMS, MANY_PROBLEMS = 256, 4096
+_FEWEST = 64  # smallest padded number of queries
+_DATA = 2**28  # most bytes of the logs and draws of a batch
+_BYTES = 24  # bytes of one answer in a log
+_MOST_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
+
+
+def _searches(value: Any, where: str) -> dict[str, Search]:
+    """Check searches, by name: words, or tuples of cascades. The names of models are checked with the logs."""
+    listed = value if isinstance(value, tuple) else (value,)
+    searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
+    require(bool(searches), where, "must name a search, such as 'all'", value)
+    for name, search in searches.items():
+        paths = isinstance(search, tuple) and search and all(isinstance(path, tuple) for path in search)
+        what = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
+        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", what, search)
+    return searches
+
+
+def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
+    return tuple(as_family(name).__name__ for name in filled(names, where))
+
+
+def _prices(lam: Any, where: str) -> int | tuple[float, ...]:
+    """Check λ: a number of values, or the values, sorted."""
+    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read(_TwoOrMore, lam, where)
+
+
+def _share_or_number(train: Any, where: str) -> float | int | None:
+    share = isinstance(train, float) and 0 < train < 1
+    return train if train is None or share else read(_TwoOrMore, train, where)
+
+
+_TwoOrMore = Annotated[int, Between(2)]
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepSettings(Record):
+    """The settings of a sweep; ValueError names a wrong setting, and the values it may have.
+
+    Example:
+        >>> SweepSettings(copulas=["gumbel", "survival-clayton"], lam=20).copulas
+        ('Gumbel', 'SurvivalClayton')
+    """
+
+    cascades: Annotated[Any, _searches] = "all"
+    """Searches of `solve_frontier`: "all", "full", "adaptive", "labels" (the best single model or pair by the labels),
+    several of these, or lists of cascades by name."""
+    copulas: Annotated[tuple[str, ...], _families] = ("gumbel",)
+    """Families of copulas, fitted by Kendall's τ."""
+    lam: Annotated[Any, _prices] = 50
+    """Number of λ, on a grid for each log that covers its whole frontier; or the values of λ."""
+    replicates: int = 0
+    """Number of bootstrap replicates of each problem, in addition to the problem itself."""
+    seeds: Annotated[tuple[int, ...], filled] = (0,)
+    """Seeds, each of which draws other queries to train on, and other replicates."""
+    train: Annotated[Any, _share_or_number] = None
+    """Share or number of queries to train on; the held-out queries judge the points. None: all."""
+    batch: Annotated[int, Between(1)] | None = None
+    """Most problems per batch, which is written at once; by default 256 on a CPU, 4,096 on an accelerator."""
+    panels: _TwoOrMore = 9
+    """Number of quadrature panels, of eight nodes each, on each model's confidences. With 9, the error is accurate to
+    5e-6 except for the sharpest mixtures; `solve_frontier` uses 17, which takes 1.4 times as long."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.seeds) > 1 and not self.replicates and self.train is None:
+            raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The properties that problems share if one compiled program solves them."""
+
+    models: int  # number of models
+    queries: int  # rows of the padded log, at least one of them empty
+    drawn: int  # rows of a padded draw
+    task: str  # the task of the log, which determines the transform of the confidences
+    paths: tuple[tuple[tuple[int, ...], ...] | str, ...]  # the cascades of each search
+    stated: int = 0  # largest number of values that a model states; 0 if no model of the log does
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The part of a log that one seed selects to tune on."""
+
+    log: str
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The problems that are solved together: replicates `first` to `last` of each sample; 0 is the sample itself."""
+
+    shape: Shape
+    samples: tuple[Sample, ...]
+    first: int
+    last: int
+    room: tuple[int, ...]  # padded numbers of samples and of problems, the same for all batches of this shape
+
+    @property
+    def problems(self) -> list[tuple[Sample, int]]:
+        """Samples and replicates, in the order in which they are solved."""
+        return [(self.samples[number], replicate) for number, replicate in self.numbers]
+
+    @property
+    def numbers(self) -> list[tuple[int, int]]:
+        """(index of the sample, replicate) of each problem."""
+        return list(itertools.product(range(len(self.samples)), range(self.first, self.last + 1)))
+
+
+def shape_of(log: Log, settings: SweepSettings) -> Shape:
+    """Return the shape of a log's problems; LogError if the log cannot be swept over."""
+    answers = np.asarray(log.answered)
+    if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
+        raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
+    paths = tuple(_paths(log.models, search) for search in settings.cascades.values())
+    drawn = size_of_training(log.n_queries, settings.train, log.source)
+    values = stated_in(log)
+    stated = 0 if values is None else values.shape[1]
+    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
+
+
+def _paths(models: tuple[str, ...], search: Search) -> Any:
+    if search == "labels":
+        return search
+    paths = candidate_paths(models, search)
+    return "adaptive" if paths is None else tuple(paths)
+
+
+def size_of_training(n: int, train: float | int | None, source: str) -> int:
+    """Return the number of queries to tune on, of n; LogError if it is too small or too large."""
+    size = n if train is None else round(train * n) if isinstance(train, float) else train
+    if not 2 <= size <= n:
+        raise LogError(f"{source}: {n} queries, of which train={train} takes {size}: a sample needs 2 to {n}")
+    return size
+
+
+def filled_up(n: int, fewest: int = _FEWEST) -> int:
+    """Round a number of rows up to one of few sizes: powers of two, and halfway between them.
+
+    >>> [filled_up(n) for n in (3, 65, 97, 300)]
+    [64, 96, 128, 384]
+    """
+    power = max(fewest, 1 << (n - 1).bit_length())
+    half = power * 3 // 4
+    return half if n <= half >= fewest and power >= 4 else power
+
+
+def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[Batch]:
+    """Plan all problems of logs, given their shapes by name, into batches of the size in the settings, or smaller ones
+    that fit into memory."""
+    batches: list[Batch] = []
+    replicates = settings.replicates + 1
+    for shape in dict.fromkeys(shapes.values()):
+        alike = [name for name, other in shapes.items() if other == shape]
+        samples = [Sample(name, seed) for name in alike for seed in settings.seeds]
+        largest = _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)
+        size = max(1, min(settings.batch or PROBLEMS, largest))
+        together = max(1, size // replicates)
+        parts = [
+            (tuple(chunk), part[0], part[-1])
+            for chunk in _chunks(samples, together)
+            for part in _chunks(range(replicates), max(1, size // len(chunk)))
+        ]
+        rooms = [(len(chunk), len(chunk) * (last - first + 1)) for chunk, first, last in parts]
+        room = tuple(filled_up(max(sizes), fewest=1) for sizes in zip(*rooms, strict=True))
+        batches += [Batch(shape, *part, room) for part in parts]
+    return batches
+
+
+def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def training(n: int, sample: Sample, train: float | int | None, entry: Entry) -> np.ndarray:
+    """Return the rows that a sample tunes on, in the order of the log.
+
+    Args:
+        n: number of rows of the log.
+        sample: name of the log, and the seed.
+        train: share or number of the rows to take; None: all.
+        entry: entry of the log: the draw depends on the log's content, not on its name.
+    """
+    size = size_of_training(n, train, entry.source)
+    if size == n:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(random_state(sample, entry)).permutation(n)[:size])
+
+
+def random_state(sample: Sample, entry: Entry) -> np.random.SeedSequence:
+    """Return the source of a sample's random numbers, which depend on the seed and the content of the log alone."""
+    return np.random.SeedSequence([sample.seed, int(entry.digest[:16], 16)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """The row of a log in the table of logs: its properties, so that it need not be read again."""
+
+    log: str
+    source: str
+    models: tuple[str, ...] = ()
+    cost: tuple[float, ...] = ()
+    queries: int = 0
+    digest: str = ""
+    problem: str | None = None  # the reason why it cannot be used
+    task: str = ""
+    details: str = ""  # JSON of the `Details` of a model that is fitted to it
+    answers: bool = False  # whether it holds the texts of answers, which a sweep ignores
+
+
+def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
+    """Return the logs by name; the name of a file is its stem, or the paths if two stems are equal.
+
+    >>> named(["a/monday.csv", "a/tuesday.csv"])
+    {'monday': 'a/monday.csv', 'tuesday': 'a/tuesday.csv'}
+    """
+    if isinstance(logs, Mapping):
+        named = {str(name): log for name, log in logs.items()}
+    else:
+        paths = list(logs)
+        if isinstance(logs, str | os.PathLike) or any(isinstance(path, Log) for path in paths):
+            raise ValueError("logs: give a list of files, or logs by name such as {'monday': log}")
+        stems = [Path(path).stem for path in paths]
+        names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
+        named = dict(zip(names, paths, strict=True))
+    if not named:
+        raise ValueError("logs is empty: give at least one log")
+    return named
+
+
+class Library:
+    """The logs of a sweep by name, as `Log` or as a source for `read_log`; recently used ones stay in memory."""
+
+    def __init__(self, logs: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
+        self._sources, self._reading = dict(logs), dict(reading)
+        self._read: OrderedDict[str, Log] = OrderedDict()
+        self.entries: dict[str, Entry] = {}
+
+    def log(self, name: str) -> Log:
+        """Return the log of a name, and read it if needed; LogError or OSError if it cannot be read."""
+        source = self._sources[name]
+        if isinstance(source, Log):
+            return _fully_labelled(source)
+        if name not in self._read:
+            with warnings.catch_warnings():
+                for kind in (IncompleteLogWarning, LeftOutWarning, UnlabelledWarning):
+                    warnings.simplefilter("ignore", kind)
+                self._read[name] = _fully_labelled(read_log(source, **self._reading))
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MOST_BYTES:
+                self._read.popitem(last=False)
+        self._read.move_to_end(name)
+        return self._read[name]
+
+    def part(self, names: Iterable[str]) -> Library:
+        """Return a library of the named logs, in memory, for another machine without the files."""
+        part = Library({name: self.log(name) for name in names}, {})
+        part.entries = {name: self.entries[name] for name in part._sources}
+        return part
+
+    def survey(self, settings: SweepSettings) -> dict[str, Shape]:
+        """Read every log once, fill `entries`, and return the shapes of usable logs by name."""
+        shapes = {}
+        for name, source in self._sources.items():
+            origin = source.source if isinstance(source, Log) else str(source)
+            try:
+                log = self.log(name)
+                shapes[name] = shape_of(log, settings)
+                cost = tuple(np.asarray(log.cost, float).tolist())
+                details = Details.of_log(log).to_json()
+                del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
+                known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
+                answers = log.answer is not None
+                entry = Entry(name, *known, task=log.task, details=json.dumps(details), answers=answers)
+            except (ValueError, OSError) as problem:
+                entry = Entry(name, origin, problem=" ".join(str(problem).split()))
+            self.entries[name] = entry
+        return shapes
+
+
+def _bytes(log: Log) -> int:
+    return sum(np.asarray(matrix).nbytes for matrix in (log.logprob, log.correct, log.query_cost, log.answered))
+
+
+def _fully_labelled(log: Log) -> Log:
+    """Return the log, or raise LogError for answers without a label: a sweep does not estimate labels."""
+    missing = int((np.asarray(log.answered) & ~log.labelled).sum())
+    if missing:
+        what = f"{missing:,} answers have no label, and a sweep needs them all"
+        raise LogError(f"{log.source}: {what}: tune this log by itself (rcjax tune), or leave those rows out")
+    return log

@@ -1,0 +1,89 @@
+"""A bad file or sample among many is left out, counted and named. Answers without confidence."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_line import run
+
+import rcjax
+from rcjax.logs.errors import LogError
+from rcjax.logs.importing.documents import DamageError
+from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.inspect_ai import _evaluation
+
+FILES = Path(__file__).parent / "files"
+EVAL = sorted((FILES / "inspect").glob("*.eval"))
+LINES, *_ = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_letters_2*.jsonl")
+SUMS, *_ = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_sums_*.jsonl")
+
+
+def imported(*paths, **how):
+    return import_evaluations(paths, How(**how))
+
+
+def aborted(path):
+    """As Inspect leaves a run that was broken off before its first sample."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("_journal/start.json", json.dumps({"version": 2, "eval": {"task": "t", "model": "m"}}))
+
+
+def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
+    rows = LINES.read_bytes().splitlines(keepends=True)
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"".join([*rows[:3], b'{"doc_id": 3, "resps"\n', *rows[4:]]))
+    evaluations = imported(path)
+    assert evaluations.frame.height == len(rows) - 1
+    assert evaluations.damage.startswith("left out, as 1 cannot be read: bad.jsonl, line 4: is not as lm-eval")
+    assert len(evaluations.unreadable) == 1
+
+
+def test_what_names_no_model_is_no_evaluation():
+    for head in ({"eval": {}}, {"eval": "m"}, []):
+        with pytest.raises(DamageError, match=r"a\.json: no evaluation of a model"):
+            _evaluation(head, "a.json")
+
+
+def test_a_folder_with_an_aborted_run_in_it(tmp_path):
+    for path in EVAL:
+        shutil.copy(path, tmp_path)
+    aborted(tmp_path / "aborted.eval")
+    with pytest.warns(rcjax.logs.LeftOutWarning, match=r"left out, as 1 cannot be read: aborted.eval"):
+        assert rcjax.logs.importing.read_evaluations(tmp_path).height == 16
+    out = tmp_path / "log.csv"
+    result = run("import", tmp_path, "--out", out, "--json")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: left out, as 1 cannot be read: aborted.eval: ")
+    (told,) = json.loads(result.stdout)["unreadable"]
+    assert told.startswith("aborted.eval: holds no samples")
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_a_table_that_is_an_array(ending, tmp_path):
+    path = tmp_path / f"mine.{ending}"
+    rows = [{"query": n, "model": m, "correct": n == 1, "confidence": 0.5, "cost": 1} for m in "ab" for n in (1, 2)]
+    path.write_text(json.dumps(rows, indent=1))
+    assert imported(path).frame["correct"].to_list() == [1, 0, 1, 0]
+    path.write_text("[1, 2]")
+    with pytest.raises(LogError, match=rf"mine.{ending}: is no array of JSON objects"):
+        imported(path)
+
+
+def answers(tmp_path, **columns):
+    rows = {"query": [1, 1, 2, 2], "model": ["a", "b"] * 2, "correct": [1, 1, 0, 1], "cost": [1.0, 3.0] * 2}
+    path = tmp_path / "answers.csv"
+    pl.DataFrame(rows | columns).write_csv(path)
+    return path
+
+
+def test_a_log_itself_may_tell_no_confidence(tmp_path):
+    with pytest.warns(rcjax.logs.NoConfidenceWarning, match="no column logprob or confidence"):
+        log = rcjax.read_log(answers(tmp_path, answer=["x", "x", "y", "z"]))
+    assert log.logprob.tolist() == [[0.0, 0.0]] * 2
+    assert log.answer.tolist() == [[0, 0], [0, 1]]
+    for columns in ({}, {"answer": ["x"] * 4, "prob": [0.5] * 4}, {"answer": ["x"] * 4, "log_prob": [0.5] * 4}):
+        with pytest.raises(LogError, match="no column logprob"):
+            rcjax.read_log(answers(tmp_path, **columns))

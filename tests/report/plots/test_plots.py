@@ -1,0 +1,151 @@
+"""Figures: what each function puts into the Axes it is given, without pyplot."""
+
+import io
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from scipy import stats
+
+import rcjax
+from rcjax.report import plots
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N = 200
+
+
+@pytest.fixture
+def ax():
+    """Axes of a figure that pyplot does not know; drawing into them must not change that."""
+    before = plt.get_fignums()
+    figure = Figure()
+    yield figure.add_subplot()
+    figure.savefig(io.BytesIO(), format="png", dpi=40)
+    assert plt.get_fignums() == before
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_reliability_has_ten_points_with_intervals(ax):
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(3, 1, N)
+    correct = rng.random(N) < confidence
+    plots.plot_reliability(ax, confidence, correct, title="small")
+    diagonal, line, *_ = ax.lines
+    np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
+    x, y = line.get_data()
+    assert len(x) == 10
+    assert y.mean() == pytest.approx(correct.mean())
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 1), (0, 1))
+    (intervals,) = ax.containers[0].lines[2]
+    for place, value, segment in zip(x, y, intervals.get_segments(), strict=True):
+        (left, low), (right, high) = segment
+        assert left == right == pytest.approx(place)
+        assert 0 <= low <= value + 1e-12
+        assert value - 1e-12 <= high <= 1 + 1e-12
+
+
+def frontier():
+    cost, error = np.array([3e-5, 1e-5, 2e-5]), np.array([0.1, 0.3, 0.2])
+    return {
+        "predicted_cost": cost,
+        "predicted_error": error,
+        "error_band": np.full(3, 0.05),
+        "cost": 1.1 * cost,
+        "error": error + 0.01,
+    }
+
+
+def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
+    plots.plot_error_cost(ax, frontier(), {"small": (1e-5, 0.35), "large": (4e-5, 0.12)})
+    predicted, seen = ax.lines
+    np.testing.assert_allclose(predicted.get_xydata(), [[10, 0.3], [20, 0.2], [30, 0.1]])
+    np.testing.assert_allclose(seen.get_xydata(), [[11, 0.31], [22, 0.21], [33, 0.11]])
+    assert seen.get_marker() == "o"
+    assert legend(ax) == ["90 % band", "promised", "seen, held out"]
+    assert [(text.get_text(), text.xy) for text in ax.texts] == [
+        ("small", (pytest.approx(10), 0.35)),
+        ("large", (pytest.approx(40), 0.12)),
+    ]
+    band = ax.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(0.35)
+    assert ax.get_ylim()[0] == 0
+
+
+def overlap(boxes):
+    return any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
+
+
+def test_names_of_models_near_each_other_do_not_overprint(ax):
+    near = {"llama3.2-1b": (1e-5, 0.35), "llama3.2-3b": (1.02e-5, 0.352), "llama3.1-8b": (1.1e-5, 0.345)}
+    plots.plot_error_cost(ax, frontier(), near | {"llama3.1-405b": (4e-5, 0.12)})
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not overlap(boxes)
+    assert all(ax.get_window_extent().contains(*corner) for box in boxes for corner in box.corners())
+    at_one_offset = [
+        box.translated(-x, -y) for box, (x, y) in zip(boxes, [text.xyann for text in ax.texts], strict=True)
+    ]
+    assert overlap(at_one_offset)  # so they would, at the same side of their spots
+
+
+def test_a_frontier_has_its_band_and_the_single_models(ax):
+    log = rcjax.sample_log(N, seed=0)
+    log = log.select(log.models[:2])
+    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[100.0, 1000.0, 3000.0])
+    plots.plot_frontier(ax, frontier)
+    assert legend(ax) == ["estimated from the log"]
+    x, _ = ax.lines[0].get_data()
+    order = np.argsort(np.asarray(frontier.cost), kind="stable")
+    np.testing.assert_allclose(np.sort(x), 1e6 * np.asarray(frontier.cost)[order])
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=20, refit=False)
+    drawn = Figure().add_subplot()
+    plots.plot_frontier(drawn, frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
+    assert legend(drawn) == ["90 % interval", "estimated from the log"]
+    assert [text.get_text() for text in drawn.texts] == ["small", "large"]
+    low, high = drawn.collections[0].get_paths()[0].get_extents().get_points()[:, 1]
+    assert low == pytest.approx(float(bands.error.min()))
+    assert high == pytest.approx(float(bands.error.max()))
+
+
+@pytest.mark.parametrize("margins", ["normal", "uniform"])
+def test_contours_lie_where_the_density_has_their_level(ax, margins):
+    copula = rcjax.copulas.Clayton(2.0)
+    plots.plot_contours(ax, copula, margins=margins)
+    (lines,) = ax.collections
+    scores = stats.norm if margins == "normal" else stats.uniform
+    for level, path in zip(lines.levels, lines.get_paths(), strict=True):
+        x, y = path.vertices[~np.isclose(path.vertices, ax.get_xlim()[0]).any(1)].T
+        seen = copula.pdf(scores.cdf(x), scores.cdf(y)) * scores.pdf(x) * scores.pdf(y)
+        assert np.median(np.abs(seen / level - 1)) < 0.02
+    with pytest.raises(ValueError, match="margins is 'ranks'; it must be 'uniform' or 'normal'"):
+        plots.plot_contours(ax, copula, margins="ranks")
+
+
+@pytest.mark.thorough
+def test_all_pairs_of_a_model_have_ranks_families_and_level_marginals():
+    log = rcjax.sample_log(96, seed=1)
+    model = rcjax.fit(log, copula=["gumbel", "frank"])
+    confidence = np.asarray(model.calibrate(log.logprob)).copy()
+    confidence[:5, 1] = np.nan
+    figure = Figure(figsize=(8, 8))
+    plots.plot_pairs(figure, model, confidence)
+    axes, k = np.array(figure.axes).reshape(5, 5), 5
+    chosen = {tuple(row["pair"]): row["family"] for row in model.copula_table if row["chosen"]}
+    for j in range(k):
+        heights = [patch.get_height() for patch in axes[j, j].patches]
+        assert np.mean(heights) == pytest.approx(1.0)
+        assert max(heights) < 2.0
+        assert axes[j, j].texts[0].get_text() == model.models[j]
+        for i in range(j):
+            points = axes[j, i].collections[0].get_offsets()
+            assert len(points) == (91 if 1 in (i, j) else 96)
+            assert len(np.unique(points[:, 0])) == len(points)  # ties are in random order
+            assert chosen[model.models[i], model.models[j]].lower() in axes[i, j].texts[0].get_text().lower()
+    figure.savefig(io.BytesIO(), format="png", dpi=40)
+    with pytest.raises(ValueError, match=r"confidence has shape \(96, 2\); it must be \(n, 5\)"):
+        plots.plot_pairs(figure, model, confidence[:, :2])

@@ -1,0 +1,41 @@
+"""Points of a frontier: what nothing beats, and the corners of their convex hull."""
+
+import numpy as np
+from hypothesis import example, given, strategies as st
+from hypothesis.extra import numpy as arrays
+
+from rcjax.solving.frontier.hull import lower_hull, pareto
+
+UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
+
+
+@given(arrays.arrays(float, st.tuples(st.integers(1, 30), st.just(2)), elements=UNIT))
+@example(np.array([[0.15, 0.5], [0.05, 0.95], [0.25, 0.05]]))
+def test_a_corner_is_the_best_at_every_price(points):
+    cost, error = points.T
+    hull = lower_hull(cost, error)
+    assert (np.diff(cost[hull]) > 0).all()
+    assert (np.diff(error[hull]) < 0).all()
+    for price in (0.0, 0.03, 0.4, 1.0, 2.5, 100.0):
+        loss = error + price * cost
+        assert loss[hull].min() <= loss.min() + 1e-12
+    slopes = np.diff(error[hull]) / np.diff(cost[hull])
+    # Of three on one line the middle one may stay, as rounding has it.
+    assert (np.diff(slopes) > -1e-12 * np.abs(slopes[1:])).all()
+
+
+def test_what_is_not_finite_has_no_say():
+    cost, error = np.array([np.nan, 1.0, 2.0, 0.0]), np.array([0.0, 0.5, -np.inf, np.nan])
+    assert lower_hull(cost, error).tolist() == [1]
+    assert lower_hull(cost[:1], error[:1]).size == 0
+
+
+def test_the_pareto_front_is_what_nothing_beats():
+    rng = np.random.default_rng(1)
+    cost, error = rng.integers(0, 12, (2, 60)) / 12.0
+    kept = pareto(cost, error)
+    assert (np.diff(cost[kept]) > 0).all()
+    assert (np.diff(error[kept]) < 0).all()
+    for c, e in zip(cost, error, strict=True):
+        assert ((cost[kept] <= c) & (error[kept] <= e)).any()
+    assert pareto(np.append(cost, np.nan), np.append(error, 0.0)).tolist() == kept.tolist()

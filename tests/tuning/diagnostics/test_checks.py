@@ -1,0 +1,210 @@
+"""From figures to verdicts: limits, size and chance together, all checks together; what is no drift."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax._base.wording import choose_unit
+from rcjax.policy.counted import ERRORS
+from rcjax.tuning.contest import Gain
+from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, adjusted, judge, judge_promise
+from rcjax.tuning.diagnostics.decision import Figure, decide, tell_cheaper
+from rcjax.tuning.diagnostics.policy_check import ModelChange
+from rcjax.tuning.diagnostics.replacement import Replacement
+from rcjax.tuning.diagnostics.window import Weeks, separate_looks
+from rcjax.tuning.retune import RetuningGain
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])
+def test_a_figure_is_judged_by_its_limits(name):
+    limits = KINDS[name].limits
+    sign = 1 if limits.bad > limits.doubtful else -1
+    beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
+    between = (limits.doubtful + limits.bad) / 2
+    for p_value, expected in (
+        (None, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (0.01, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (0.05, ("doubtful", "fine", "fine", "fine", "fine")),
+        (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
+    ):
+        figures = beyond, limits.bad, between, limits.doubtful, before
+        assert tuple(judge(name, figure, p_value) for figure in figures) == expected
+        assert judge(name, np.nan, p_value) == "doubtful"
+
+
+@pytest.mark.parametrize(("band", "verdict"), [(1.0, "doubtful"), (0.001, "bad")])
+def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
+    seen = {"error": np.full(4, 0.25), "cost": np.full(4, 2.0), "predicted_error": np.full(4, 0.2)}
+    bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band), "predicted_cost": np.full(4, 2.0)}
+    checks = [*judge_promise(seen | bands, 150)]
+    assert [check.verdict for check in checks] == [verdict, "fine"]
+    assert [bool(check.advice) for check in checks] == [True, False]
+
+
+# -- of a policy
+
+
+def check_of(figure, p_value):
+    return KINDS["error"].judged("", figure, "it errs", p_value=p_value)
+
+
+@pytest.mark.parametrize(
+    ("figure", "p_value", "verdict"),
+    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
+)
+def test_size_and_chance_count_together(figure, p_value, verdict):
+    (check,) = adjusted([check_of(figure, p_value)])
+    assert (check.verdict, bool(check.advice)) == (verdict, verdict != "fine")
+
+
+def test_p_values_count_for_all_checks_and_looks_together():
+    first, *_ = adjusted([check_of(0.1, 0.02), check_of(0.0, 0.9)])
+    assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
+    first, *_ = adjusted([check_of(0.1, 0.002), check_of(0.0, 0.9)], separate_looks(52))
+    assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**40)), "doubtful")
+
+
+def model_change(**others):
+    figures = {"accuracy": 0.7, "accuracy_tuned": 0.8, "confidence": 0.81, "distance": 0.2, "distance_p": 0.0005}
+    figures |= {"calibration_error": 0.11, "calibration_error_tuned": 0.03, "calibration_p": 0.0005}
+    return ModelChange("small", 300, **figures | {"median": 0.7, "median_tuned": 0.9} | others)
+
+
+def test_every_change_names_the_model():
+    checks = adjusted(model_change().checks(ERRORS))
+    assert {(check.verdict, check.subject) for check in checks} == {("bad", "small")}
+    assert all("small" in check.advice for check in checks)
+
+
+@pytest.mark.parametrize("error", [0.06, 0.105])
+def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
+    checks = adjusted(model_change(calibration_error=error, calibration_error_tuned=0.11).checks(ERRORS))
+    assert {check.name: check.verdict for check in checks}["calibration error"] == "fine"
+
+
+def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
+    fine = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
+    small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2})
+    found = {check.name: check for check in small.checks()}["separation"]
+    assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
+    assert "in 100 % of cases (by chance 50 %): but chance alone can make that" in found.advice
+    weak = {check.name: check for check in dataclasses.replace(small, separation=0.53).checks()}["separation"]
+    assert (weak.verdict, "gains little" in weak.advice) == ("bad", True)
+
+
+def figure(seen, expected, p_value=0.5, n=1000, before=300):
+    return Figure(seen, expected, 0.02, p_value, n, before, expected)
+
+
+SAME = figure(0.2, 0.2)
+BETTER, WORSE = (RetuningGain(0.2, Gain(mean, 0.005), 1000.0, 500) for mean in (0.02, -0.02))
+MONEY = choose_unit([0.2])
+TAKEN, LEFT = (Replacement(gain, ()) for gain in (BETTER, WORSE))
+ALIKE = Replacement(RetuningGain(0.2, Gain(-0.001, 0.005), 1000.0, 500), ())
+
+
+def decided(error=SAME, cost=SAME, replacement=None, **others):
+    primary = adjusted([error.error_check(), cost.money_check()])
+    return decide(primary, [], error, cost, replacement, MONEY, **{"unlabelled": 0, "tuned_on": 285} | others)
+
+
+@pytest.mark.parametrize(
+    ("cost", "state", "remarks"),
+    [
+        (figure(0.1, 0.2, 1 - 1e-9), "as promised", 1),
+        (figure(0.3, 0.2, 1e-9), "worse than promised", 0),
+        (figure(0.1, 0.2, 0.7), "as promised", 0),  # chance
+        (figure(0.198, 0.2, 1 - 1e-9), "as promised", 0),  # too little to matter
+    ],
+)
+def test_only_more_than_was_promised_is_drift(cost, state, remarks):
+    found = decided(cost=cost)
+    assert (found.state, found.alarm) == (state, state == "worse than promised")
+    assert len([*tell_cheaper(cost, MONEY)]) == remarks
+
+
+def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():
+    broken = figure(0.3, 0.2, 1e-9)
+    assert [decided(replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, False, False]
+    assert [decided(broken, replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, True, False]
+
+
+def test_an_improvement_has_its_sign_and_is_no_alarm():
+    found = decided(figure(0.1, 0.2, 1 - 1e-6))
+    assert (found.state, found.alarm) == ("better than promised", False)
+    assert "10.0 ± 2.0 points less than the 20.0 % promised" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("figures", "said", "advice"),
+    [
+        ({"n": 100}, "the 100 queries of this log are too few to tell", "log and label more queries"),
+        ({"n": 1500}, "the 285 that it was tuned on are too few to tell", "keep the policy"),
+        ({"n": 100, "unlabelled": 7}, "the 100 labels of this log are too few", "label the 7 queries without a label"),
+    ],
+)
+def test_more_labels_are_asked_for_only_where_they_would_tell(figures, said, advice):
+    others = {"unlabelled": figures.pop("unlabelled", 0)}
+    found = decided(figure(0.25, 0.2, 0.09, **figures), **others)
+    assert (found.state, found.alarm) == ("unclear", False)
+    assert said in found.sentence
+    assert found.advice.startswith(advice)
+
+
+def test_queries_are_too_few_for_the_figure_that_is_in_doubt():
+    """Here the money: few queries were tuned on, and the difference, which has no promise, is not in doubt."""
+    same = dataclasses.replace(figure(0.0, 0.01, before=0), rival="large alone")
+    found = decided(same, figure(0.23, 0.2, 0.03, n=1500, before=20), tuned_on=20)
+    assert found.state == "unclear"
+    assert "the 20 that it was tuned on are too few to tell" in found.sentence
+
+
+def test_a_difference_names_what_it_is_from():
+    """Beside another model that is in use today: the margin is still beside the one that it was tuned for."""
+    found = decided(dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone"))
+    assert "3.0 ± 2.0 points more error than large alone on the same queries, over the margin of 1" in found.sentence
+
+
+@pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.09), figure(0.1, 0.2, 1 - 1e-6)])
+@pytest.mark.parametrize("replacement", [None, TAKEN, LEFT])
+def test_it_says_to_tune_again_where_retune_would_write_and_only_there(error, replacement):
+    found = decided(error, replacement=replacement)
+    assert found.tune_again == (replacement is TAKEN) == ("tune again" in found.advice.replace("to tune again", ""))
+
+
+# -- weeks
+
+
+def test_weeks_count_back_from_the_last_query():
+    day = 86_400.0
+    weeks = Weeks(np.array([9, 8, 8, 7, 0, 0]), 1_767_571_200.0)
+    assert weeks.in_window.tolist() == [False, False, False, True, True, True]
+    looks = {ago: (int(rows.sum()), int(earlier.sum())) for ago, rows, earlier in weeks.windows()}
+    assert (looks[0], looks[1], looks[9]) == ((3, 3), (3, 1), (1, 0))
+    assert weeks.date(1) == "2025-12-22"
+    log = rcjax.sample_log(64, seed=0)
+    assert Weeks.of(log) == (pytest.approx(np.zeros(64)), None)
+    times = tuple(np.arange(64) * day)
+    ago = Weeks.of(log.take(slice(None)).__class__(**vars(log) | {"time": times})).ago
+    assert (ago[0], ago[-1], ago[-8]) == (9, 0, 1)
+
+
+def test_a_change_is_dated_to_the_week_that_it_began_in():
+    rng = np.random.default_rng(0)
+    ago = np.repeat(np.arange(7, -1, -1), 100)
+    values = rng.random(800) < np.where(ago <= 2, 0.3, 0.1)
+    assert Weeks(ago, 1e9).since(values.astype(float), 0.1) == 2
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("float64")
+def test_no_error_among_a_dozen_queries_is_no_drift():
+    """Their spread is 0, and any promise was then missed by many standard errors."""
+    log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    train, fresh = log.take(slice(300)), log.take(slice(300, 600))
+    policy = rcjax.tune(train, lam=1000.0, cascade="full", intervals=False).policy
+    right = np.flatnonzero(np.asarray(fresh.correct).all(1))[:12]
+    found = rcjax.check_policy(policy, fresh.take(right), retuning=False)
+    assert (found.error.seen, found.decision.state) == (0.0, "as promised")

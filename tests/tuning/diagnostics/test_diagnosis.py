@@ -1,0 +1,240 @@
+"""A diagnosis as a whole: its figures, folds and files; predictions and promises."""
+
+import dataclasses
+import doctest
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax._core.batching import part
+from rcjax.logs import LogError
+from rcjax.model.calibration import expected_calibration_error
+from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows
+from rcjax.tuning.diagnostics.checks import KINDS, judge_promise
+from rcjax.tuning.diagnostics.diagnosis import (
+    LeftOut,
+    compare_frontier,
+    held_out,
+    is_training_log,
+    try_promise,
+    without,
+)
+from rcjax.tuning.judging import FOLDS, held_out_confidence
+from rcjax.tuning.tune import describe_models
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+#: Those of test_copula_fit and test_cli_diagnose too, so that each finds the others' programmes compiled.
+N, REPLICATES = 200, 50
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    """(training, fresh) logs of N queries each."""
+    log = rcjax.sample_log(2 * N, seed=0).select(MODELS)
+    return log.take(slice(N)), log.take(slice(N, None))
+
+
+@pytest.fixture(scope="module")
+def model(logs):
+    return rcjax.fit(logs[0])
+
+
+@pytest.fixture(scope="module")
+def found(model, logs):
+    return rcjax.diagnose(model, logs[0], replicates=REPLICATES)
+
+
+@pytest.fixture(scope="module")
+def found_fresh(model, logs):
+    return rcjax.diagnose(model, logs[1], training=logs[0], replicates=REPLICATES)
+
+
+# -- what was found
+
+
+@pytest.mark.thorough
+def test_the_example_runs(found):
+    """Here, in float64 and with the sizes of this module, it compiles nothing; as any other doctest, for a minute."""
+    (example,) = [each for each in doctest.DocTestFinder().find(rcjax.diagnose, "diagnose") if each.examples]
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.thorough
+def test_every_model_pair_and_triple_is_judged(found):
+    subjects = {name: [check.subject for check in found.checks if check.name == name] for name in KINDS}
+    pairs = [f"{MODELS[i]} & {MODELS[j]}" for i, j in ((0, 1), (0, 2), (1, 2))]
+    each = ("accuracy", "calibration error", "separation", "certain answers", "marginal")
+    assert all(subjects.pop(name) == list(MODELS) for name in each)
+    assert subjects.pop("copula") == pairs
+    assert subjects.pop("Markov property") == [" | ".join(MODELS)]
+    named = {name: names for name, names in subjects.items() if names}
+    assert named == {"queries": [""], "predicted error": [""], "predicted cost": [""]}
+    assert {check.verdict for check in found.checks} <= {"fine", "doubtful", "bad"}
+    assert all((check.advice == "") == (check.verdict == "fine") for check in found.checks)
+    worst = max(found.checks, key=lambda check: ("fine", "doubtful", "bad").index(check.verdict))
+    assert found.verdict == worst.verdict
+    assert (found.n, found.models, found.source) == (N, MODELS, "rcjax demo (synthetic)")
+
+
+@pytest.mark.thorough
+def test_the_json_form_is_json_and_whole(found, found_fresh):
+    for each in (found, found_fresh):
+        text = json.dumps(each.to_json(), allow_nan=False)
+        told = json.loads(text)
+        fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
+        assert set(told) == fields | {"verdict", "checks", "remarks"}
+        assert [check["figure"] for check in told["checks"]] == [check.figure for check in each.checks]
+
+
+@pytest.mark.thorough
+def test_held_out_figures(found, found_fresh, model, logs):
+    assert (found.held_out, found_fresh.held_out) == (False, True)
+    np.testing.assert_allclose(found_fresh.confidence, model.calibrate(logs[1].logprob))
+    np.testing.assert_array_equal(found_fresh.correct, logs[1].correct)
+    assert not np.isin(found.confidence, np.asarray(model.calibrate(logs[0].logprob))).any()
+    np.testing.assert_allclose(found.correct.mean(0), np.asarray(logs[0].correct).mean(0))
+    alone = describe_models(logs[0], model)
+    for each in (found, found_fresh):
+        for j, row in enumerate(each.calibration):
+            error = expected_calibration_error(each.confidence[:, j], each.correct[:, j])
+            assert row.calibration_error == pytest.approx(error, abs=1e-9)
+            # A logistic regression is right on average on its own log, and the marginal nearly so.
+            assert row.expected_accuracy == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
+    assert [row.calibration_error for row in found.calibration] == [
+        pytest.approx(one.calibration_error, abs=1e-9) for one in alone
+    ]
+    assert all(row["trained"] == row["refitted"] for row in found.marginals)
+    assert all(row["trained"] > row["refitted"] for row in found_fresh.marginals)
+
+
+def test_one_model_has_no_pairs_and_no_chain(model, logs):
+    confidence = model.calibrate(logs[0].logprob)[:, :1]
+    assert copula_rows(part_of(model, 1), confidence.T, jax.random.key(0), REPLICATES) == []
+    for count in (1, 2):
+        log = logs[0].select(MODELS[:count])
+        confidence = model.calibrate(logs[0].logprob)[:, :count]
+        assert markov_rows(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES) == []
+
+
+def part_of(model, k):
+    """The model of the first k models alone."""
+    arrays = {name: part(getattr(model, name), slice(k)) for name in ("calibrators", "marginals", "cost")}
+    return dataclasses.replace(model, **arrays, copulas=part(model.copulas, slice(k - 1)), models=MODELS[:k])
+
+
+def test_logs_that_cannot_be_judged(model, logs):
+    with pytest.raises(LogError, match=r"llama3\.1-8b"):
+        rcjax.diagnose(model, logs[1].select([MODELS[0], MODELS[2]]))
+    with pytest.raises(LogError, match="19 queries were answered by every model"):
+        rcjax.diagnose(model, logs[1].take(slice(19)))
+    answered = np.asarray(logs[1].answered) & (np.arange(N) < 19)[:, None] | (np.arange(3) < 2)
+    holes = dataclasses.replace(logs[1], answered=jnp.asarray(answered))
+    least = r"first of all llama3\.1-70b, which answered 19 of 200, or log more"
+    with pytest.raises(LogError, match=f"19 queries were answered by every model, .* needs 20: .*{least}"):
+        rcjax.diagnose(model, holes)
+
+
+# -- predictions
+
+
+def test_folds_part_the_queries(model, logs):
+    log = logs[0]
+    assert is_training_log(model, log)
+    assert not is_training_log(model, logs[1])
+    held = held_out(model, log, folds=True, seed=3)
+    assert len(held) == FOLDS
+    assert sorted(query for _, part, _ in held for query in part.queries) == list(range(N))
+    for fitted, some, _ in held:
+        assert fitted.provenance["answers"] == dict.fromkeys(MODELS, N - some.n_queries)
+        assert some.n_queries == N / FOLDS
+    confidence = held_out_confidence(log, model, seed=3)
+    for fitted, some, _ in held:
+        rows = np.isin(log.queries, some.queries)
+        np.testing.assert_allclose(confidence[rows], fitted.calibrate(some), rtol=1e-6)
+    assert held_out(model, log, folds=False) == [LeftOut(model, log)]
+
+
+def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
+    """Answers of the first fold turned over and its confidences moved: its model stays as it was."""
+    log = logs[0]
+    (one, part, _), (other, *_), *_ = held_out(model, log, folds=True)
+    rows = np.isin(log.queries, part.queries)[:, None]
+    turned = dataclasses.replace(log, correct=log.correct ^ rows, logprob=jnp.where(rows, -0.3, log.logprob))
+    (same, *_), (changed, *_), *_ = held_out(model, turned, folds=True)
+    np.testing.assert_array_equal(same.calibrators.coefficients, one.calibrators.coefficients)
+    np.testing.assert_array_equal(same.marginals.a, one.marginals.a)
+    np.testing.assert_array_equal(same.copulas.theta, one.copulas.theta)
+    np.testing.assert_array_equal(same.cost, one.cost)
+    assert not np.allclose(changed.calibrators.coefficients, other.calibrators.coefficients)
+
+
+# -- the promise
+
+
+@pytest.fixture(scope="module")
+def tuned(model, logs):
+    return rcjax.tuning.select_frontier(logs[0], model=model).frontier
+
+
+@pytest.mark.thorough
+def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(found_fresh, tuned, logs):
+    """Policy by policy, each chosen as a user would by its λ."""
+    told = found_fresh.promise
+    assert told["search"] == "selected"
+    for place in range(0, len(told["lam"]), 5):
+        policy = tuned.policy(lam=float(told["lam"][place]))
+        seen = rcjax.replay(policy, logs[1])
+        figures = {"predicted_error": policy.expected["error"], "predicted_cost": policy.expected["cost"]}
+        figures |= {"error": seen.error, "cost": seen.spent}
+        for name, value in figures.items():
+            assert told[name][place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
+
+
+@pytest.mark.thorough
+def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
+    log, told = logs[0], found.promise
+    places = [0, 8, 15]
+    fold = np.random.default_rng(0).permutation(N) % FOLDS
+    figures = []
+    for number in range(FOLDS):
+        rest = without(
+            log, fold == number
+        )  # whose contest deals all rows, gaps among them: luck has a say in the choice
+        again = rcjax.tuning.select_frontier(rest, lam=told["lam"][places], seed=1).frontier  # its own folds
+        seen = rcjax.replay(again, log.take(fold == number))
+        figures.append([again.error, again.cost, seen.error, seen.spent])
+    expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))
+    for name in ("error", "cost", "predicted_cost"):
+        np.testing.assert_allclose(told[name][places], expected[name], rtol=1e-6, err_msg=name)
+    # Luck is averaged over folds within the folds, which are dealt otherwise.
+    np.testing.assert_allclose(told["predicted_error"][places], expected["predicted_error"], atol=0.02)
+
+
+def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
+    rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
+    told = try_promise(rosy, [LeftOut(model, logs[1])], N)
+    assert next(iter(judge_promise(told, N))).verdict == "bad"
+    honest = try_promise(tuned, [LeftOut(model, logs[1])], N)
+    np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
+    assert next(iter(judge_promise(honest, N))).verdict != "bad"
+
+
+def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs):
+    solved = rcjax.solve_frontier(model, lam=[300.0, 3000.0])
+    for frontier, name in ((tuned, "spent"), (solved, "cost")):
+        seen = compare_frontier([(frontier, logs[1])], None)
+        replayed = rcjax.replay(frontier, logs[1])
+        np.testing.assert_allclose(seen["cost"], getattr(replayed, name))
+        wider = compare_frontier([(frontier, logs[1])], logs[1].n_queries)["error_band"]  # as many were learnt from
+        np.testing.assert_allclose([seen["error_band"], wider], 1.645 * np.outer([1, np.sqrt(2)], replayed.error_se))
+
+
+@pytest.mark.thorough
+def test_no_promise_is_judged_where_it_is_not_known(model, logs):
+    assert rcjax.diagnose(model, logs[1], replicates=20).promise is None

@@ -1,0 +1,157 @@
+"""What is tuned on a biased log does not replace a policy: answers that are missing, one question a hundred times."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+
+import rcjax
+from rcjax.logs.log import HandLabels
+from rcjax.policy.counted import ERRORS
+from rcjax.tuning.contest import Gain
+from rcjax.tuning.diagnostics import replacement
+from rcjax.tuning.diagnostics.replacement import Replacement, judge_answers, judge_replacement, judge_sample
+from rcjax.tuning.retune import RetuningGain
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("small", "large")
+N = 192
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """(logprob, answer) by query and model: the small one differs from the large one where it is unsure."""
+    rng = np.random.default_rng(3)
+    sure = rng.uniform(size=3 * N)
+    same = rng.uniform(size=3 * N) < 0.35 + 0.65 * sure
+    return [
+        ((np.log(0.02 + 0.97 * p), "A" if agrees else "B"), (np.log(rng.uniform(0.6, 0.99)), "A"))
+        for p, agrees in zip(sure.tolist(), same.tolist(), strict=True)
+    ]
+
+
+def read(path, asked, failed=(), probes=0, digests=True):
+    """The log of a service: queries that all models were asked, of some the reference failed, then probes."""
+    path = path.with_suffix(".jsonl")
+    lines, probe = [], next(index for index, (small, large) in enumerate(asked) if small[1] == large[1])
+    for number in range(len(asked) + probes):
+        index = number if number < len(asked) else probe
+        for model, (logprob, answer), cost in zip(MODELS, asked[index], (1e-5, 2e-4), strict=True):
+            fails = model == "large" and number in failed
+            row = {"call_log": 1, "query": f"q{number}", "model": model, "shadow": True, "cost": cost}
+            told = {"logprob": None, "answer": None, "error": "timed out"} if fails else {}
+            digest = {"prompt_digest": f"d{index}"} if digests else {}
+            lines.append(json.dumps(row | {"logprob": logprob, "answer": answer, "error": None} | told | digest))
+    path.write_text("\n".join(lines))
+    return rcjax.read_log(path, reference="large")
+
+
+@pytest.fixture(scope="module")
+def policy(asked, tmp_path_factory, float64):
+    log = read(tmp_path_factory.mktemp("replacement") / "log", asked[: 2 * N])
+    return rcjax.tune(log, max_error=0.05, intervals=False).policy
+
+
+@pytest.fixture
+def reasons(monkeypatch):
+    """Why the policy tuned again on a log, or another one, does not replace one that it gains on by so much."""
+
+    def against(policy, log, after=None, mean=0.1):
+        gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
+        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        tuned = None if after is None else SimpleNamespace(policy=after)
+        return list(judge_replacement(policy, log, tuned).against)
+
+    return against
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
+def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, reasons, tmp_path):
+    fresh = asked[2 * N :]
+    hard = [index for index, (small, large) in enumerate(fresh) if small[1] != large[1]]
+    assert reasons(policy, read(tmp_path / "fair", fresh)) == []
+    lost = read(tmp_path / "lost", fresh, failed=hard)
+    (lacking,) = reasons(policy, lost)
+    assert lacking.startswith(
+        f"an answer is missing for {len(hard)} of {N} queries, most often one of large, the reference:"
+    )
+    few = read(tmp_path / "few", fresh, failed=hard[:9])
+    assert judge_answers(few, few.models).verdict == "fine"  # 4.7 %
+    (flooded,) = reasons(policy, read(tmp_path / "flooded", fresh[:40], probes=400, digests=False))
+    assert "queries that the policy in service carries it has " in flooded
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
+def test_a_call_that_nobody_made_has_not_failed(tmp_path):
+    """A log that two policies share: calls failed of two queries of the first and of 20 that were not shadowed."""
+    path, lost = (
+        tmp_path / "shared.jsonl",
+        {(3, "small"), (4, "large"), (45, "large"), *((i, "small") for i in range(80, 100))},
+    )
+    row = {"call_log": 1, "cost": 1e-5, "logprob": -0.2, "answer": "A", "error": None}
+    rows = [
+        row
+        | {"query": f"q{i}", "model": model, "shadow": i < 80}
+        | ({"error": "timed out"} if (i, model) in lost else {})
+        for i in range(100)
+        for model in ("other" if 40 <= i < 80 else "small", "large")
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    log = rcjax.read_log(path, reference="large")
+    assert judge_answers(log, ("small", "large")).figure == 2 / 40
+    assert judge_answers(log, ("other", "large")).figure == 1 / 40
+    assert judge_answers(log, log.models).figure == 0  # no query went to all three
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
+@pytest.mark.parametrize("model", MODELS)
+def test_of_a_table_answers_failed_that_are_missing_by_confidence(asked, model):
+    """A table has no rows of failed calls: of those missing at random nobody asked for an answer."""
+    rows = [
+        {"query": i, "model": name, "logprob": told[0], "answer": told[1], "cost": 1e-5, "correct": 1}
+        for i, answers in enumerate(asked)
+        for name, told in zip(MODELS, answers, strict=True)
+    ]
+    other = 1 - MODELS.index(model)
+    hard = {i for i, answers in enumerate(asked) if answers[other][0] < np.quantile([a[other][0] for a in asked], 0.1)}
+    for lost, verdict in ((hard, "bad"), ({*range(0, 3 * N, 5)}, "fine")):
+        table = pl.DataFrame([row for row in rows if row["model"] != model or row["query"] not in lost])
+        for options in ({"reference": "large"}, {}):
+            check = judge_answers(rcjax.read_log(table, **options), MODELS)
+            assert (check.verdict, check.figure) == (verdict, len(lost) / (3 * N) if verdict == "bad" else 0)
+
+
+@pytest.mark.parametrize(("uneven", "verdict"), [(0.0, "fine"), (0.3, "bad")])
+def test_labels_of_easy_queries_are_no_fair_sample(uneven, verdict):
+    """Half of the answers are labelled; more often where the cheaper model is surer, or not."""
+    whole = rcjax.sample_log(400, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    sure = np.asarray(whole.logprob)[:, :1] > np.median(np.asarray(whole.logprob)[:, 0])
+    labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + uneven * (2 * sure - 1)
+    hand = HandLabels(*jax.device_put([labelled, np.zeros((400, 2, 0))]), judges=())
+    _, *checks = judge_sample(dataclasses.replace(whole, hand=hand), whole.models)
+    assert [(check.subject, check.verdict) for check in checks] == [(name, verdict) for name in whole.models]
+    shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
+    told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
+    assert checks[0].advice.startswith(told if uneven else "")
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
+def test_equal_prompts_count_once(asked, tmp_path):
+    once, flooded = (read(tmp_path / f"{probes}", asked[:40], probes=probes) for probes in (0, 400))
+    assert flooded.queries == once.queries
+    assert flooded.digest == once.digest
+
+
+@pytest.mark.parametrize(("mean", "better"), [(0.02, True), (0.001, True), (0.0, False), (-0.001, False)])
+def test_a_policy_is_replaced_where_the_new_one_is_expected_to_be_better(mean, better):
+    replacement = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), ())
+    assert (replacement.accepted, replacement.acceptable) == (better, True)
+    assert not dataclasses.replace(replacement, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
+    (said,) = replacement.in_words(ERRORS)
+    assert said.startswith(f"tuned again, it would {'gain' if mean >= 0 else 'lose'} the equivalent of ")
+    assert not dataclasses.replace(replacement, against=("the log is biased",)).accepted

@@ -1,0 +1,135 @@
+"""What all traffic shows without labels: quiet where nothing changes, awake where confidences or calls do; folders."""
+
+import dataclasses
+import gzip
+import json
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.logs.sources import join_parts
+from rcjax.serving.call_log import Billed, Call, call_row
+from rcjax.tuning.diagnostics.traffic import check_traffic, is_call_log
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-70b")
+START = datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def policy(float64):
+    log = rcjax.sample_log(300, seed=0).select(MODELS)
+    return rcjax.tune(log, lam=2000.0, intervals=False).policy
+
+
+def calls_of(policy, week, n=400, surer=0.0, failing=0.0, longer=1.0, shadow=0.05):
+    """The lines of a service's log in one week, of queries that its policy answers, some of them by all models."""
+    log, rng = rcjax.sample_log(n, seed=100 + week).select(MODELS), np.random.default_rng(week)
+    lines = []
+    for number in range(n):
+        when, query = START + timedelta(weeks=week, minutes=10 * number), f"w{week}q{number}"
+        shadowed, model, step = bool(rng.random() < shadow), policy.first, 1
+        asked = [*MODELS] if shadowed else []
+        while model is not None:
+            raw = log.logprob[number, log.models.index(model)] * np.exp(-surer)
+            fails = bool(rng.random() < failing)
+            call = Call(
+                query, model, model, None if fails else "A", "A", None if fails else float(raw), 0.5, 1e-4 * longer,
+                int(100 * longer * rng.uniform(0.8, 1.2)), 1, False, 1, 0.1, when.isoformat(), shadowed,
+                "timed out" if fails else None, billed=Billed("policy", "c", step),
+            )  # fmt: skip
+            lines.append(call_row(call))
+            decision = policy.step(model, logprob=-50.0 if fails else float(raw))
+            asked = [name for name in asked if name != model]
+            model, step = getattr(decision, "next_model", None), step + 1
+        for name in asked:
+            raw = float(log.logprob[number, log.models.index(name)])
+            lines.append(call_row(dataclasses.replace(call, model=name, logprob=raw, error=None, billed=None)))
+    return lines
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def weeks_of(policy, tmp_path):
+    """The log of three usual weeks and one in which something has changed."""
+
+    def logged(**change):
+        lines = [line for week in range(3) for line in calls_of(policy, week)] + calls_of(policy, 3, **change)
+        return write(tmp_path / "calls.jsonl", lines)
+
+    return logged
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"),
+    [
+        ({}, set()),
+        ({"surer": 0.7}, {"confidences"}),
+        ({"failing": 0.2}, {"failed calls"}),
+        ({"longer": 1.5}, {"tokens", "bill"}),
+    ],
+)
+def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change, seen):
+    path = weeks_of(**change)
+    assert is_call_log(path)
+    found = check_traffic(policy, path)
+    assert (found.queries, found.before, found.looks, found.changed) == (400, 1200, 52, bool(seen))
+    changed = {check.name for check in found.checks if check.verdict == "bad"}
+    assert seen <= changed <= seen | {"asked", "bill"}
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["changed"] == found.changed
+
+
+def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
+    usual, surer = (
+        check_traffic(policy, write(tmp_path / "log.jsonl", calls_of(policy, 0, surer=by))) for by in (0, 1)
+    )
+    assert (usual.before, usual.changed, surer.changed) == (0, False, True)
+    assert {check.name for check in usual.checks} == {"confidences"}
+    assert usual.describe() == "400 queries of the last week beside those that the policy carries"
+
+
+def test_calls_that_cost_a_hundred_times_their_model_are_told(policy, weeks_of, tmp_path):
+    lines = [json.loads(line) for line in weeks_of().read_text().splitlines()]
+    assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).dear is None
+    last = max(range(len(lines)), key=lambda index: lines[index]["time"])
+    lines[last]["cost"] = 1e6
+    told = check_traffic(policy, write(tmp_path / "dear.jsonl", lines)).dear
+    assert told is not None
+    assert told.startswith("1 call cost over a hundred times the mean of the model")
+
+
+def test_a_question_that_is_asked_a_thousand_times_counts_once(policy, weeks_of):
+    path = weeks_of()
+    usual = check_traffic(policy, path)
+    flood = [json.loads(line) | {"prompt_digest": "same"} for line in path.read_text().splitlines()[-1:]]
+    lines = [flood[0] | {"query": f"f{number}", "logprob": -0.001} for number in range(1000)]
+    with path.open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    again = check_traffic(policy, path)
+    assert (again.queries, again.changed) == (usual.queries + 1, False)
+
+
+def test_a_folder_of_rotated_parts_is_one_log(policy, weeks_of, tmp_path):
+    whole = check_traffic(policy, weeks_of(surer=0.7))
+    lines = (tmp_path / "calls.jsonl").read_text().splitlines(keepends=True)
+    folder = tmp_path / "calls"
+    folder.mkdir()
+    third = len(lines) // 3
+    (folder / "calls.jsonl-20260101.gz").write_bytes(gzip.compress("".join(lines[:third]).encode()))
+    (folder / "calls.jsonl.1").write_text("".join(lines[third : 2 * third]) + '{"call_log": 1, "que')
+    (folder / "calls.jsonl").write_text("".join(lines[2 * third :]))
+    (folder / "notes.txt").write_text("not a log")
+    (folder / "labels.csv").write_text("query,model,correct\nw0q1,llama3.2-1b,1\n")
+    parts = join_parts([folder])
+    assert (parts.name, parts.cut, parts.frame.height) == ("calls (3 files)", 1, len(lines))
+    assert check_traffic(policy, parts) == whole
+    assert join_parts([tmp_path / "calls.jsonl"]) == tmp_path / "calls.jsonl"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(rcjax.logs.LogError, match="no log in this folder"):
+        join_parts([tmp_path / "empty"])

@@ -1,0 +1,121 @@
+"""A policy beside today's on a log: against figures counted by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.policy.comparison import IN_SERVICE
+from rcjax.tuning.replaying.comparing import compare_policy, default_today, paired_error, single_for
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+
+
+@pytest.fixture(scope="module")
+def logs(float64):
+    return rcjax.sample_log(500, seed=4).select(MODELS).split(0.4, seed=0)
+
+
+@pytest.fixture(scope="module")
+def policy(logs):
+    return rcjax.tune(logs[0], budget=9e-5, intervals=False).policy
+
+
+def test_differences_are_counted_query_by_query(logs, policy):
+    fresh = logs[1]
+    found = compare_policy(policy, fresh, MODELS[2])
+    wrong, spent = by_hand(policy, fresh)
+    theirs = 1 - np.asarray(fresh.correct, float)[:, 2]
+    today = found.today
+    assert (found.queries, found.fresh, today.name) == (fresh.n_queries, True, MODELS[2])
+    assert found.error == pytest.approx(wrong.mean())
+    assert found.cost == pytest.approx(spent.mean())
+    assert today.cost == pytest.approx(np.asarray(fresh.query_cost)[:, 2].mean())
+    assert today.more == pytest.approx((wrong - theirs).mean())
+    assert today.se == pytest.approx((wrong - theirs).std() / np.sqrt(len(wrong)))
+    affordable = np.flatnonzero(np.asarray(fresh.query_cost).mean(0) <= spent.mean())
+    assert found.single.name == MODELS[affordable[np.asarray(fresh.correct).mean(0)[affordable].argmax()]]
+
+
+def by_hand(policy, log):
+    """((n,) how likely each query is answered wrongly, (n,) its money): two rungs, each by `step`, share a budget."""
+    replies = [of_rung(rung, log) for rung in policy.policies]
+    cheap, dear = (
+        end(
+            ((spent.mean(), wrong, spent) for wrong, spent in replies if beyond * (spent.mean() - policy.budget) > 0),
+            key=lambda reply: reply[0],
+        )
+        for beyond, end in ((-1, max), (1, min))
+    )
+    share = (policy.budget - cheap[0]) / (dear[0] - cheap[0])
+    return tuple((1 - share) * below + share * above for below, above in zip(cheap[1:], dear[1:], strict=True))
+
+
+def of_rung(rung, log):
+    """The same of one rung."""
+    wrong, spent = np.zeros(log.n_queries), np.zeros(log.n_queries)
+    logprob, correct, money = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
+    for row in range(log.n_queries):
+        model = rung.first
+        while True:
+            column = log.models.index(model)
+            spent[row] += money[row, column]
+            decision = rung.step(model, logprob=float(logprob[row, column]))
+            if isinstance(decision, rcjax.policy.Answer):
+                wrong[row] = 1 - correct[row, column]
+                break
+            model = decision.next_model
+    return wrong, spent
+
+
+def test_as_it_was_tuned_figures_are_those_of_the_screens(logs, policy):
+    """The difference is that of the two errors that stand beside each other."""
+    train = logs[0]
+    found = compare_policy(policy, train, MODELS[2], money=9e-5, tuned=True)
+    assert (found.error, found.cost) == (policy.expected["error"], policy.expected["cost"])
+    assert found.today.error == pytest.approx(1 - np.asarray(train.correct)[:, 2].mean())
+    assert found.today.more == pytest.approx(found.error - found.today.error)
+
+
+def test_a_policy_beside_itself_differs_in_nothing(logs, policy):
+    found = compare_policy(policy, logs[1], policy)
+    assert (found.today.name, found.today.more, found.today.se) == (IN_SERVICE, 0.0, 0.0)
+    assert found.keeps_today
+    alone = rcjax.tune(logs[0], match=0.0, today=MODELS[0], intervals=False)
+    assert alone.comparison.keeps_today
+
+
+def test_the_best_single_model_costs_no_more_than_the_money(logs):
+    log = logs[0]
+    costs, right = np.asarray(log.cost), np.asarray(log.correct).mean(0)
+    for money in (*costs, 0.0, 1.0):
+        best = max((right[j], MODELS[j]) for j in range(3) if costs[j] <= max(money, costs.min()) * (1 + 1e-9))[1]
+        assert single_for(log, float(money)) == best
+
+
+def with_accuracy(log, *wrong):
+    """The log, whose models err on their first so many queries."""
+    correct = np.arange(log.n_queries)[:, None] >= np.array(wrong)
+    return dataclasses.replace(log, correct=np.asarray(correct))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "today"), [((60, 20, 19), 1), ((60, 30, 19), 2), ((19, 20, 19), 0), ((60, 20, 30), 1)]
+)
+def test_todays_is_the_best_or_the_cheapest_that_is_not_told_apart(logs, wrong, today):
+    assert default_today(with_accuracy(logs[0], *wrong)) == MODELS[today]
+
+
+def test_a_difference_that_was_not_seen_may_be_one_query():
+    assert paired_error(np.zeros((2, 50))).tolist() == [0.02, 0.02]
+    values = np.array([1.0, 0, 0, -1, 1, 1])
+    assert paired_error(values) == pytest.approx(values.std() / np.sqrt(6))
+
+
+def test_what_the_log_lacks_is_said(logs, policy):
+    with pytest.raises(rcjax.LogError, match="no answers of gpt; its models are llama3"):
+        compare_policy(policy, logs[1], "gpt")
+    with pytest.raises(rcjax.LogError, match="today's gpt is no model of the log: its models are llama3"):
+        rcjax.tune(logs[0], budget=1e-4, today="gpt")

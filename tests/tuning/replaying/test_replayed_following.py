@@ -1,0 +1,70 @@
+"""A ladder that follows its bill on logged queries, by what `replay` tells of each and the code that serves."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.policy.following import Bill
+from rcjax.tuning.replaying.replay import Rungs, follow
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def ladder_and_fresh(float64):
+    train, fresh = rcjax.sample_log(384, seed=2).select(["llama3.2-3b", "llama3.1-70b"]).split(0.5, seed=0)
+    return rcjax.tune(train, budget=1e-4, intervals=False).policy, fresh
+
+
+def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_and_fresh):
+    ladder, fresh = ladder_and_fresh
+    fresh = fresh.take(slice(12))
+    each = [[rcjax.replay(rung, fresh.take([query])) for query in range(12)] for rung in ladder.rungs]
+    bill, rows = Bill.of(ladder.budget), []
+    for query in range(12):
+        position = bill.position(ladder.costs)
+        low = min(int(position), len(ladder.rungs) - 2)
+        share = position - low
+        spent, wrong = (
+            (1 - share) * float(getattr(each[low][query], name)) + share * float(getattr(each[low + 1][query], name))
+            for name in ("spent", "error")
+        )
+        rows.append((position, wrong, spent))
+        bill = bill.pay(spent, (1 - share) * ladder.costs[low] + share * ladder.costs[low + 1])
+    stream = follow(ladder, fresh)
+    np.testing.assert_allclose(np.array([stream.position, stream.wrong, stream.spent]).T, rows, rtol=1e-9)
+    told = stream.to_json()
+    assert (told["last"], told["low"], told["high"]) == (rows[-1][0], *(f(stream.position) for f in (min, max)))
+    assert (told["bill"], told["error"]) == (pytest.approx(stream.spent.mean()), pytest.approx(stream.wrong.mean()))
+
+
+def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
+    ladder, fresh = ladder_and_fresh
+    rungs = Rungs.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
+    n = rungs.wrong.shape[1]
+    usual, dearer = (rungs.followed(Bill.of(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
+    for told in (usual, dearer):
+        assert told["bill"] == pytest.approx(ladder.budget, rel=0.03)
+    assert dearer["error"] > usual["error"]
+    assert dearer["position"] < usual["low"]
+
+
+def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_budget_is_out_of_reach(ladder_and_fresh):
+    ladder, fresh = ladder_and_fresh
+    fresh = fresh.take(np.tile(np.arange(fresh.n_queries), 5))
+    for times, drifted, words in (
+        (1.0, False, " 1.1 % more than expected"),
+        (1.5, False, " % more than expected"),
+        (9.0, True, " % more than expected"),
+    ):
+        dear = dataclasses.replace(fresh, query_cost=fresh.query_cost * times).take(slice(None))
+        found = rcjax.check_policy(ladder, dear, retuning=False)
+        assert any(remark.startswith("following its bill") and remark.endswith(words) for remark in found.remarks), (
+            times,
+            found.remarks,
+        )
+        (cost,) = (check for check in found.checks if check.name == "budget")
+        assert (cost.verdict == "bad") is drifted, times
+        assert found.error.seen == found.followed["error"] == follow(ladder, dear).to_json()["error"]
