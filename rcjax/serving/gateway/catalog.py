@@ -1,6 +1,6 @@
-"""What a service serves: its settings, and the policies and models as their files have them at one time.
+"""The catalog of a service: its settings, and the policies and models of its files at one time.
 
-New files are taken up while the service runs, on a signal and where one has changed; a broken one changes nothing.
+A running service reads its files again on a signal, and when one has changed; a broken file changes nothing.
 """
 
 from __future__ import annotations
@@ -39,129 +39,130 @@ from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.serving.totals import FileTotals
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable that names the folder in which several workers count together: that of Prometheus's client."""
+"""The environment variable, of Prometheus's client, for the folder in which several workers count together."""
 
-#: Options that say what an answer costs, which are the operator's where `models.toml` or the policy has them.
+#: Options that decide the cost of an answer: the operator's hold if `models.toml` or the policy has them.
 _OPERATORS = frozenset({"reasoning_effort", "service_tier"})
 
-#: Options of a model that no client replaces.
+#: Options of a model that no client may replace.
 FIXED = _OPERATORS.union(LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How much and how long."""
+    """Limits on the size, number and time of requests."""
 
     deadline: float = 120.0
     """Seconds for a whole request, from the first byte of its body to the last of its answer."""
     timeout: float = 60.0
     """Seconds for one attempt at a model."""
     retries: int = 2
-    """How often an attempt is repeated."""
+    """Number of retries of an attempt."""
     concurrency: int = 256
-    """Requests at once, of one worker; more are told to come again."""
+    """Number of requests in progress at one worker; more are refused with 429."""
     body_bytes: int = 4_000_000
-    """Of a request."""
+    """Bytes of the body of a request."""
     held_bytes: int = 32_000_000
-    """Of all requests that one worker reads and works on, and of the replies to them; more are refused."""
+    """Bytes of all requests in progress at one worker, and of the replies to them; more are refused."""
     body_seconds: float = 30.0
-    """In which a request must have come."""
+    """Seconds for the arrival of a request's body."""
     drain_seconds: float = 30.0
-    """For what is under way, after the signal to stop."""
+    """Seconds to drain requests in progress, after the signal to stop."""
     tokens: int | None = None
-    """Of all answers to a request; None if clients may ask for any number."""
+    """Tokens of all answers to a request; None without a limit."""
     fields: frozenset[str] = frozenset()
-    """Fields that clients may send, besides those that say how an answer is drawn."""
+    """Fields that clients may send besides the sampling options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a gateway is told."""
+    """The settings of a gateway."""
 
     policies: Mapping[str, Path | None]
-    """The file of each policy, by the name that clients call it by; None of one that is only to come."""
+    """The file of each policy, by the policy's name for clients; None for a policy that is still to come."""
     models: Path
     """The file of the models."""
     passing: str | None = None
-    """The model that answers as long as the file of a policy is not there; None if there must be one."""
+    """The model that answers while a policy's file is missing; None if the file must exist."""
     shadow: float | ShadowRate = 0.0
-    """Share of queries that all models are asked about, or how many in a period."""
+    """Share of queries that all models are asked about, or a number in a period."""
     shadow_models: tuple[str, ...] = ()
-    """Models that these are asked of besides."""
+    """Further models for shadow queries."""
     follow: bool = True
     """Whether policies move along their ladders, as their files say; else they keep their positions."""
     stops: bool = False
     """Whether requests that the money for a period does not cover are refused."""
     key_env: str | None = None
-    """The environment variable with the keys of clients, separated by commas; None if there is none."""
+    """The environment variable with the keys of clients, separated by commas; None without keys."""
     keys_file: Path | None = None
     """The file of clients with names, in place of the variable; without both no key is needed."""
     open_models: bool = True
-    """Whether clients without names may name models."""
+    """Whether clients without names may call models by name."""
     hosts: tuple[str, ...] | None = None
-    """By which names it may be called, besides those of this machine; None for any."""
+    """Host names that requests may give, besides those of this machine; None for any."""
     log: Path | None = None
     """The call log."""
     log_answers: bool = True
-    """With what was answered."""
+    """Whether the log keeps answers."""
     replica: str | None = None
-    """Which replica this is, as lines of the log and the ledger say; None leaves it out."""
+    """The name of this replica in the log and the ledger; None leaves it out."""
     ledger: str | None = field(default=None, repr=False)
     """The address of the ledger, with its password; None if replicas share nothing but the log."""
     share: float = 1.0
-    """Of the money for a period, what this replica may spend."""
+    """This replica's share of the money for a period."""
     log_prompts: bool = False
-    """With what was asked."""
+    """Whether the log keeps prompts."""
     refusal: str = "I am not sure enough to answer this."
-    """The answer where the policy refuses."""
+    """The answer if the policy abstains."""
     limits: RequestLimits = field(default_factory=RequestLimits)
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
-    """By which lots are drawn: no client knows it."""
+    """A secret for the draws of shadow queries and rungs."""
 
     def keys(self) -> tuple[str, ...]:
-        """The keys of clients. Raises ValueError where the variable holds none."""
+        """Return the keys of clients from the variable. Raises ValueError if it holds none, or an invalid one."""
         if self.key_env is None:
             return ()
         keys = tuple(key.strip() for key in os.environ.get(self.key_env, "").split(",") if key.strip())
         if not keys:
             raise ValueError(f"--key-env: {describe_variable(self.key_env)} with the key is not set: set it")
         if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
-            what = f"a key in {describe_variable(self.key_env)} has characters that no header can have"
-            raise ValueError(f"--key-env: {what}: use others")
+            problem = f"a key in {describe_variable(self.key_env)} has characters that no header can have"
+            raise ValueError(f"--key-env: {problem}: use others")
         return keys
 
     def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
-        """Who may call, and name which policies and models. Raises ValueError or OSError for keys that cannot be."""
+        """Return the clients that may call these policies and models. Raises ValueError or OSError for invalid keys."""
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models)
             limited = [client for client in ring.named if client.money is not None]
             if limited and self.log is None and self.ledger is None:
-                what = f"{self.keys_file.name}, client {limited[0].name}: its money is counted in a file beside the log"
-                raise ValueError(f"{what}: give --log calls.jsonl, or --ledger")
+                where = f"{self.keys_file.name}, client {limited[0].name}"
+                advice = "give --log calls.jsonl, or --ledger"
+                raise ValueError(f"{where}: its money is counted in a file beside the log: {advice}")
             return ring
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
     def totals(self) -> FileTotals:
-        """Totals of each client over all workers: beside the log or, without one, as long as the service runs."""
+        """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends."""
         if self.log is not None and str(self.log) != "-":
             return FileTotals(f"{self.log}.totals")
         folder = os.environ.get(FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 
     def open_log(self) -> CallLog | None:
-        """The call log, if there is to be one. Raises OSError where it cannot be opened."""
+        """Open the call log; None without one. Raises OSError if it cannot be opened."""
         if self.log is None:
             return None
         path = None if str(self.log) == "-" else self.log
         return CallLog(path, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
 
     def open_ledger(self) -> Ledger | None:
-        """The ledger, if there is to be one. Raises ValueError for an address that is none."""
+        """Make the ledger; None without one. Raises ValueError for an invalid address."""
         return None if self.ledger is None else Ledger(self.ledger, self.replica)
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can call an address.
+    """Return whether only this machine can call a host.
 
     >>> is_local("127.0.0.1"), is_local("localhost"), is_local("::1"), is_local("0.0.0.0")
     (True, True, True, False)
@@ -173,14 +174,14 @@ def is_local(host: str) -> bool:
 
 
 class Clients:
-    """Clients of endpoints, kept as long as the service runs: models at one endpoint share their connections."""
+    """Clients of endpoints, kept while the service runs: models at one endpoint with one key share connections."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._clients: dict[tuple[str | None, str], DirectClient] = {}
 
     def of(self, model: ModelSettings) -> DirectClient:
-        """The client of a model's endpoint. Raises ValueError where its key or its address cannot be used."""
+        """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
         endpoint = model.base_url, model.key()
         if endpoint not in self._clients:
             address, query = model.address()
@@ -197,59 +198,60 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class ServedPolicy:
-    """A policy under the name that clients call it by."""
+    """A policy in service, ready to answer."""
 
     name: str
+    """The policy's name for clients."""
     policy: AnyPolicy
     digest: str
-    """A hash of what it says."""
+    """A hash of the policy's JSON."""
     cascade: Cascade
     checked: frozenset[str] = frozenset()
-    """Fields of a request that the checks of its models judge an answer to, and other signals do not."""
+    """Fields of a request, such as its tools, that the checks of all its models can judge an answer to."""
     requests: frozenset[str] | None = None
-    """Forms of the requests that its log had; None where that did not tell: then its checks judge any."""
+    """Forms of the requests in its log; None if the log has none: then every form is judged."""
 
     def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
-        """Why the policy does not judge the answer to a request, in words; nothing where it does."""
-        unseen = tuple(one for one in request.unjudged if one not in self.checked)
+        """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
+        unseen = tuple(part for part in request.unjudged if part not in self.checked)
         if unseen or self.requests is None or request.form in self.requests:
             return unseen
         return (request.unknown_form(self.requests),)
 
     @property
     def passing(self) -> bool:
-        """Whether it passes everything to one model, as there is no policy yet."""
+        """Whether there is no policy yet, and one model answers everything."""
         return not self.policy.calibrations
 
     @property
     def shadowed(self) -> tuple[str, ...]:
-        """The models that shadow queries go to; none without a share of them."""
+        """Models of shadow queries; none if there are no shadow queries."""
         return self.cascade.everyone if self.cascade.shadow else ()
 
     @property
     def shadow_cost(self) -> ShadowCost | None:
-        """What shadow queries cost; None without any, and as long as there is no policy."""
+        """The expected cost of shadow queries; None without any, and before there is a policy."""
         return None if self.passing or not self.shadowed else ShadowCost.of(self.policy, self.shadowed)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All that can be called."""
+    """The policies and models that clients can call."""
 
     policies: Mapping[str, ServedPolicy]
     models: Mapping[str, ServedModel]
     caller: Caller
-    """Asks any model, and judges nothing."""
+    """The caller that asks any model without judging its answer."""
     ring: KeyRing
-    """Who may call."""
+    """The clients."""
 
     def go_on(self, before: Catalog) -> None:
-        """Go on with the bills of the policies whose place these take."""
+        """Take over the bills of the policies that these replace."""
         for name, served in self.policies.items():
             served.cascade.billing.go_on(before.policies[name].cascade.billing)
 
     def changed(self, before: Catalog | None) -> list[str]:
-        """The names of the policies that were others before, or were not there."""
+        """Return the names of policies that are new or have changed."""
         return [
             name
             for name, served in self.policies.items()
@@ -257,7 +259,7 @@ class Catalog:
         ]
 
     def news(self, before: Catalog, models: str) -> Iterator[str]:
-        """What is different now, a line each; `models` is the file that they are in."""
+        """Yield a line for each change since the last catalog; `models` is the name of the models' file."""
         changed = self.changed(before)
         for name in changed:
             served = self.policies[name]
@@ -271,7 +273,7 @@ class Catalog:
 
 
 def digest_of(policy: AnyPolicy) -> str:
-    """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
+    """Return twelve hexadecimal digits that identify a policy: a hash of its JSON, without the file's white space.
 
     >>> from rcjax.policy import Calibration, Policy, Rule
     >>> calibration = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
@@ -284,14 +286,14 @@ def digest_of(policy: AnyPolicy) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CatalogMaker:
-    """Makes catalogs, all by the same settings. What is wrong in a file is a ValueError that names it.
+    """Makes catalogs from the files of the settings. A fault in a file is a ValueError that names the file.
 
     Args:
-        settings: of the service.
-        client_of: the client by which a model is asked.
-        log: where to write calls.
-        observe: is told of each call, and by which policy.
-        ledger: where replicas share what they spent.
+        settings: settings of the service.
+        client_of: returns the client of a model's endpoint.
+        log: log of the calls.
+        observe: receives each call, with the name of its policy.
+        ledger: ledger of the replicas.
     """
 
     settings: Settings
@@ -301,13 +303,13 @@ class CatalogMaker:
     ledger: Ledger | None = None
 
     def read(self, before: Catalog | None = None) -> Catalog:
-        """Policies and models as the files of the settings have them. Raises OSError for what cannot be read.
+        """Read the policies and models from their files. Raises OSError if one cannot be read.
 
         Args:
-            before: what was read the last time: a policy whose file was there must have one still.
+            before: the last catalog: a policy whose file existed must still have one.
         """
         settings = self.settings
-        tuned = set() if before is None else {name for name, one in before.policies.items() if not one.passing}
+        tuned = set() if before is None else {name for name, served in before.policies.items() if not served.passing}
         policies: dict[str, AnyPolicy] = {}
         for name, path in settings.policies.items():
             if path is not None and (settings.passing is None or name in tuned or path.exists()):
@@ -319,12 +321,12 @@ class CatalogMaker:
         for name, served in catalog.policies.items():
             bill = served.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and str(settings.log or "-") == "-":
-                what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
-                raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, --ledger, or --no-follow")
+                reason = f"its budget is for each {bill.period.every}, and what was spent is in the log"
+                raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 
     def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ServedModel]) -> Catalog:
-        """Policies before models, both by the names that clients call them by."""
+        """Make a catalog of policies and models, both by their names for clients. Raises ValueError."""
         settings, served = self.settings, {}
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.passing,)}.items():
             missing = ", ".join(name for name in names if name is not None and name not in models)
@@ -347,27 +349,27 @@ class CatalogMaker:
         return Catalog(served, models, caller, settings.ring(served, models))
 
     def _serve(self, name: str, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> ServedPolicy:
-        """A policy ready to be asked, by its name."""
+        """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
         settings, limits = self.settings, self.settings.limits
-        recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
+        recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_asked(policy)
         missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
-        asked = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
-        recorded = {model: records.get(model, {}).get("options", {}) for model in asked}
-        asked = {
-            model: replace(one, options=self._limited(one, {**recorded[model], **one.options}), fixed=FIXED)
-            for model, one in asked.items()
+        called = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
+        recorded = {model: records.get(model, {}).get("options", {}) for model in called}
+        called = {
+            model: replace(served, options=self._limited(served, {**recorded[model], **served.options}), fixed=FIXED)
+            for model, served in called.items()
         }
         cascade = Cascade(
             followed(policy, follows=policy.follows and settings.follow, period=self._money(policy.period)),
-            {model: self.client_of(one) for model, one in asked.items()},
-            signal={model: _signal(one, records.get(model, {})) for model, one in asked.items()},
+            {model: self.client_of(served) for model, served in called.items()},
+            signal={model: _signal(served, records.get(model, {})) for model, served in called.items()},
             log=self.log,
             ledger=self.ledger,
             name=name,
-            models=asked,
+            models=called,
             concurrency=2 * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
@@ -377,18 +379,21 @@ class CatalogMaker:
         )
         cascade.billing.stops = settings.stops
         signals = [cascade.signal_of(model) for model in policy.models]
-        judged = [one.judges if isinstance(one, Check) else frozenset() for one in signals]
-        told = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
-        requests = frozenset.intersection(*map(frozenset, told)) if told else None
+        judged = [signal.judges if isinstance(signal, Check) else frozenset() for signal in signals]
+        forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
+        requests = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), requests)
 
     def _money(self, period: Period | None) -> Period | None:
-        """What this replica may spend."""
+        """Return this replica's share of the money for a period."""
         return None if period is None else replace(period, money=period.money * self.settings.share)
 
     def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> tuple[str, ...]:
-        """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
-        whether the policy is still right; as long as there is no policy they are all that there are, or those named."""
+        """Return the further models for shadow queries: those of the settings, and the policy's reference model.
+
+        The reference's answers show later whether the policy is still right. Before there is a policy, the models are
+        those of the settings or, if these name none, all.
+        """
         named = self.settings.shadow_models
         if self.settings.shadow and not policy.calibrations:
             return named or tuple(models)
@@ -398,27 +403,29 @@ class CatalogMaker:
         return tuple(dict.fromkeys([*named, reference.model]))
 
     def _endpoint(self, model: ServedModel, mean: float | None) -> Endpoint:
-        """Where a model is asked as its client says: max_tokens = 1, say, is for answers that are judged.
+        """Make a model's endpoint for answers that are not judged, whose options are the client's.
+
+        The file's options, such as `max_tokens = 1`, are for judged answers: here, only the operator's options hold.
 
         Args:
-            model: of the file.
-            mean: what a call of it costs, if it has no price.
+            model: the model, as the file has it.
+            mean: mean cost of a call, for a model without a price.
 
-        Raises ValueError with the file and the model.
+        Raises ValueError that names the file and the model.
         """
         limits = self.settings.limits
         try:
             client = self.client_of(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
             checked_options(dict(model.options))
         except ValueError as problem:
-            what = str(problem).removeprefix(f"model {model.name}: ")
-            raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
+            reason = str(problem).removeprefix(f"model {model.name}: ")
+            raise ValueError(f"{self.settings.models.name}, model {model.name}: {reason}") from None
         kept = {name: value for name, value in model.options.items() if name.startswith("extra_") or name in _OPERATORS}
         options, mean = self._limited(model, kept), mean if model.price is None else None
         return Endpoint(client, model.served, None, options, model.price, mean, fixed=FIXED)
 
     def _limited(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a model with the limit on the tokens of answers, where they have none."""
+        """Add the service's limit on tokens to options without a limit."""
         most = self.settings.limits.tokens
         if most is None or most_written(options) is not None:
             return {**options}
@@ -427,13 +434,13 @@ class CatalogMaker:
 
 
 def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
-    """The signal that the file of models names; None if it is the one of the policy's record."""
+    """Return the signal that the file of models names; None if the policy records it already."""
     recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
     return None if model.signal is None or recorded else signal_by_name(model.signal)
 
 
 def file_signature(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from what it was before; None of one that is not there."""
+    """Return a signature that changes with a file; None for a missing file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -442,7 +449,7 @@ def file_signature(path: Path) -> tuple[int, int, int] | None:
 
 
 def in_words(problem: Exception) -> str:
-    """What is wrong with a file, on one line without control characters.
+    """Describe the problem of a file on one line, without control characters.
 
     >>> in_words(FileNotFoundError(2, "No such file or directory", "policy.json"))
     'policy.json: No such file or directory'

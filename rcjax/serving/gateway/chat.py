@@ -1,6 +1,7 @@
-"""Answering a request for a completion: by a policy, or by one model where none judges.
+"""Answering a request for a completion: by a policy or, unjudged, by one model.
 
-The answer goes to the client whole, as events at once, or piece by piece while it comes, with what the cascade did.
+The client gets the answer as one document, as events at once, or piece by piece while it comes, with a report of the
+cascade.
 """
 
 from __future__ import annotations
@@ -38,48 +39,48 @@ from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.text_chunks import Pattern, TextChunk
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
-"""Headers of an answer that comes in events."""
+"""Headers of a stream of events."""
 
 
 class Responder:
-    """Sends the answer to one request over ASGI, in the words of chat completions.
+    """Sends the answer to one request over ASGI, in the format of chat completions.
 
-    It is `begun` once something was sent, and `complete` once all was.
+    It is `begun` once something was sent, and `complete` once everything was.
     """
 
     passes_on: ClassVar[bool] = True
-    """Whether texts of chunks are sent as they come."""
+    """Whether texts of chunks are passed on without parsing."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.begun = self.complete = False
         self._waiting: list[bytes] = []
-        self._size = 0  # of what waits
+        self._size = 0  # bytes that wait
         self._writing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
 
     def read(self, body: bytes) -> ChatRequest:
-        """The request in a body. Raises ApiError for what cannot be one."""
+        """Read the request in a body. Raises ApiError for an invalid one."""
         return chat_request(read_object(body))
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
-        """Send all of an answer."""
+        """Send an answer as one document."""
         body = encoded(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
-        if len(body) > _TOGETHER:  # a part goes out once most of what is before it was read
-            for start in range(0, len(body), _TOGETHER):
-                await self._send(_part_of(body[start : start + _TOGETHER]))
+        if len(body) > _MOST_WAITING:  # in parts, so that a slow reader holds back the rest
+            for start in range(0, len(body), _MOST_WAITING):
+                await self._send(_part_of(body[start : start + _MOST_WAITING]))
             body = b""
         await self._body(body, more=False)
 
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Send an event; the headers with the first."""
+        """Send an event, the first one after the headers."""
         if not self.begun:
             await self._start(200, {**STREAM, **headers})
         await self._body(event_of(document), more=True)
 
     async def texts(self, parts: Sequence[bytes], texts: Sequence[str]) -> None:
-        """Send an event that equals an earlier one but for its texts, as `text_chunks` has them."""
+        """Send an event that equals an earlier one but for its texts (`text_chunks`)."""
         between = zip(parts, [*texts, ""], strict=True)
         await self._body(b"".join(part for pair in between for part in (pair[0], pair[1].encode())), more=True)
 
@@ -89,7 +90,7 @@ class Responder:
             await self._body(b"data: [DONE]\n\n", more=False)
 
     async def error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
-        """Send an error in place of an answer, or of the rest of it."""
+        """Send an error in place of an answer or of its rest."""
         if self.complete:
             return
         if self.begun:
@@ -103,14 +104,14 @@ class Responder:
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
-        """Send a part of the body: together with those that come before the loop has turned, by one write."""
+        """Send a part of the body: parts of one turn of the event loop go out in one write."""
         self.complete = not more
         self._waiting.append(body)
         self._size += len(body)
         if self._writing is not None and self._writing.done():
-            self._writing.result()  # raises what it met with
+            self._writing.result()  # raises the exception of the last write
             self._writing = None
-        if not more or self._size > _TOGETHER:
+        if not more or self._size > _MOST_WAITING:
             await self._write(more=more)
         elif self._writing is None:
             self._writing = asyncio.create_task(self._write())
@@ -127,13 +128,13 @@ def _part_of(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-_TOGETHER = 64_000  # bytes that wait for a reader: then the model waits, too
+_MOST_WAITING = 64_000  # bytes that wait for a reader: beyond it, the model waits, too
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:
-    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line.
+    """Encode a document as JSON in ASCII: texts may have lone surrogates, and line separators that confuse clients.
 
-    A number of a model's that JSON has not is null. Raises ApiError for an answer that is nested too deep.
+    Infinite numbers and NaN become null. Raises ApiError for an answer that is nested too deep.
     """
     try:
         try:
@@ -146,7 +147,7 @@ def encoded(document: Mapping[str, Any]) -> bytes:
 
 
 def event_of(document: Mapping[str, Any]) -> bytes:
-    """A document as an event of a stream."""
+    """Encode a document as an event of a stream."""
     return b"data: " + encoded(document) + b"\n\n"
 
 
@@ -155,18 +156,18 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, and what."""
+    """The client of a request and its query."""
 
     client: Client
     query: str
-    """The id of the query."""
+    """The query's id."""
     segment: str | None = None
-    """What kind of query it is; None if nobody tells."""
+    """The query's segment; None if unknown."""
     accounts: Accounts | None = None
-    """Of clients; None if nothing is counted."""
+    """The accounts of clients; None if nothing is counted."""
 
     def holding(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
-        """Put aside what a request may cost the client, if its money is limited. Raises ApiError 429."""
+        """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
         if self.accounts is None or self.client.money is None:
             return nullcontext()
         return self.accounts.holding(self.client, expect())
@@ -174,30 +175,30 @@ class Asker:
 
 @dataclass(slots=True)
 class Conversation:
-    """One request and its answer. Raises ApiError for a model that is not there."""
+    """One request and its answer. Raises ApiError for an unknown model."""
 
     settings: Settings
     catalog: Catalog
     metrics: Metrics | None
-    """Is told how it ends; None if nothing is counted."""
+    """The figures that count the request; None if nothing is counted."""
     request: ChatRequest
     asker: Asker
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
     _served: ServedPolicy | None = field(init=False)
     _reasons: tuple[str, ...] = field(init=False)
-    """Why the policy does not judge the answer, in words."""
+    """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
     _first: Mapping[str, Any] = field(default_factory=dict)
-    """What the gateway did before the first chunk of an answer that is sent while it comes."""
+    """The report of the cascade at the first chunk of a stream."""
     _head: Mapping[str, Any] = field(default_factory=dict)
-    """What all chunks of it share."""
+    """The fields that all chunks of a stream share."""
     _pattern: Pattern | None = None
-    """What the last chunks of it have in common."""
+    """The pattern of the last chunks."""
     _parts: list[bytes] | None = None
-    """Bytes around their texts."""
+    """The bytes around the texts of chunks with this pattern."""
     _problem: Exception | None = None
-    """Why a piece of it could not be sent."""
+    """The exception that stopped a piece of a stream."""
 
     def __post_init__(self) -> None:
         self._served = served = self.catalog.policies.get(self.request.model)
@@ -208,11 +209,11 @@ class Conversation:
             raise ApiError(404, message, "model_not_found", "model")
 
     async def answer(self) -> None:
-        """Answer it. Raises ApiError where no model does."""
+        """Answer the request. Raises ApiError if no model does."""
         name, served = self.request.model, self._served
         try:
             with self.asker.holding(self._expected):
-                answering = self._by_model(served) if served is None or not self._judged else self._by_policy(served)
+                answering = self._ask_model(served) if served is None or not self._judged else self._ask_policy(served)
                 result = await answering
         except BudgetSpentError as problem:
             wait = problem.end - time.time()
@@ -228,16 +229,16 @@ class Conversation:
 
     @property
     def _left(self) -> float:
-        """Seconds that it may still take."""
+        """Seconds left for the request."""
         return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
     @property
     def _status(self) -> Literal["answered", "passed on", "not judged"]:
-        """The status of an answer that comes to its end."""
+        """The status of a complete answer."""
         return "answered" if self._judged else "passed on" if self._served is None else "not judged"
 
     def _expected(self) -> float:
-        """What it may cost."""
+        """Estimate the money that the request may cost."""
         asker, served = self.asker, self._served
         if served is not None and self._judged:
             options = self.request.options(judged=True, checked=served.checked)
@@ -246,7 +247,7 @@ class Conversation:
         question = Prompt(asker.query, self.request.messages, self.request.options(judged=False))
         return self.catalog.caller.expect(question, self.request.model if served is None else served.policy.models[-1])
 
-    async def _by_policy(self, served: ServedPolicy) -> Result:
+    async def _ask_policy(self, served: ServedPolicy) -> Result:
         try:
             return await served.cascade.ask(
                 self.request.messages,
@@ -259,10 +260,10 @@ class Conversation:
             )
         except CascadeError as problem:
             result = problem.result
-        # An answer that is there to its end, and has no text.
+        # A complete answer without a text counts as an answer.
         return result if result.completion is None else replace(result, status="answered")
 
-    async def _by_model(self, served: ServedPolicy | None) -> Result:
+    async def _ask_model(self, served: ServedPolicy | None) -> Result:
         fields = ", ".join(self._reasons)
         question = Prompt(
             self.asker.query,
@@ -278,7 +279,7 @@ class Conversation:
         with self._model(served, partial(caller.expect, question)) as model:
             try:
                 attempt = await caller.call(question, model, None, self._left, attempts, kept=True)
-            finally:  # who leaves has been worked for
+            finally:  # a client that disconnects still pays for the calls made
                 calls = [one.call for one in attempts]
                 if self.metrics is not None:
                     self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
@@ -288,7 +289,10 @@ class Conversation:
 
     @contextmanager
     def _model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
-        """The model that answers unjudged: the one of the name or, while there is money, the largest of the policy."""
+        """Yield the model of an unjudged answer: the named one, or the policy's largest that the money covers.
+
+        Its cost is put aside until the request ends.
+        """
         if served is None:
             yield self.request.model
             return
@@ -298,13 +302,13 @@ class Conversation:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
-        """Send a piece of an answer while it comes."""
+        """Send a piece of a stream."""
         try:
             if piece.chunk is not None:
                 await self._send_chunk(piece, piece.chunk)
-            elif not self.request.counted:  # a second question of the signal keeps nobody waiting
+            elif not self.request.counted:  # the stream ends before the signal's second question
                 await self.responder.done()
-        except Exception as problem:  # which nobody else raises
+        except Exception as problem:  # the delivery turns it into a warning, so `answer` raises it
             self._problem = problem
             raise
 
@@ -317,13 +321,13 @@ class Conversation:
                 await self.responder.texts(self._parts, chunk.literals)
                 return
         if not self.responder.begun:
-            self._first = self._report(piece, self._status) | {"cost": None}  # which is not known yet
+            self._first = self._report(piece, self._status) | {"cost": None}  # it is not known yet
             self._head = _head(self._first, chunk, _CHUNK) | ({"usage": None} if self.request.counted else {})
         await self.responder.event(self._sent(chunk), {} if self.responder.begun else _headers(self._first))
 
     def _sent(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
-        """A chunk as the client is to have it."""
-        fields = {name: value for name, value in chunk.items() if name != "usage"}  # of one attempt only
+        """Return a chunk as the client gets it."""
+        fields = {name: value for name, value in chunk.items() if name != "usage"}  # it counts one attempt only
         choices = [sent_choice(self.request, choice) for choice in chunk["choices"]]
         sent = {**fields, **self._head, "choices": choices}
         if any(choice.get("finish_reason") for choice in choices) and not self.request.counted:
@@ -331,7 +335,7 @@ class Conversation:
         return sent
 
     async def _send_rest(self, result: Result) -> None:
-        """Send an answer that is there to its end, or what is not sent of it yet."""
+        """Send a complete answer, or the end of a stream."""
         report = self._report(result, result.status)
         if self.responder.begun:
             if self.request.counted:
@@ -340,23 +344,23 @@ class Conversation:
             await self.responder.done()
             return
         choices = sent_choices(self.request, self.settings.refusal, result, judged=self._judged)
-        whole, headers = whole_completion(report, result, choices), _headers(report)
+        completion, headers = whole_completion(report, result, choices), _headers(report)
         if not self.request.stream:
-            await self.responder.document(whole, headers)
+            await self.responder.document(completion, headers)
             return
-        for chunk in chunks_of(whole, counted=self.request.counted):
+        for chunk in chunks_of(completion, counted=self.request.counted):
             await self.responder.event(chunk, headers)
         await self.responder.done()
 
     def _report(self, known: Piece | Result, status: str) -> dict[str, Any]:
-        """What the gateway did, as far as it is known: the field `rcjax` of the answer."""
+        """Return the report of the cascade so far: the field `rcjax` of the answer."""
         served = self._served
-        asked = [call.model for call in known.calls]
+        models = [call.model for call in known.calls]
         return {
             "query": self.asker.query,
             "status": status,
             "model": known.model,
-            "models": asked if known.model is None or known.model in asked else [*asked, known.model],
+            "models": models if known.model is None or known.model in models else [*models, known.model],
             "policy": None if served is None else served.name,
             "policy_hash": None if served is None else served.digest,
             "confidence": known.confidence if isinstance(known, Result) else None,
@@ -367,13 +371,13 @@ class Conversation:
         }
 
 
-_SAFE = " :@/()[]+=!*'"  # in a header, besides letters and digits; others are sent as %XX
+_SAFE = " :@/()[]+=!*'"  # characters of a header besides letters and digits; others are sent as %XX
 
 _FORMATS = {"confidence": ".6f", "position": ".4g", "rung": "d", "cost": ".12g"}
 
 
 def _headers(report: Mapping[str, Any]) -> dict[str, str]:
-    """Headers of an answer, one for each field of a report that says something."""
+    """Return the headers of an answer, one for each field of the report that is not empty."""
     texts = {name: _header(name, value) for name, value in report.items() if value is not None}
     named = {f"x-rcjax-{name.replace('_', '-')}": text for name, text in texts.items() if text}
     return named | id_headers(report["query"])
@@ -383,30 +387,30 @@ def _header(name: str, value: Any) -> str:
     if name in _FORMATS:
         return format(value, _FORMATS[name])
     texts = [quote(one, safe=_SAFE) for one in (value if isinstance(value, list) else [value])]
-    return ",".join(texts).strip()  # as no header may begin or end with a space
+    return ",".join(texts).strip()  # no header may begin or end with a space
 
 
 def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: bool) -> list[dict[str, Any]]:
-    """The choices of a completion for a client.
+    """Return the choices of a completion for a client.
 
     Args:
-        request: that it answers.
-        refusal: what is said where the policy refuses.
-        result: with the completion; without one the policy refuses.
-        judged: whether the answer was judged: then the choice with its text is the only one.
+        request: the request.
+        refusal: the answer if the policy abstains.
+        result: the result of the query; without a completion, the policy abstains.
+        judged: whether the answer was judged: then only the choice with its text is sent.
     """
     if result.completion is None:
         message = {"role": "assistant", "content": refusal, "refusal": None}
         return [sent_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
-    if judged:  # votes have several
+    if judged:  # answers that vote are several choices
         choices = [choice for choice in choices if said_text(choice) == result.text][:1] or choices[:1]
         return [sent_choice(request, choices[0]) | {"index": 0}]
     return [sent_choice(request, choice) for choice in choices]
 
 
 def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice with as many log-probabilities as the client asks for."""
+    """Return a choice with as many log-probabilities as the client wants."""
     logprobs = choice.get("logprobs") if request.logprobs else None
     if isinstance(logprobs, Mapping):
         logprobs = {"content": token_content(logprobs)} if "token_logprobs" in logprobs else logprobs
@@ -415,59 +419,59 @@ def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, An
 
 
 def _tokens(tokens: Any, top: int) -> Any:
-    """Tokens with so many of the likeliest each, which are null, or numbers by their texts, in some servers."""
+    """Cut the likeliest tokens of each token to `top`; some servers send null or an object, which become empty."""
     if not isinstance(tokens, list):
         return tokens
     likeliest = [(token, token.get("top_logprobs")) for token in tokens if isinstance(token, Mapping)]
-    return [{**token, "top_logprobs": some[:top] if isinstance(some, list) else []} for token, some in likeliest]
+    return [{**token, "top_logprobs": listed[:top] if isinstance(listed, list) else []} for token, listed in likeliest]
 
 
 _CHUNK = "chat.completion.chunk"
 
-_OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # what the gateway says by itself
+_SET_HERE = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # fields by the gateway
 
-_REPEATED = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # in every chunk
+_REPEATED = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # of every chunk
 
-_EMPTY = {"delta": {}, "logprobs": None, "finish_reason": None}  # a choice of a chunk that says nothing
+_EMPTY = {"delta": {}, "logprobs": None, "finish_reason": None}  # an empty choice of a chunk
 
 
 def whole_completion(report: Mapping[str, Any], result: Result, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The body of an answer.
+    """Make the body of an answer.
 
     Args:
-        report: what the gateway did.
-        result: with the completion as the endpoint sent it, and the tokens of all attempts.
-        choices: as the client is to have them.
+        report: the report of the cascade.
+        result: the result of the query, with the endpoint's completion and the tokens of all calls.
+        choices: the choices for the client.
     """
     source = result.completion or {}
     return {
         **_head(report, source, "chat.completion"),
         "choices": list(choices),
         "usage": result.usage,
-        **{name: value for name, value in source.items() if name not in _OWN},
+        **{name: value for name, value in source.items() if name not in _SET_HERE},
         "rcjax": report,
     }
 
 
 def chunks_of(whole: Mapping[str, Any], *, counted: bool) -> Iterator[dict[str, Any]]:
-    """A completion that is there, as chunks: all that it says, how it ends, and its tokens if they are to be told."""
+    """Split a completion into chunks: its content, its finish reasons and, with `counted`, its tokens."""
     shared = {name: value for name, value in whole.items() if name in _REPEATED}
-    others = {name: value for name, value in whole.items() if name not in _REPEATED | _OWN}
+    others = {name: value for name, value in whole.items() if name not in _REPEATED | _SET_HERE}
     head = {**shared, "object": _CHUNK, **({"usage": None} if counted else {})}
-    said, ends = [], []
+    contents, ends = [], []
     for choice in whole["choices"]:
         rest = {name: value for name, value in choice.items() if name not in ("message", "logprobs")}
         first = {"delta": _delta(choice.get("message")), "logprobs": choice.get("logprobs")}
-        said.append({**_EMPTY, "index": rest.get("index", 0), **first})
+        contents.append({**_EMPTY, "index": rest.get("index", 0), **first})
         ends.append({**_EMPTY, "index": 0, **rest})
-    yield {**head, **others, "choices": said}
+    yield {**head, **others, "choices": contents}
     yield {**head, "choices": ends, "rcjax": whole["rcjax"]}
     if counted:
         yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}
 
 
 def _delta(message: Any) -> dict[str, Any]:
-    """A message as a delta: there, calls of tools are numbered."""
+    """Turn a message into a delta, whose tool calls are numbered."""
     delta = dict(message) if isinstance(message, Mapping) else {}
     calls = delta.get("tool_calls")
     if isinstance(calls, list):

@@ -1,7 +1,7 @@
-"""A request for a completion: what is asked, by which options, whether an answer to it can be judged; and its errors.
+"""Requests for a completion: their reading and checking, the reasons not to judge an answer, and errors.
 
-They have the form and the status codes of OpenAI's interface, whose clients try again on 408, 409, 429 and from 500 on;
-nothing of headers, prompts or what a server said is quoted.
+Errors have the form and the status codes of OpenAI's interface, whose clients retry on 408, 409, 429 and from 500 on.
+They quote no headers, no prompts, and no text of a server.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from rcjax.serving.pace import LIMITS, most_written
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A request that gets an error for an answer."""
+    """An error that answers a request."""
 
     status: int
-    """Of HTTP."""
+    """HTTP status."""
     message: str
     """One line for people."""
     code: str | None = None
     """One word for programs."""
     param: str | None = None
-    """The field that it is about."""
+    """The field with the fault."""
     wait: float | None = None
-    """Seconds after which to try again."""
+    """Seconds of back-off before a retry."""
     lasting: bool = False
-    """Trying again will not help, whatever the status."""
+    """Whether a retry cannot help, whatever the status."""
 
     def __str__(self) -> str:
         return self.message
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that go with it: when to try again, and whether to (which clients of OpenAI read)."""
+        """Headers of the error: the back-off, and whether to retry, which OpenAI's clients obey."""
         wait = {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
         return wait | ({"x-should-retry": "false"} if self.lasting else {})
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the answer.
+        """Return the body of the error.
 
         >>> ApiError(404, "no such model", "model_not_found", "model").to_json()["error"]["type"]
         'invalid_request_error'
@@ -61,19 +61,19 @@ class ApiError(Exception):
 
 
 def invalid(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """The error of a field, by the words that follow its name."""
+    """Make the error of a field; `problem` goes on from the field's name."""
     return ApiError(400, f"{field} {problem}", code, field)
 
 
-_LONGEST_NAME = 64  # of a field that a message repeats
+_LONGEST_NAME = 64  # characters of a field's name that a message repeats
 
-_CLIENTS = (400, 413, 422)  # statuses of an endpoint that are the request's own fault
+_CLIENTS = (400, 413, 422)  # an endpoint's statuses for a fault of the request
 
-_GATEWAYS = (401, 402, 403, 404)  # that are the gateway's: its keys, its credit, its names of models
+_GATEWAYS = (401, 402, 403, 404)  # an endpoint's statuses for a fault of the gateway: its keys, credit or model names
 
 
 def upstream_error(result: Result) -> ApiError:
-    """The error of a request that no model answered: by the failure of the last one."""
+    """Make the error of a request that no model answered, from the last failure."""
     failure, failures = result.failure, "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
     problem = f"no model answered: {failures}"
     if failure is None:
@@ -91,8 +91,8 @@ def upstream_error(result: Result) -> ApiError:
 
 
 def fault_within(problem: Exception) -> ApiError:
-    """Log a fault of rcjax's own, whose message may quote what was asked; what the client is told of it."""
-    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # its lines hold no values, but a message may
+    """Log an internal fault, without its message, which may quote a prompt, and return the client's error."""
+    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # with the message
     where = logging.getLogger("rcjax.serving")
     where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
     return ApiError(500, "rcjax itself failed: its log says where", "internal_error")
@@ -102,9 +102,9 @@ _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
 def query_of(headers: Headers, client: str | None = None) -> str:
-    """The id of a query: the client's own, for labels that come later, or a random one; after the client's name.
+    """Return the id of a query: the client's own, for labels that come later, or a random one.
 
-    So no client can take the id of another's query.
+    The client's name goes in front, so that no client can use the id of another's query.
     """
     value = headers.get(_QUERY, uuid.uuid4().hex)
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
@@ -113,7 +113,7 @@ def query_of(headers: Headers, client: str | None = None) -> str:
 
 
 def segment_of(headers: Headers) -> str | None:
-    """What kind of query it is, as the client says, for policies with cascades for segments; None if it does not."""
+    """Return the query's segment, which the client's header names, for policies with segments; None without one."""
     value = headers.get(_SEGMENT, "").strip()
     if len(value) > 200:
         raise invalid(_SEGMENT, "must have 200 characters at most")
@@ -121,15 +121,15 @@ def segment_of(headers: Headers) -> str | None:
 
 
 def id_headers(query: str) -> dict[str, str]:
-    """Headers of an answer, or of an error, by which the query is found in the call log.
+    """Return the headers of an answer or an error by which the query is found in the call log.
 
     >>> id_headers("q1")
     {'x-request-id': 'q1', 'x-rcjax-query': 'q1'}
     """
-    return {"x-request-id": query, _QUERY: query}  # clients of OpenAI tell the first with an error
+    return {"x-request-id": query, _QUERY: query}  # OpenAI's clients show the first with an error
 
 
-#: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
+#: Fields of a request with a parameter in OpenAI's client; other fields go into its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
 
 _NAMES = """
@@ -142,19 +142,19 @@ _NAMES = """
     truncate_prompt_tokens typical_p
 """
 
-#: Fields that clients may send: OpenAI's but for the tier, which says what an answer costs, and those of other servers
-#: that say how an answer is drawn. Others may name other models, addresses or keys.
+#: Fields that clients may send: OpenAI's except the tier, which decides the cost of an answer, and sampling options of
+#: other servers. Other fields may name other models, addresses or keys.
 FIELDS = (_PARAMETERS - {"service_tier"}) | frozenset(_NAMES.split())
 
-#: Fields that the gateway answers to by itself.
-_OWN = frozenset({"model", "messages", "stream"})
+#: Fields that the gateway itself handles.
+_HANDLED = frozenset({"model", "messages", "stream"})
 
 
-#: What a policy says nothing of, by field: an answer to such a request is given by one model, and not judged.
+#: Fields and values of requests that no policy judges: one model answers, and the answer is not judged.
 _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
-    "tool_choice": lambda value: value not in (None, "none", "auto"),  # tools are a reason of their own
+    "tool_choice": lambda value: value not in (None, "none", "auto"),  # tools are a reason themselves
     "function_call": lambda value: value not in (None, "none", "auto"),
     "n": lambda value: value is not None and value != 1,
     "response_format": lambda value: value is not None and value != {"type": "text"},
@@ -165,10 +165,10 @@ _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-#: What a policy says nothing of whose log had requests of other forms, in words.
+#: Reasons not to judge a request whose form was not in the policy's log, in words.
 OTHER_TOOLS, OTHER_SCHEMA, NO_TOOLS, TOOL_RESULT = "other tools", "another schema", "no tools", "a tool's result"
 
-#: Tools that act while a model answers, such as a search, and must not be asked twice.
+#: Tools that act while a model answers, such as a search, and must not run twice.
 PROVIDER_TOOLS = "provider tools"
 
 #: Parts of messages that are no text.
@@ -179,46 +179,47 @@ _UNKNOWN = "unknown parts"
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request, checked."""
+    """A checked request."""
 
     model: str
-    """The name of a policy, or of a model."""
+    """The name of a policy or a model."""
     messages: Sequence[Mapping[str, Any]]
     """The conversation."""
     fields: Mapping[str, Any]
     """The other fields."""
     stream: bool
-    """The answer is to come in pieces."""
+    """Whether the answer is streamed."""
     counted: bool
-    """The last piece is to tell the tokens."""
+    """Whether the last piece of a stream has the tokens."""
     unjudged: tuple[str, ...]
-    """What is in it that no policy judges but by a check."""
+    """Parts of the request, in words, that no policy judges without a check."""
 
     @property
     def form(self) -> str:
-        """What it asks of the form of its answer, as a digest."""
+        """A digest of the request's tools and schema, which decide the form of the answer."""
         return form_of(self.messages, self.fields)
 
     def unknown_form(self, known: Container[str]) -> str:
-        """Which part of its form is none of the known ones, in words."""
+        """Return the part of the form that is not among the known forms, in words."""
         if form_of((), self.fields) in known:
             return TOOL_RESULT
         return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.form != PLAIN else NO_TOOLS
 
     @property
     def logprobs(self) -> bool:
-        """Whether the client asks for log-probabilities."""
+        """Whether the client wants log-probabilities."""
         return self.fields.get("logprobs") is True
 
     @property
     def top_logprobs(self) -> int:
-        """How many of the likeliest tokens it asks for."""
+        """Number of likeliest tokens that the client wants."""
         return self.fields.get("top_logprobs") or 0
 
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
-        """The fields as options of the client of OpenAI: of a judged request, without those that are as always.
+        """Return the fields as options of OpenAI's client.
 
-        Those that are `checked` go along.
+        In a judged request, fields that could keep it from being judged have harmless values, and are left out; fields
+        in `checked` are kept.
 
         >>> chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
@@ -236,16 +237,16 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
     """Refuse a request with a field that clients may not send, or for more tokens than its answers may have.
 
     Args:
-        request: of a client.
-        fields: that may be sent besides `FIELDS`.
-        tokens: of all answers to it; None for any number.
+        request: the request.
+        fields: fields that may be sent besides `FIELDS`.
+        tokens: limit on the tokens of all answers to the request; None without one.
 
     Raises ApiError.
     """
     for name, value in request.fields.items():
         if value is not None and name not in FIELDS and name not in fields:
-            what = "is no field that this service passes on: its operator can permit it (--allow-field)"
-            raise invalid(name if len(name) <= _LONGEST_NAME else "a field", what, "unsupported_parameter")
+            problem = "is no field that this service passes on: its operator can permit it (--allow-field)"
+            raise invalid(name if len(name) <= _LONGEST_NAME else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
     most, samples = most_written(request.fields), request.fields.get("n") or 1
@@ -257,15 +258,15 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body: nothing that Python reads besides, which no model could be sent.
+    """Read the JSON object of a body. Python's extensions of JSON are refused, as endpoints cannot read them.
 
-    Raises ApiError for what is none, or has too many parts.
+    Raises ApiError for invalid JSON, or too many parts.
     """
     _require_simple(body)
     try:
         data = _DECODER.decode(body.decode("utf-8-sig"))
         if _SURROGATE.search(body):
-            json.dumps(data, ensure_ascii=False).encode()  # where they are no pairs, they are no text
+            json.dumps(data, ensure_ascii=False).encode()  # unpaired surrogates are no text
         if not isinstance(data, dict):
             raise ValueError
     except (ValueError, RecursionError):
@@ -274,7 +275,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def chat_request(data: Mapping[str, Any]) -> ChatRequest:
-    """A request from its fields. Raises ApiError for those that cannot be."""
+    """Make a request from its fields. Raises ApiError for invalid fields."""
     model, messages = data.get("model"), data.get("messages")
     if not isinstance(model, str) or not model:
         raise invalid("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
@@ -285,34 +286,34 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
     return ChatRequest(
         model=model,
         messages=messages,
-        fields={name: value for name, value in data.items() if name not in _OWN},
+        fields={name: value for name, value in data.items() if name not in _HANDLED},
         stream=bool(data.get("stream")),
         counted=bool(options and options.get("include_usage")),
         unjudged=tuple(dict.fromkeys(_unjudged(data, messages))),
     )
 
 
-_MOST_MARKS, _DEEPEST = 100_000, 100
+_MOST_MARKS, _DEEPEST = 100_000, 100  # parts of a body, levels of nesting
 
-#: A text to its end, or to that of the body, or what a list or object begins, goes on and ends with.
+#: A text, to its end or that of the body, or a bracket, brace or comma.
 _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{}\],]', re.DOTALL)
 
 
 def _require_simple(body: bytes) -> None:
-    """Refuse a body of very many parts, or nested very deep, before it is parsed: nobody else is answered meanwhile.
+    """Refuse a body of very many parts, or nested very deep, before parsing it would block the event loop.
 
-    Raises ApiError: 413 for too many texts, lists, objects and commas, 400 for too many within each other.
+    Raises ApiError: 413 for too many texts, lists, objects and commas, 400 for too deep a nesting.
     """
     opened = body.count(b"[") + body.count(b"{")
-    if opened <= _DEEPEST and opened + body.count(b",") <= _MOST_MARKS // 2:  # texts are as many at most
+    if opened <= _DEEPEST and opened + body.count(b",") <= _MOST_MARKS // 2:  # at most as many texts
         return
     depth = 0
     for number, mark in enumerate(_MARKS.finditer(body), 1):
         first = body[mark.start()]
         depth += (first in b"[{") - (first in b"]}")
         if number > _MOST_MARKS:
-            what = f"the request has more than {_MOST_MARKS:,} parts (texts, lists, objects): send fewer"
-            raise ApiError(413, what, "request_too_complex")
+            problem = f"the request has more than {_MOST_MARKS:,} parts (texts, lists, objects): send fewer"
+            raise ApiError(413, problem, "request_too_complex")
         if depth > _DEEPEST:
             raise ApiError(400, f"the body is nested deeper than {_DEEPEST}", "invalid_json")
 
@@ -330,7 +331,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _check_types(data: Mapping[str, Any]) -> None:
-    """Refuse fields that the gateway itself reads and that are of another kind."""
+    """Refuse fields of a wrong type, among those that the gateway itself reads."""
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
             raise invalid(name, "must be true or false")
@@ -349,7 +350,7 @@ def _check_types(data: Mapping[str, Any]) -> None:
 
 
 def _check_tools(data: Mapping[str, Any]) -> None:
-    """Refuse tools, a choice of one, and a form of the answer that are none."""
+    """Refuse malformed tools, tool choices and response formats."""
     tools = data.get("tools")
     if not isinstance(tools, list | None) or not all(isinstance(tool, dict) for tool in tools or ()):
         raise invalid("tools", "must be a list of objects")
@@ -368,7 +369,7 @@ def _check_tools(data: Mapping[str, Any]) -> None:
 
 
 def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What is in a request that no policy judges, in words."""
+    """Yield the parts of a request that no policy judges, in words."""
     for name, is_there in _UNJUDGED.items():
         if is_there(data.get(name)):
             yield name

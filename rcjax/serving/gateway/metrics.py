@@ -1,10 +1,9 @@
-"""What operators' machines see: figures that are counted while requests end, and Prometheus's page of them.
+"""Metrics: figures counted as requests and calls end, and Prometheus's page of them.
 
-Several workers count into files of one folder, prometheus-client's multiprocess mode, and any of them gives Prometheus
-the figures of all. The label `policy` is the name that clients ask for: that of a policy or, where a request is passed
-on, of a model. Labels come from what the operator configured and from short lists here, so that their number is bounded
-whatever clients and upstream servers send. prometheus-client finds the folder when it is imported, so that happens late
-here.
+Several workers count into files of one folder, prometheus-client's multiprocess mode, and each of them can give the
+figures of all. The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model.
+Labels come from the operator's settings and from short lists here, so that their number is bounded whatever clients and
+endpoints send. prometheus-client looks for the folder when it is imported, so that it is imported late.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _HISTOGRAMS = {
     "confidence": ("Calibrated confidence in the answers of a model", ("policy", "model"), _CONFIDENCES),
 }
 
-#: The last of each is how the figures of several workers become one.
+#: (text, labels, mode) of each gauge; the mode combines the figures of several workers.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "requests_in_flight": ("Requests that are worked on", (), "livesum"),
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
@@ -72,19 +71,19 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
 }
 
-_REMEMBERED = 1000  # requests that the page of the service tells of
+_REMEMBERED = 1000  # requests on the page of the service
 
-_TOLD_EVERY = 60.0  # seconds between two times that shifts are told
+_SHIFTS_EVERY = 60.0  # seconds between two updates of the shifts
 
-_MOST_REASONS = 40  # different reasons of refusals that are told apart
+_MOST_REASONS = 40  # distinct reasons of refusals
 
 _OTHER = "other"
 
 _STATUSES = frozenset(map(int, HTTPStatus)) | {499}  # 499: the client left
 
-_NO_ERRORS = ("not judged", "passed on")  # why there is no confidence
+_NO_ERRORS = ("not judged", "passed on")  # reasons for an answer without a confidence
 
-#: How errors of calls begin, which may go on with what a server said; the first that fits is the kind.
+#: Beginnings of errors of calls, whose ends may quote a server; the first that fits is the kind.
 _KINDS = (
     *("cancelled", "timed out", "no connection", "malformed answer", "the answer breaks off"),
     *("an answer without text", "an error in place of an answer", "the client failed"),
@@ -93,7 +92,7 @@ _KINDS = (
 
 
 def error_kind(call: Call) -> str | None:
-    """The kind of a call's error, one of a short list; None if it has none.
+    """Return the kind of a call's error, from a short list; None without one.
 
     The error itself may quote a reply: it is for the log, not for a label.
 
@@ -109,33 +108,34 @@ def error_kind(call: Call) -> str | None:
     status = re.match(r"HTTP (\d{3})\b", error, re.ASCII)
     if status:
         return f"HTTP {_status(int(status[1]))}"
-    # A reply that is there and still has an error has one in its confidence.
+    # With a reply, the error is one of its confidence.
     other = "signal" if call.text is not None else _OTHER
     return next((kind for kind in _KINDS if error.startswith(kind)), other)
 
 
 class Ended(NamedTuple):
-    """A request that has ended, as the page of the service tells of it."""
+    """A request that has ended, for the page of the service."""
 
     name: str
+    """The policy or model that the client named."""
     digest: str | None
-    """Of the policy of this name; None of a model."""
+    """The policy's digest; None for a model."""
     time: float
-    """When it ended, in seconds since 1970."""
+    """End of the request, in seconds since 1970."""
     model: str
     status: str
     cost: float
     tuned: float | None
-    """What the rung that it went by was tuned to cost; None if it went by none."""
+    """The cost that its rung was tuned to; None for a request without a rung."""
     reason: str | None = None
-    """Why its answer was not judged; None where it was, or the request was for a model."""
+    """The reason why its answer was not judged; None for a judged answer, or a request for a model."""
 
 
 class Metrics:
-    """The figures that one worker counts, and the page of all workers.
+    """The figures of one worker, and the page of all workers.
 
     Args:
-        shares_balance: whether a ledger tells each worker the same balance of a policy.
+        shares_balance: whether a ledger gives all workers the same balance of a policy.
 
     Example:
         >>> metrics = Metrics()
@@ -148,46 +148,46 @@ class Metrics:
     def __init__(self, *, shares_balance: bool = False) -> None:
         import prometheus_client as prometheus
 
-        # When a counter was created is of no use where there are several workers, and a series more for each.
+        # The time of a counter's creation is one more series each, and means nothing with several workers.
         prometheus.disable_created_metrics()
         self._registry = prometheus.CollectorRegistry()
         counter, histogram, gauge = prometheus.Counter, prometheus.Histogram, prometheus.Gauge
-        figures: list[tuple[Any, ...]] = [(counter, name, *told, {}) for name, told in _COUNTERS.items()]
-        figures += [(histogram, name, *told, {"buckets": last}) for name, (*told, last) in _HISTOGRAMS.items()]
+        figures: list[tuple[Any, ...]] = [(counter, name, *about, {}) for name, about in _COUNTERS.items()]
+        figures += [(histogram, name, *about, {"buckets": last}) for name, (*about, last) in _HISTOGRAMS.items()]
         modes = {"bill_balance": "livemostrecent"} if shares_balance else {}
         figures += [
-            (gauge, name, *told, {"multiprocess_mode": modes.get(name, last)})
-            for name, (*told, last) in _GAUGES.items()
+            (gauge, name, *about, {"multiprocess_mode": modes.get(name, mode)})
+            for name, (*about, mode) in _GAUGES.items()
             if shares_balance or not name.startswith("ledger")
         ]
         self._figures = {
             name: make(f"rcjax_{name}", text, labels, registry=self._registry, **more)
             for make, name, text, labels, more in figures
         }
-        self._of = cache(self._labelled)  # to look labels up takes the client several microseconds
+        self._of = cache(self._labelled)  # the client needs several microseconds to look labels up
         self._reasons: set[str] = set()
         self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
         self.shifts = Shifts()
-        self._told = 0.0  # when shifts were told last, in seconds since 1970
+        self._shifts_time = 0.0  # last update of the shifts, in seconds since 1970
 
     def began(self, *, logging: bool) -> None:
-        """This worker takes requests; with a call log, whose lines are counted from 0 on."""
+        """Count the start of this worker; with a call log, its lines are counted from 0 on."""
         self._figures["worker_starts"].inc()
         for outcome in LOGGED if logging else ():
             self._of("log_lines", outcome).inc(0)
 
     def in_flight(self) -> AbstractContextManager[None]:
-        """A request is worked on."""
+        """Count a request as in progress, within a `with` block."""
         return self._figures["requests_in_flight"].track_inprogress()
 
     def logged(self, outcome: str) -> None:
-        """A line of the call log was "written" or "lost"."""
+        """Count a line of the call log: "written" or "lost"."""
         self._of("log_lines", outcome).inc()
 
     def reloaded(self, name: str, outcome: str | None) -> None:
-        """A new file for a policy was "taken up" or "refused"; None for the first."""
-        for one in ("taken up", "refused"):  # both from 0 on: in a count that begins at 1 Prometheus sees no increase
-            self._of("reloads", name, one).inc(one == outcome)
+        """Count a new file of a policy: "taken up" or "refused"; None for the first file."""
+        for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
+            self._of("reloads", name, label).inc(label == outcome)
 
     def ended(
         self,
@@ -199,15 +199,15 @@ class Metrics:
         judged: bool = True,
         reason: str | None = None,
     ) -> None:
-        """A request has ended.
+        """Count a request that has ended.
 
         Args:
-            name: what the client asked for, a policy or a model.
-            result: what became of it.
-            seconds: how long the whole request took.
-            served: the policy of this name.
-            judged: it went through the policy.
-            reason: why it did not, in words of the gateway's.
+            name: the policy or model that the client named.
+            result: the result of the query.
+            seconds: seconds that the whole request took.
+            served: the policy of this name, if there is one.
+            judged: whether the answer was judged.
+            reason: the reason why it was not judged, from the gateway's own list.
         """
         model = result.model or ""
         rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
@@ -230,42 +230,42 @@ class Metrics:
             self.followed(name, served.cascade.billing)
 
     def _shifted(self, name: str, digest: str | None, first: Call) -> None:
-        """Count how sure the first model was; every minute, tell how far confidences have moved."""
+        """Count the confidence of the first model, and update the shifts once a minute."""
         now, policy = time.time(), f"{name} {digest}"
         if first.confidence is not None:
             self.shifts.add(policy, first.model, first.confidence, now)
-        if now - self._told > _TOLD_EVERY:
-            self._told = now
+        if now - self._shifts_time > _SHIFTS_EVERY:
+            self._shifts_time = now
             for shift in self.shifts.of(policy, now):
                 self._of("confidence_shift", name, shift.model).set(shift.distance)
 
     def followed(self, name: str, billing: Billing) -> None:
-        """Where a policy that follows its bill stands, after a request."""
+        """Set the position and the money of a policy that follows its bill."""
         if billing.bill is not None:
             self._of("ladder_position", name).set(billing.position)
             figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
             self._of(figure, name).set(money)
 
     def ledger(self, *, is_up: bool, waiting: int) -> None:
-        """Whether the ledger answers, and how many payments it is not told of yet."""
+        """Set the state of the ledger: whether it answers, and the number of payments that wait."""
         self._figures["ledger_up"].set(is_up)
         self._figures["ledger_waiting"].set(waiting)
 
     def paid(self, name: str, cost: float) -> None:
-        """Money was paid for a request for a policy, or for a model."""
+        """Count money for requests that named a policy or model."""
         self._of("request_cost", name).inc(cost)
 
     def served(self, client: str | None, status: int) -> None:
-        """A request of a client with a name was answered."""
+        """Count an answered request of a client with a name."""
         if client is not None:
             self._of("client_requests", client, _status(status)).inc()
 
     def called(self, call: Call, policy: str | None = None) -> None:
-        """A call of an upstream model ended, one of a request or one that a shadow query adds.
+        """Count a call of a model that has ended, for a request or for a shadow query.
 
         Args:
-            call: that ended.
-            policy: by whose name it was asked.
+            call: the call.
+            policy: name of the policy that made the call.
         """
         model = call.model
         if policy is not None and not call.added:
@@ -283,11 +283,11 @@ class Metrics:
             self._of("call_errors", model, kind).inc()
 
     def refused(self, reason: str, status: int) -> None:
-        """The gateway itself answered a request with an error.
+        """Count a request that the gateway itself answered with an error.
 
         Args:
-            reason: one of a few short texts of the gateway's, such as "no key"; not what a client sent.
-            status: of HTTP.
+            reason: one of the gateway's own short texts, such as "no key", never a client's text.
+            status: HTTP status.
         """
         if reason not in self._reasons:
             if len(self._reasons) >= _MOST_REASONS:
@@ -296,9 +296,9 @@ class Metrics:
         self._of("refused_requests", reason, _status(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """(the page of all workers, its content type): OpenMetrics where the header `Accept` asks for it.
+        """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.
 
-        It takes milliseconds, tens where there are several workers: call it in a thread.
+        It takes milliseconds, and tens of them with several workers: call it in a thread.
         """
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
@@ -313,17 +313,17 @@ class Metrics:
         return encode(registry), content_type
 
     def _labelled(self, figure: str, *labels: str) -> Any:
-        """A figure for these values of its labels; what UTF-8 does not know in them becomes a question mark."""
+        """Return the figure for these values of its labels, in which lone surrogates become question marks."""
         plain = (text.encode("utf-8", "replace").decode() for text in labels)
         return self._figures[figure].labels(*plain)
 
 
 def _forget_ended(folder: str) -> None:
-    """Forget where workers stood that have ended; what they counted stays."""
+    """Drop the gauges of workers that have ended; their counts stay."""
     from prometheus_client.multiprocess import mark_process_dead
 
     pids = {int(file.stem.rpartition("_")[2]) for file in Path(folder).glob("gauge_live*.db")}
-    for pid in pids if sys.platform != "win32" else ():  # where that signal would end a process
+    for pid in pids if sys.platform != "win32" else ():  # there, the signal would end the process
         try:
             os.kill(pid, 0)
         except ProcessLookupError:

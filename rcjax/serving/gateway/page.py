@@ -1,6 +1,6 @@
-"""What operators see: the page of a service, `GET /`, of the last requests of the worker that draws it.
+"""The page of a service for operators, `GET /`, from the last requests of the worker that draws it.
 
-It runs no script, and shows no prompt, no answer and no key.
+It has no script, and shows no prompt, no answer and no key.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.shifts import Shift, Shifts
 
 _POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
-_UNEVEN = 1.2  # times an even pace
-_FEWEST = 20  # requests whose mean cost says something
-_UNLIKELY = 0.001  # of a p-value, below which chance does not explain a shift: the page is looked at often
+_UNEVEN = 1.2  # ratio to an even pace, or its inverse, from which on the pace is uneven
+_FEWEST = 20  # requests for a comparison of mean costs
+_UNLIKELY = 0.001  # p-value below which a shift is more than chance; it is small, as the page is read often
 _CLOCK = "%Y-%m-%d %H:%M UTC"
 
 _PAGE = """<!doctype html>
@@ -58,14 +58,14 @@ def draw_page(
     clients: Sequence[Used] = (),
     away: float | None = None,
 ) -> str:
-    """The page for people, as HTML.
+    """Draw the page, as HTML.
 
     Args:
-        catalog: what is served.
-        requests: the last ones, from old to new.
-        shifts: how far confidences have moved, where that was counted.
-        clients: what those with names have used.
-        away: since when the ledger of the replicas does not answer, in seconds since 1970; None if it does.
+        catalog: the policies and models in service.
+        requests: the last requests, from old to new.
+        shifts: the shifts of confidences, if counted.
+        clients: the usage of clients with names.
+        away: time, in seconds since 1970, since when the replicas' ledger does not answer; None if it does.
     """
     last = f"the last {count(len(requests), 'request')} of this worker"
     which = last if requests else "no request to this worker yet"
@@ -74,13 +74,13 @@ def draw_page(
         since = time.strftime(_CLOCK, time.gmtime(away))
         worker += f" The ledger does not answer since {since}: money is as this worker counts it."
     drawn = [_policy(served, requests, shifts or Shifts()) for served in catalog.policies.values()]
-    others = [one for one in requests if one.name not in catalog.policies]
+    others = [request for request in requests if request.name not in catalog.policies]
     passed = _answering("Passed on, by the name of a model", others) if others else ""
     return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed + _clients(clients))
 
 
 def _clients(clients: Sequence[Used]) -> str:
-    """What each client has used of what it may, all workers together."""
+    """Draw the usage and the limit of each client, over all workers."""
     if not clients:
         return ""
     rows, heads = list[tuple[str, ...]](), ("client", "period", "requests", "paid", "of")
@@ -92,9 +92,9 @@ def _clients(clients: Sequence[Used]) -> str:
 
 
 def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> str:
-    """A policy, by the requests since it was taken up: those of one before it, under its name, do not count."""
+    """Draw a policy and its requests, without requests to an earlier policy of its name."""
     policy, billing = served.policy, served.cascade.billing
-    requests = [one for one in recent if (one.name, one.digest) == (served.name, served.digest)]
+    requests = [request for request in recent if (request.name, request.digest) == (served.name, served.digest)]
     which = "no policy yet: everything passes" if served.passing else f"policy {served.digest}"
     about = [" → ".join(policy.models), which]
     if requests:
@@ -106,8 +106,8 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
     money = [f"<strong>{unit.full(paid)}</strong> paid" if requests else "nothing asked yet"]
     money += [] if budget is None else [f"budget {unit.full(budget)}"]
     if isinstance(bill, Bill):
-        what = "overspent" if bill.balance < 0 else "in hand"
-        money.append(f"{what} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
+        state = "overspent" if bill.balance < 0 else "in hand"
+        money.append(f"{state} ${abs(bill.balance):.3g}, to even out over the next {bill.window:g} queries")
     if (beside := served.shadow_cost) is not None:
         shadow = served.cascade.shadow
         which = f"{shadow}" if not isinstance(shadow, float) else percent(shadow)
@@ -123,7 +123,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
 
 
 def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
-    """Which day, week or month it is, what is left of its money, for how long, and what that means."""
+    """Describe the day, week or month, the money and the time left in it, and the consequence for queries."""
     period, left = bill.period, bill.left(now)
     start, end = period.around(now)
     month, days = time.strftime("%B %Y", time.gmtime(start)), (end - now) / DAY
@@ -145,43 +145,44 @@ def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
 
 
 def _promised(policy: AnyPolicy, unit: Money) -> str:
-    """What the policy was to change beside today's, as it was tuned."""
+    """Describe the change from today's model that was measured when the policy was tuned; "" if none was."""
     comparison = recorded_comparison(policy.provenance)
     if comparison is None:
         return ""
-    said = comparison.headline(unit, recorded_counted(policy.provenance))
-    return f"<p>As it was tuned, it {escape(said)}.</p>"
+    headline = comparison.headline(unit, recorded_counted(policy.provenance))
+    return f"<p>As it was tuned, it {escape(headline)}.</p>"
 
 
 def _check(requests: Sequence[Ended]) -> str:
-    """What the requests cost against what the rungs that they went by were tuned to cost: that needs no label."""
+    """Compare the mean cost of requests with the cost that their rungs were tuned to, which needs no label."""
     pairs = [(one.cost, one.tuned) for one in requests if one.tuned]
     if len(pairs) < _FEWEST:
         return ""
     paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
     spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
     off, ends = paid / tuned - 1, f"± {100 * spread / tuned:.1f} points"
-    why = "which chance explains" if abs(paid - tuned) <= spread else "more than chance explains"
-    said = f"The last {count(len(pairs), 'judged request')} cost {percent(abs(off))} {'more' if off > 0 else 'less'}"
-    said = f"{said} than their rungs did when they were tuned, {why} ({ends})."
-    return f"<p>{said} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
+    verdict = "which chance explains" if abs(paid - tuned) <= spread else "more than chance explains"
+    text = f"The last {count(len(pairs), 'judged request')} cost {percent(abs(off))} {'more' if off > 0 else 'less'}"
+    text = f"{text} than their rungs did when they were tuned, {verdict} ({ends})."
+    return f"<p>{text} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
 
 
 def _moved(shifts: Sequence[Shift]) -> str:
-    """Whether models are as sure as they were, of all traffic: that needs no label."""
+    """Describe the shifts of confidences over all traffic, which need no label."""
     if not shifts:
         return ""
-    said = [
-        f"{one.model} {one.distance:.2f} ({'chance explains it' if one.p_value > _UNLIKELY else 'more than chance'})"
-        for one in shifts
+    listed = [
+        f"{shift.model} {shift.distance:.2f} "
+        f"({'chance explains it' if shift.p_value > _UNLIKELY else 'more than chance'})"
+        for shift in shifts
     ]
     counts = f"{count(shifts[0].now, 'answer')} beside {shifts[0].before:,}"
-    told = f"Confidences of this week beside the eight before have moved by: {', '.join(said)}; {counts}."
-    return f"<p>{escape(told)} <code>rcjax check</code> of the call log tells more.</p>"
+    text = f"Confidences of this week beside the eight before have moved by: {', '.join(listed)}; {counts}."
+    return f"<p>{escape(text)} <code>rcjax check</code> of the call log tells more.</p>"
 
 
 def _chart(costs: Sequence[float], budget: float | None) -> str:
-    """Money per request: means of the requests in turn, and the budget."""
+    """Chart the money per request, in means of successive requests, beside the budget."""
     size = -(-len(costs) // _POINTS)
     means = [sum(part) / len(part) for part in (costs[i : i + size] for i in range(0, len(costs), size))]
     most = max(*means, budget or 0.0, 1e-12) * 1.1
@@ -198,7 +199,7 @@ def _chart(costs: Sequence[float], budget: float | None) -> str:
 
 
 def _ladder(served: ServedPolicy, position: float, unit: Money) -> str:
-    """What each rung costs and errs, and which the next request goes by."""
+    """Draw the cost and the error of each rung, and the rungs of the next requests."""
     rungs = [(" → ".join(rung.models), rung.expected) for rung in served.policy.rungs]
     if not all({"cost", "error"} <= expected.keys() for _, expected in rungs):
         return ""
@@ -216,17 +217,17 @@ def _ladder(served: ServedPolicy, position: float, unit: Money) -> str:
 
 
 def _answering(caption: str, requests: Sequence[Ended]) -> str:
-    """Who answered, and what failed."""
+    """Draw the models that answered, the reasons not to judge, and the failures."""
 
     def table(title: str, names: Sequence[str]) -> str:
-        rows = [(one, f"{number:,}", percent(number / len(requests))) for one, number in Counter(names).most_common()]
+        rows = [(name, f"{number:,}", percent(number / len(requests))) for name, number in Counter(names).most_common()]
         return _table(title, ("which", "requests", "share"), rows, [False] * len(rows))
 
-    failures = [one.status for one in requests if one.status in ("failed", "best so far")]
+    failures = [request.status for request in requests if request.status in ("failed", "best so far")]
     drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
-    reasons = [one.reason for one in requests if one.reason is not None]
+    reasons = [request.reason for request in requests if request.reason is not None]
     unjudged = table("Not judged: the largest model answers, by reason", reasons) if reasons else ""
-    return table(caption, [one.model or "nobody" for one in requests]) + unjudged + drawn
+    return table(caption, [request.model or "nobody" for request in requests]) + unjudged + drawn
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool]) -> str:

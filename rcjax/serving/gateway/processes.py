@@ -1,8 +1,8 @@
-"""Running the service: the socket, one process or several workers, signals. Uvicorn does the work.
+"""Running the service on Uvicorn: the socket, one process or several workers, signals.
 
-Alone it waits for ever for the rest of a head that comes slowly, and at the end closes connections on which a request
-may just have been sent: `Connection` is for these. It is one of h11, which takes a tenth of a millisecond more than
-httptools: no head is of any size, and no body is lost behind an offer of HTTP/2, as `curl --http2` makes it.
+Uvicorn itself waits for ever for the rest of a slow head, and at its end closes connections on which a request may be
+on its way; `Connection` prevents both. Its parser is h11, which takes a tenth of a millisecond more than httptools: it
+limits the size of heads, and loses no body after an offer of HTTP/2, as by `curl --http2`.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ from rcjax.serving.gateway.service import build_app
 
 
 class Connection(H11Protocol):
-    """One of Uvicorn's connections, closed where the head of a request takes too long to come."""
+    """A connection of Uvicorn's with time limits for slow clients, and a soft end."""
 
     head_seconds: ClassVar[float] = 30.0
+    """Seconds for the arrival of a request's head."""
+
     farewell_seconds: ClassVar[float] = 1.0
-    """How long an idle connection stays open at the end, for a request that is on its way."""
+    """Seconds that an idle connection stays open at the end, for a request on its way."""
 
     unread_seconds: ClassVar[float] = 30.0
-    """How long a client may read nothing of what is sent to it."""
+    """Seconds without reading after which a client's connection is closed."""
 
     _unread: asyncio.TimerHandle | None = None
     _timer: asyncio.TimerHandle | None = None
     _ending = False
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request."""
+        """Start the timer of the first head."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait no more once a head is whole, and again from the first byte of the next one."""
+        """Stop the timer when a head is complete, and start it again with the next head."""
         super().data_received(data)
         if not self._is_at_work():
             self._wait()
@@ -63,28 +65,28 @@ class Connection(H11Protocol):
             self._close_after()
 
     def pause_writing(self) -> None:
-        """Close the connection if its client goes on reading nothing: what waits for it is memory."""
+        """Start the timer of a client that does not read, as unread bytes fill the memory."""
         super().pause_writing()
         if self._unread is not None:
             self._unread.cancel()
         self._unread = asyncio.get_running_loop().call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Stop the timer, and go on writing."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop all timers."""
         self._stop()
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """End softly: an idle connection waits a moment for a request that is on its way, and answers that."""
+        """End softly: an idle connection stays open for a moment, and answers a request that is on its way."""
         self._ending = True
         if self._is_at_work():
             self._close_after()
@@ -93,13 +95,13 @@ class Connection(H11Protocol):
         asyncio.get_running_loop().call_later(self.farewell_seconds, super().shutdown)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing of an offer to go on by another protocol, which is ignored."""
+        """Log nothing about an offer of another protocol, which is ignored."""
 
     def _is_at_work(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _close_after(self) -> None:
-        """Close after this request, as if its client had asked for that: then its answer says so, too."""
+        """Close after this request, as if its client had asked for it, so that the answer has `connection: close`."""
         self.scope["headers"] = [*self.scope["headers"], CLOSE_HEADER]
 
     def _wait(self) -> None:
@@ -119,13 +121,13 @@ class Connection(H11Protocol):
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_BACKLOG = 2048  # connections that wait to be taken
+_BACKLOG = 2048  # connections that wait to be accepted
 
-_LISTENERS = 16  # uvloop takes one connection of each in a turn of its loop: a busy one has few turns in a second
+_LISTENERS = 16  # copies of the socket: uvloop accepts one connection of each in a turn, and turns are few when busy
 
-_PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
+_PAUSE = 2.0  # seconds before a new worker replaces one that could not start
 
-_PATIENCE = 60  # seconds until a worker answers its supervisor: on a busy machine the import alone takes long
+_PATIENCE = 60  # seconds for a worker's answer to its supervisor: on a busy machine, importing alone takes long
 
 
 _LOG_CONFIG: dict[str, Any] = {
@@ -144,24 +146,24 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
     """Serve until a signal ends it.
 
     Args:
-        settings: of the service.
-        host: where to listen.
-        port: 0 for any that is free.
-        workers: how many processes.
-        announce: is given the address, with its port, and the policies and models, once connections are taken.
+        settings: settings of the service.
+        host: address to listen at.
+        port: port to listen at; 0 for a free one.
+        workers: number of processes.
+        announce: receives the service's URL and its catalog once the socket accepts connections.
 
-    Raises ValueError or OSError for settings, files and addresses that cannot be used, before anything is served.
+    Raises ValueError or OSError for invalid settings, files and addresses, before anything is served.
     """
     if (ledger := settings.open_ledger()) is not None:
         ledger.check()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
+        warnings.simplefilter("ignore", CascadeWarning)  # the workers repeat these warnings
         catalog = CatalogMaker(settings, Clients(settings.limits.timeout).of).read()
     with _listening(host, port) as listener, _counting_together(workers):
-        if (log := settings.open_log()) is not None:  # one that cannot be opened is refused before anything is served
+        if (log := settings.open_log()) is not None:  # an unusable log ends the start
             log.close()
         config = Config(
-            partial(_start, settings, alone=workers == 1),  # which workers call, each for itself
+            partial(_start, settings, alone=workers == 1),  # each worker calls it
             factory=True,
             workers=workers,
             lifespan="on",
@@ -174,15 +176,15 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
             timeout_worker_healthcheck=_PATIENCE,
             http=Connection,
             log_config=_LOG_CONFIG,
-            log_level="info" if workers > 1 else "warning",  # who starts, and who takes whose place
+            log_level="info" if workers > 1 else "warning",  # the starts of workers
             ws="none",
         )
-        if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
+        if hasattr(signal, "SIGHUP"):  # until the workers handle it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         announce(_url(host, listener.getsockname()[1]), catalog)
-        sockets = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]  # which the server closes
-        for one in sockets:
-            one.set_inheritable(True)
+        sockets = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]  # the server closes them
+        for copy in sockets:
+            copy.set_inheritable(True)
         if workers > 1:
             _Workers(config, sockets).run()
         else:
@@ -193,49 +195,49 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
 
 
 class _Alone(Server):
-    """Uvicorn's server, which ends with status 0 where it was told to end, as several workers do."""
+    """Uvicorn's server in one process. A signal ends it with status 0, as it does several workers."""
 
     interrupted = False
-    """Whether somebody at a terminal ended it."""
+    """Whether a keyboard interrupt ended it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take signals while it serves; they are obeyed by then."""
+        """Handle signals while serving, and do not raise them again afterwards, as they have been obeyed."""
         with super().capture_signals():
             yield
             self.interrupted = signal.SIGINT in self._captured_signals
             self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; by a second signal at once: that the rest is cancelled then is no fault, and not told as one."""
+        """End. A second signal cancels the requests in progress, which is no error to log."""
         await super().shutdown(sockets)
         if self.force_exit:
             logging.getLogger("uvicorn.error").disabled = True
 
 
 class _Workers(Multiprocess):
-    """Uvicorn's workers, of which one that dies is not waited for."""
+    """Uvicorn's workers; a dead worker is noticed at once."""
 
     def keep_subprocess_alive(self) -> None:
         for process in self.processes:
-            process.child_conn.close()  # it is the worker's: open here as well, nothing tells that its other end died
+            process.child_conn.close()  # the worker's end of the pipe: while open here, the worker's death shows no EOF
         super().keep_subprocess_alive()
 
     def terminate_all(self) -> None:
-        """Refuse connections from now on, which else would wait for nobody."""
+        """Close the sockets first, so that new connections are refused, not left waiting."""
         for listener in self.sockets:
             listener.close()
         super().terminate_all()
 
 
 def _start(settings: Settings, *, alone: bool) -> Starlette:
-    """The application, in a process that says warnings as lines of its log.
+    """Build the application in a process that logs warnings.
 
-    Where files have been broken since the start, one worker of several says so and ends: the others go on, and another
-    worker is tried.
+    If a file has become invalid since the service's start, one worker of several logs it and ends. The others go on,
+    and a new worker is tried.
     """
     warnings.showwarning = lambda message, *_, **__: _LOGGER.warning("%s", message)
-    warnings.simplefilter("always", CascadeWarning)  # which says by itself what is new
+    warnings.simplefilter("always", CascadeWarning)  # its callers avoid repetitions
     try:
         app = build_app(settings)
     except (ValueError, OSError) as problem:
@@ -244,14 +246,14 @@ def _start(settings: Settings, *, alone: bool) -> Starlette:
         _LOGGER.error("a worker cannot start, another one will be tried: %s", in_words(problem))
         time.sleep(_PAUSE)
         sys.exit(1)
-    # What is imported stays: to look through it for garbage kept all requests waiting for a tenth of a second.
+    # Imported objects stay for ever: collecting garbage among them blocked all requests for a tenth of a second.
     gc.collect()
     gc.freeze()
     return app
 
 
 def _url(host: str, port: int) -> str:
-    """The address of the service.
+    """Return the URL of the service.
 
     >>> _url("::1", 8080)
     'http://[::1]:8080'
@@ -268,15 +270,15 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         reason = (getattr(problem, "strerror", None) or str(problem)).partition(" (while attempting")[0]
         raise OSError(f"cannot listen at {_url(host, port)}: {reason}: choose another --host or --port") from None
     with listener:
-        # Connections have it from here: else the body of an answer, sent after its head, waits for an acknowledgement.
+        # Connections inherit it: else the body of an answer, sent after its head, waits for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener
 
 
 @contextmanager
 def _counting_together(workers: int) -> Iterator[None]:
-    """Name a folder in which several workers count together, as long as they run; one counts by itself."""
-    os.environ.pop(FOLDER, None)  # that of another program
+    """Set the folder in which several workers count together, while they run; one worker needs none."""
+    os.environ.pop(FOLDER, None)  # it may be another program's
     if workers == 1:
         yield
         return

@@ -1,4 +1,4 @@
-"""A completion as a response: its items, the events that tell of them while it comes, and how they reach its client."""
+"""Translation of a completion into a response: its items, the events of its stream, and their sending."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ _ARGUMENTS = "function_call_arguments"
 
 @dataclass(slots=True)
 class _Item:
-    """An item of a response: what a model says, what it thinks before that, or a call of a function."""
+    """An item of a response: a message, its reasoning, or a function call."""
 
     index: int
     head: Mapping[str, Any]
-    """Its id, its type, and what else of it does not come in pieces."""
+    """The fields that do not come in pieces, such as the id and the type."""
     texts: dict[str, list[str]] = field(default_factory=dict)
-    """The pieces of its parts, by their kind: "output_text", "refusal", "reasoning_text", or the arguments of a call,
-    which are there from the beginning."""
+    """The pieces of each part by its kind: "output_text", "refusal", "reasoning_text" or, in a call, the arguments."""
     logprobs: list[Event] = field(default_factory=list)
-    """Of what is said."""
+    """The log-probabilities of the text's tokens."""
 
     def to_json(self, status: str) -> dict[str, Any]:
-        """As it is in a response."""
+        """Return the item for a response."""
         if _ARGUMENTS in self.texts:
             return {**self.head, "status": status, "arguments": "".join(self.texts[_ARGUMENTS])}
         return {**self.head, "status": status, "content": [self._part(kind) for kind in self.texts]}
 
-    def say(self, kind: str, text: str, logprobs: Sequence[Event] = ()) -> Iterator[Event]:
-        """Add to a part, which may be a new one."""
+    def add(self, kind: str, text: str, logprobs: Sequence[Event] = ()) -> Iterator[Event]:
+        """Add a piece to a part, which may be new, and yield the events."""
         if kind not in self.texts:
             self.texts[kind] = []
             yield self._event(kind, "content_part.added", {"part": self._part(kind)})
@@ -53,11 +52,11 @@ class _Item:
         yield self._event(kind, f"{kind}.delta", {"delta": text, **more})
 
     def end(self) -> Iterator[Event]:
-        """Say what each part is as a whole."""
+        """Yield the events with each complete part."""
         for kind in self.texts:
             if kind == _ARGUMENTS:
-                whole = {"name": self.head["name"], "arguments": "".join(self.texts[kind])}
-                yield self._event(kind, f"{kind}.done", whole)
+                function = {"name": self.head["name"], "arguments": "".join(self.texts[kind])}
+                yield self._event(kind, f"{kind}.done", function)
                 continue
             part = self._part(kind)
             content = {name: value for name, value in part.items() if name not in ("type", "annotations")}
@@ -74,53 +73,53 @@ class _Item:
         return {"type": f"response.{event}", **where, **content}
 
 
-#: Fields of a chunk that a response has in other words, or that are of the chunk alone.
+#: Fields of a chunk that a response has in another form, or not at all.
 _REWORDED = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
 
-#: The item that a part is of.
+#: The item that each kind of part belongs to.
 _ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "reasoning"}
 
-_PREFIXES = {"message": "msg", "reasoning": "rs"}  # of the ids of items
+_PREFIXES = {"message": "msg", "reasoning": "rs"}  # prefixes of the ids of items
 
 
 @dataclass(slots=True)
 class ResponseAssembly:
-    """A response, put together from the chunks of a completion.
+    """A response, assembled from the chunks of a completion.
 
-    >>> whole = ResponseAssembly({})
+    >>> assembly = ResponseAssembly({})
     >>> head = {"id": "1", "created": 1, "model": "small"}
-    >>> said = {"index": 0, "delta": {"content": "B"}, "finish_reason": "length"}
-    >>> [event["type"] for event in whole.add({**head, "choices": [said]})][:3]
+    >>> choice = {"index": 0, "delta": {"content": "B"}, "finish_reason": "length"}
+    >>> [event["type"] for event in assembly.add({**head, "choices": [choice]})][:3]
     ['response.created', 'response.in_progress', 'response.output_item.added']
-    >>> whole.ending, [event["type"] for event in whole.end()][-1]
+    >>> assembly.ending, [event["type"] for event in assembly.end()][-1]
     ('incomplete', 'response.incomplete')
     """
 
     asked: Mapping[str, Any]
-    """What it repeats of its request."""
+    """The fields of the request that the response repeats."""
     _id: str = ""
-    """Of the completion."""
+    """The completion's id."""
     _head: dict[str, Any] = field(default_factory=dict)
     _items: dict[str | int, _Item] = field(default_factory=dict)
-    """Those of text by their type, calls by their numbers."""
+    """The items: those with text by their type, calls by their number."""
     _finish_reason: Any = None
     _last: dict[str, Any] = field(default_factory=dict)
-    """The tokens, and what the gateway did, as far as they are known."""
+    """The last known tokens, and the last report of the cascade."""
 
     @property
     def ending(self) -> str:
-        """How it ends: "completed" or "incomplete"."""
+        """The final status: "completed" or "incomplete"."""
         return "completed" if self._reason is None else "incomplete"
 
     @property
     def _reason(self) -> str | None:
-        """Why it is not complete; None if it is."""
+        """The reason why the response is incomplete; None if it is complete."""
         if is_withheld({"finish_reason": self._finish_reason}):
             return "content_filter"
         return "max_output_tokens" if self._finish_reason == "length" else None
 
     def add(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
-        """Add a chunk; the events that tell of it."""
+        """Add a chunk, and yield its events."""
         begins = not self._head
         self._head |= {name: value for name, value in chunk.items() if name not in _REWORDED}
         if begins:
@@ -135,7 +134,7 @@ class ResponseAssembly:
                 self._finish_reason = told_finish(choice) or self._finish_reason
 
     def end(self) -> Iterator[Event]:
-        """The events that say what each item is as a whole, and the response."""
+        """Yield the events with each complete item, and with the complete response."""
         status = self.ending
         for item in self._items.values():
             yield from item.end()
@@ -143,14 +142,14 @@ class ResponseAssembly:
         yield {"type": f"response.{status}", "response": self.to_json(status)}
 
     def fail(self, problem: ApiError) -> Iterator[Event]:
-        """The events that say that the rest does not come; the first is what clients raise."""
+        """Yield the events of a failure; clients raise the first one."""
         error = problem.to_json()["error"]
         yield {**error, "type": "error", "error": error}
-        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"  # of those that there are
+        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"  # the codes of a failed response
         yield {"type": "response.failed", "response": self.to_json("failed") | {"error": error | {"code": code}}}
 
     def to_json(self, status: str) -> dict[str, Any]:
-        """The response, with this status."""
+        """Return the response with this status."""
         reason = self._reason if status == "incomplete" else None
         of_items = "incomplete" if status == "failed" else status
         return {
@@ -167,24 +166,24 @@ class ResponseAssembly:
         }
 
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
-        said = delta if isinstance(delta, Mapping) else {}
+        fields = delta if isinstance(delta, Mapping) else {}
         tokens = _tokens(token_content(logprobs))
-        thought = next(filter(None, map(said.get, REASONING)), None)
-        yield from self._add_text("reasoning_text", thought, [])
-        yield from self._add_text("output_text", said.get("content"), tokens)
-        yield from self._add_text("refusal", said.get("refusal"), [])
-        calls = said.get("tool_calls")
+        reasoning = next(filter(None, map(fields.get, REASONING)), None)
+        yield from self._add_text("reasoning_text", reasoning, [])
+        yield from self._add_text("output_text", fields.get("content"), tokens)
+        yield from self._add_text("refusal", fields.get("refusal"), [])
+        calls = fields.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             yield from self._add_call(call)
 
     def _add_text(self, kind: str, content: Any, tokens: list[Event]) -> Iterator[Event]:
-        text, of = choice_text({"message": {"content": content}}), _ITEMS[kind]
-        if not text and not (tokens and of in self._items):  # tokens of the end have no text
+        text, item = choice_text({"message": {"content": content}}), _ITEMS[kind]
+        if not text and not (tokens and item in self._items):  # the last tokens may have no text
             return
-        if of not in self._items:
-            more = {"role": "assistant"} if of == "message" else {"summary": []}
-            yield from self._add_item(of, {"id": f"{_PREFIXES[of]}_{self._id}", "type": of, **more})
-        yield from self._items[of].say(kind, text, tokens)
+        if item not in self._items:
+            more = {"role": "assistant"} if item == "message" else {"summary": []}
+            yield from self._add_item(item, {"id": f"{_PREFIXES[item]}_{self._id}", "type": item, **more})
+        yield from self._items[item].add(kind, text, tokens)
 
     def _add_call(self, call: Any) -> Iterator[Event]:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -200,7 +199,7 @@ class ResponseAssembly:
             yield from self._add_item(number, head, {_ARGUMENTS: []})
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
-            yield from self._items[number].say(_ARGUMENTS, arguments)
+            yield from self._items[number].add(_ARGUMENTS, arguments)
 
     def _add_item(self, key: str | int, head: Event, texts: dict[str, list[str]] | None = None) -> Iterator[Event]:
         self._items[key] = _Item(len(self._items), head, {} if texts is None else texts)
@@ -213,23 +212,23 @@ class ResponseAssembly:
 
 
 def _tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
-    """The tokens of a text with their log-probabilities, as far as they are such, and the likeliest of each.
+    """Return the valid tokens of a text, with their log-probabilities and the likeliest tokens of each.
 
-    Their bytes, which must be there, are those of their text where the server tells none.
+    A response needs the bytes of a token: without them, they are those of its text.
     """
     tokens = []
-    for one in content if isinstance(content, list) else ():
-        text = one.get("token") if isinstance(one, Mapping) else None
-        if isinstance(text, str) and type(one.get("logprob")) in (int, float):
-            octets = one.get("bytes")
+    for token in content if isinstance(content, list) else ():
+        text = token.get("token") if isinstance(token, Mapping) else None
+        if isinstance(text, str) and type(token.get("logprob")) in (int, float):
+            octets = token.get("bytes")
             octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
-            more = {"top_logprobs": _tokens(one.get("top_logprobs"), likeliest=False)} if likeliest else {}
-            tokens.append({"token": text, "logprob": one["logprob"], "bytes": octets, **more})
+            more = {"top_logprobs": _tokens(token.get("top_logprobs"), likeliest=False)} if likeliest else {}
+            tokens.append({"token": text, "logprob": token["logprob"], "bytes": octets, **more})
     return tokens
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:
-    """The tokens of a completion by the names of a response, with all that is told besides.
+    """Return the usage of a completion under the names of a response, with all its other fields.
 
     >>> _usage({"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9})["input_tokens_details"]
     {'cached_tokens': 0, 'cache_write_tokens': 0}
@@ -247,29 +246,29 @@ def _usage(usage: Any) -> dict[str, Any] | None:
 
 
 def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Parts of the tokens, of which these must be numbers."""
+    """Return the details of a count of tokens, with 0 for a name without a whole number."""
     counts = details if isinstance(details, Mapping) else {}
     return {**counts, **{name: counts[name] if type(counts.get(name)) is int else 0 for name in names}}
 
 
 class ResponsesResponder(Responder):
-    """The answer to one request, in the words of responses."""
+    """Sends the answer to one request in the format of responses."""
 
     passes_on = False
 
     def __init__(self, send: Send) -> None:
         super().__init__(send)
         self._assembly = ResponseAssembly({})
-        self._events = 0  # that were sent
+        self._events = 0  # events sent
 
     def read(self, body: bytes) -> ChatRequest:
-        """The request in a body, as one for a completion. Raises ApiError for what cannot be one."""
+        """Read the request in a body as one for a completion. Raises ApiError for an invalid one."""
         request, asked = read_response_request(body)
         self._assembly = ResponseAssembly(asked)
         return request
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
-        """Send a completion as a response, or an error as it is."""
+        """Send a completion as a response, or an error unchanged."""
         if status == 200:
             first = [{**choice, "index": 0} for choice in document["choices"][:1]]
             for chunk in chunks_of({**document, "choices": first}, counted=True):
@@ -279,27 +278,27 @@ class ResponsesResponder(Responder):
         await super().document(document, headers, status)
 
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Send the events of a chunk; the headers with the first."""
+        """Send the events of a chunk, the first ones after the headers."""
         await self._send_events(self._assembly.add(document), headers)
 
     async def done(self) -> None:
-        """End a stream by the response as a whole."""
+        """End a stream with the complete response."""
         if not self.complete:
             await self._send_events(self._assembly.end())
 
     async def error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
-        """Send an error in place of an answer, or end a stream by one."""
+        """Send an error in place of an answer, or at the end of a stream."""
         if not self.begun or self.complete:
             await super().error(problem, headers)
             return
         error, *rest = self._assembly.fail(problem)
         try:
             await self._send_events([error, *rest])
-        except ApiError:  # what came of the answer cannot be sent
+        except ApiError:  # the answer so far cannot be encoded
             await self._send_events([error])
 
     async def _send_events(self, events: Iterable[Event], headers: Mapping[str, str] | None = None) -> None:
-        """Send events, with the headers if they are the first; without headers they are the last."""
+        """Send events, after the headers if these are the first; events without headers are the last."""
         parts = []
         for number, event in enumerate(events, self._events):
             data = encoded({**event, "sequence_number": number})

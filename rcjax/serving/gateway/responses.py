@@ -1,7 +1,6 @@
-"""A request for a response (`/v1/responses`), put as one for a completion: models are asked by chat completions.
+"""Translation of requests for a response (`/v1/responses`) into requests for a completion, which models understand.
 
-What these can express is translated, and judged or not as they are; what needs a state, a hosted tool, or a field that
-they have not, is refused by its name.
+A field that needs a state, a hosted tool, or a field that chat completions lack, is refused by its name.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ _Fields = Mapping[str, Any]
 
 _HERE, _THERE = ResponseCreateParamsBase.__annotations__.keys(), CompletionCreateParamsBase.__annotations__.keys()
 
-#: Fields that have another name in chat completions, or none there. OpenAI takes metadata only with a completion that
-#: is stored.
+#: Fields that have another name, or none, in chat completions. OpenAI accepts metadata only with a stored completion.
 _TRANSLATED = frozenset(
     {"include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning"}
     | {"stream_options", "text", "tool_choice", "tools", "top_logprobs"}
 )
 
-#: Fields of chat completions that go along, as those do that only a server knows: they say how an answer is drawn.
+#: Fields of chat completions that are passed on, as are fields that only a server knows: they are sampling options.
 _SAMPLING = frozenset({"frequency_penalty", "logit_bias", "presence_penalty", "seed", "stop"})
 
 _NO_FIELD = "cannot be used: the models are asked by chat completions, which have no such field"
@@ -35,18 +33,18 @@ _NO_STATE = f"{_NO_FIELD}, and no response is kept here: send the whole conversa
 
 _CHATS = "is of chat completions: responses have another field for it, or none"
 
-#: Fields that no upstream can be asked for, and those of chat completions alone.
+#: Fields that no endpoint can fulfil, and fields of chat completions alone, with the problem.
 _REFUSED = (
     {name: _NO_STATE for name in _HERE if name not in _TRANSLATED | _THERE}
     | {"store": _NO_STATE}
     | {name: _CHATS for name in _THERE if name not in _SAMPLING | _HERE}
 )
 
-#: What these may say, as it is so anyway.
+#: Values of refused fields that are accepted, as they change nothing.
 _HARMLESS: dict[str, Any] = {"background": False, "store": False, "truncation": "disabled"}
 
-#: What a response says of its request besides what that holds.
-_USUAL: dict[str, Any] = {
+#: Values by which a response describes fields that its request left out.
+_DEFAULTS: dict[str, Any] = {
     **_HARMLESS,
     "instructions": None,
     "metadata": {},
@@ -62,9 +60,9 @@ _NOT_REPEATED = frozenset({"include", "input", "model", "stream_options"})
 
 
 def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
-    """(the request for a completion, what the response repeats of its own) in a body.
+    """Read a body: return (the request for a completion, the fields that the response repeats).
 
-    Raises ApiError for what cannot be a request, and for what no upstream can be asked for.
+    Raises ApiError for an invalid request, and for fields that no endpoint can fulfil.
 
     >>> request, _ = read_response_request(b'{"model": "m", "input": "A or B?", "max_output_tokens": 9, "top_k": 2}')
     >>> request.messages, request.fields
@@ -76,9 +74,9 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
             raise _unsupported(name, problem)
     chat = {name: value for name, value in data.items() if name not in _TRANSLATED and name not in _HARMLESS}
     request = chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
-    repeated = _USUAL | {name: value for name, value in data.items() if name in _HERE and name not in _NOT_REPEATED}
+    repeated = _DEFAULTS | {name: value for name, value in data.items() if name in _HERE and name not in _NOT_REPEATED}
     tools = [{"parameters": None, "strict": None, **tool} for tool in repeated["tools"]]
-    text = {**_USUAL["text"], **repeated["text"]}
+    text = {**_DEFAULTS["text"], **repeated["text"]}
     return replace(request, counted=True), {**repeated, "tools": tools, "text": text}
 
 
@@ -90,7 +88,7 @@ _NOUNS = {str: "a text", list: "a list", dict: "an object"}
 
 
 def _typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
-    """A field of this type, or None unless it is needed. Raises ApiError for any other."""
+    """Return a field of this type, or None if it is missing and not needed. Raises ApiError for another type."""
     value = data.get(name)
     if isinstance(value, kind) or (value is None and not needed):
         return value
@@ -102,7 +100,7 @@ def _text(data: _Fields, name: str, within: str) -> str:
 
 
 def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, Any]]:
-    """(its place, an object) of each in a list. Raises ApiError for anything else."""
+    """Yield (its place, the object) for each object of a list. Raises ApiError for anything else."""
     for index, value in enumerate(_typed(data, name, list, within) or ()):
         where = f"{within}{name}[{index}]"
         if not isinstance(value, dict):
@@ -111,7 +109,7 @@ def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, 
 
 
 def _only(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
-    """What an object says by these names. Raises ApiError for what it says besides."""
+    """Return the fields of an object with these names. Raises ApiError for any other field that is not empty."""
     for name, value in data.items():
         if value and name not in names:
             raise _unsupported(f"{within}{name}", _NO_FIELD)
@@ -119,8 +117,8 @@ def _only(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
 
 
 def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
-    """The options of a completion that have other names in a response. Raises ApiError for those that cannot be."""
-    included = _typed(data, "include", list) or []  # of what else it may name, there is nothing
+    """Yield the options of a completion that have other names in a response. Raises ApiError for invalid ones."""
+    included = _typed(data, "include", list) or []  # the others name no data of a completion
     if data.get("top_logprobs") or "message.output_text.logprobs" in included:
         yield from (("logprobs", True), ("top_logprobs", data.get("top_logprobs")))
     if "max_output_tokens" in data:
@@ -129,7 +127,7 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
     yield from ((f"reasoning_{name}", value) for name, value in reasoning.items())
     text = _only(_typed(data, "text", dict) or {}, ["format", "verbosity"], "text.")
     form = _typed(text, "format", dict, "text.") or {"type": "text"}
-    if form.get("type") == "json_schema":  # which has an object of its own in chat completions
+    if form.get("type") == "json_schema":  # an object within an object in chat completions
         form = {"type": "json_schema", "json_schema": {name: form[name] for name in form if name != "type"}}
     if form != {"type": "text"}:
         yield "response_format", form
@@ -138,7 +136,7 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
     if tools:
         yield "tools", tools
     choice = data.get("tool_choice")
-    if choice is not None and (tools or choice not in ("auto", "none")):  # without tools these say nothing
+    if choice is not None and (tools or choice not in ("auto", "none")):  # without tools, these change nothing
         yield "tool_choice", choice if isinstance(choice, str) else _choice(_typed(data, "tool_choice", dict))
 
 
@@ -151,14 +149,14 @@ def _tool(tool: _Fields, within: str) -> dict[str, Any]:
 
 
 def _choice(choice: _Fields) -> dict[str, Any]:
-    """The function that is to be called, which has an object of its own in chat completions."""
+    """Translate the choice of a function, which has its own object in chat completions."""
     if choice.get("type") != "function":
         raise _unsupported("tool_choice.type", "must be function: other choices have no like in chat completions")
     return {"type": "function", "function": {"name": _text(choice, "name", "tool_choice.")}}
 
 
 def _messages(data: _Fields) -> list[dict[str, Any]]:
-    """The instructions and the input as messages."""
+    """Translate the instructions and the input into messages."""
     instructions, content = _typed(data, "instructions", str), data.get("input")
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
     if isinstance(content, str):
@@ -179,7 +177,7 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
         if role not in ("user", "assistant", "system", "developer"):
             raise invalid(f"{within}role", "must be user, assistant, system or developer")
         messages.append({"role": role, "content": _content(item, "content", within, (*_TEXTS, *_MORE))})
-    elif kind == "function_call":  # which stands in the message that it was made with
+    elif kind == "function_call":  # it belongs to the message that it was made with
         function = {name: _text(item, name, within) for name in ("name", "arguments")}
         call = {"id": _text(item, "call_id", within), "type": "function", "function": function}
         if not messages or messages[-1]["role"] != "assistant":
@@ -188,7 +186,7 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
     elif kind == "function_call_output":
         call, content = _text(item, "call_id", within), _content(item, "output", within, _TEXTS)
         messages.append({"role": "tool", "tool_call_id": call, "content": content})
-    elif kind != "reasoning":  # what a model thought before an earlier answer is not sent again
+    elif kind != "reasoning":  # the reasoning of earlier answers is not sent again
         known = "message, function_call, function_call_output or reasoning"
         raise _unsupported(f"{within}type", f"must be {known}: others need what is kept elsewhere")
 
@@ -199,7 +197,7 @@ _TEXTS, _MORE = ("input_text", "output_text"), ("refusal", "input_image", "input
 
 
 def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
-    """A content of these kinds of parts; one that is a single text as that text, which all servers take."""
+    """Translate a content with parts of these kinds; a single text becomes a string, which all servers accept."""
     value = item.get(name)
     if isinstance(value, str):
         return value
@@ -216,7 +214,7 @@ def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str
 
 
 def _part(part: _Fields, within: str) -> dict[str, Any]:
-    """A part of a message as chat completions have it."""
+    """Translate a part of a message."""
     match part["type"]:
         case "refusal":
             return {"type": "refusal", "refusal": _text(part, "refusal", within)}

@@ -1,9 +1,9 @@
-"""The service as an ASGI application: its paths, what it holds while it runs, how it starts and stops.
+"""The service as an ASGI application: its paths, its state, its start and its end.
 
-It takes a request in: who may call and from where, how many at once, how large and how slow a request may be, who has
-left. A browser sends what any web page tells it to an address of the machine it runs on: the page is not let to read
-the answer, but that is paid for. A page cannot know a key; where there is none, what it can send without asking first
-is refused.
+It admits requests: it checks the client's key, the host, the number, size and speed of requests, and disconnections.
+
+Cross-site requests (CSRF): a web page can make a browser send requests to this machine. It cannot read the answers, but
+they cost money. A page cannot know a key; without keys, requests that a browser sends without a preflight are refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from rcjax.serving.turns import turns_of
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
-    """Do the work of an answer, and stop it where its client leaves before it has it all: ClientLeftError."""
+    """Do the work of an answer. If the client disconnects before the end, stop and raise ClientLeftError."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -82,11 +82,11 @@ async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive
         watching.cancel()
 
 
-_PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked by all names
+_PROBES = frozenset({"/health", "/ready"})  # allowed under any host name: they reveal nothing
 
 
 class _Guard:
-    """Refuses requests by their Host and, where a page would have no key to know, by their Origin and Content-Type."""
+    """Refuses requests by their Host and, if the service has no keys, by their Origin and Content-Type."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -102,11 +102,11 @@ class _Guard:
         await Responder(send).error(problem, {"connection": "close"})
 
     def _problem(self, scope: Scope) -> ApiError | None:
-        """What is wrong with how the gateway is called."""
+        """Return the error of a request that is refused by its headers; None for an admitted one."""
         headers = Headers(scope=scope)
         if self._hosts is not None and not all(_may_name(host, self._hosts) for host in headers.getlist("host")):
-            what = "the service is not known by the name in Host: --allow-host adds names"
-            return ApiError(421, what, "unknown_host")
+            problem = "the service is not known by the name in Host: --allow-host adds names"
+            return ApiError(421, problem, "unknown_host")
         if self._keyless and "origin" in headers:
             return ApiError(403, "web pages may not call a service without a key", "foreign_origin")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -117,7 +117,7 @@ class _Guard:
 
 @lru_cache(maxsize=256)
 def _may_name(host: str, allowed: frozenset[str]) -> bool:
-    """Whether a Host, with or without a port, is one that only this machine can call, or is allowed.
+    """Return whether a Host, with or without a port, is allowed, or is a name that only this machine can call.
 
     >>> [_may_name(host, frozenset()) for host in ("LocalHost:8080", "[::1]:8080", "::1", "10.0.0.1", "[::1]x")]
     [True, True, True, False, False]
@@ -129,13 +129,13 @@ def _may_name(host: str, allowed: frozenset[str]) -> bool:
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_LEFT = 499  # what a request counts as whose client left
+_LEFT = 499  # status, for the figures, of a request whose client disconnected
 
-_INTERVAL = 1.0  # seconds between looks at the files
+_INTERVAL = 1.0  # seconds between two checks of the files
 
 
 class Gateway:
-    """What one process of the service holds while it runs."""
+    """The state of one process of the service."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -145,7 +145,7 @@ class Gateway:
         self.clients = Clients(settings.limits.timeout)
         self.intake = Intake(settings.limits)
         self.busy = 0
-        """How many requests are worked on."""
+        """Number of requests in progress."""
         self._totals = settings.totals() if self.ledger is None else self.ledger
         self.accounts = Accounts(self._totals)
         self.log = settings.open_log()
@@ -154,15 +154,15 @@ class Gateway:
         self._maker = CatalogMaker(settings, self.clients.of, self.log, self._called, self.ledger)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.asked = asyncio.Event()
-        """Somebody asks for the files to be read again."""
-        self._files = self._look()  # before they are read
+        """Set by a signal, to have the files read again."""
+        self._files = self._signatures()  # taken before the files are read, so that no change is missed
         self.take_up(self._maker.read(), None)
         self._unshared = False
         self.accounts.watch(self.catalog.ring.named)
         self._totals.sync()
 
     def _called(self, call: Call, policy: str | None = None) -> None:
-        """A call of an upstream model ended: count it, and trace it."""
+        """Count and trace a call that has ended."""
         self.metrics.called(call, policy)
         client = None if call.added else self.catalog.ring.by_name(call.client)
         if client is not None:
@@ -171,13 +171,13 @@ class Gateway:
             model = self.catalog.models.get(call.model)
             self.traces.called(call, getattr(model, "base_url", None), policy)
 
-    def _look(self) -> list[Any]:
-        """What tells the files from what they were before."""
+    def _signatures(self) -> list[Any]:
+        """Return the signatures of the files, which change with them."""
         paths = (*self.settings.policies.values(), self.settings.models, self.settings.keys_file)
         return [file_signature(path) for path in paths if path is not None]
 
     def _catch_up(self) -> None:
-        """Tell what others have spent, however idle this worker is."""
+        """Update the bills and their figures with the spending of others, even if this worker is idle."""
         for name, served in self.catalog.policies.items():
             served.cascade.billing.catch_up()
             self.metrics.followed(name, served.cascade.billing)
@@ -185,7 +185,7 @@ class Gateway:
             self.metrics.ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
     async def _share(self) -> None:
-        """Tell other workers what clients have spent here, and hear of theirs."""
+        """Exchange the clients' totals with other workers."""
         self.accounts.watch(self.catalog.ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
@@ -197,13 +197,13 @@ class Gateway:
             self._unshared = False
 
     async def watch(self) -> None:
-        """Take up what the files say whenever one has changed or somebody asks; until cancelled."""
+        """Read the files again when one has changed, or on a signal, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.asked.wait(), _INTERVAL)
             self._catch_up()
             await self._share()
-            files = self._look()
+            files = self._signatures()
             if not self.asked.is_set() and files == self._files:
                 continue
             self._files = files
@@ -211,7 +211,7 @@ class Gateway:
             before = self.catalog
             try:
                 catalog = await asyncio.to_thread(self._maker.read, before)
-            except Exception as problem:  # whatever is in a file must not end the watching
+            except Exception as problem:  # no content of a file may end the watch
                 for name in self.settings.policies:
                     self.metrics.reloaded(name, "refused")
                 _LOGGER.error("a new file is refused, the old policies stay: %s", in_words(problem))
@@ -221,7 +221,7 @@ class Gateway:
             self.take_up(catalog, before)
 
     def take_up(self, catalog: Catalog, before: Catalog | None) -> None:
-        """Answer by these policies from now on; requests under way go on by those that they began with."""
+        """Serve a new catalog; requests in progress keep the policies that they began with."""
         self.catalog = catalog
         if before is not None:
             catalog.go_on(before)
@@ -231,7 +231,7 @@ class Gateway:
             self.metrics.reloaded(name, None if before is None else "taken up")
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
-        """Answer a request in the interface that the responder speaks."""
+        """Answer a request in the responder's interface."""
         headers, ids, client = Headers(scope=scope), {}, None
         try:
             client = self.catalog.ring.client_of(headers)
@@ -255,21 +255,21 @@ class Gateway:
         except ApiError as problem:
             self._refused(client, problem.code or "error", problem.status)
             await responder.error(problem, ids)
-        except asyncio.CancelledError:  # the service ends, and its patience with it
+        except asyncio.CancelledError:  # the time to drain requests is over
             self._refused(client, _STOPPED.code or "error", _STOPPED.status)
             await responder.error(_STOPPED, ids)
-        except Exception as problem:  # whose message may quote what was asked
+        except Exception as problem:  # its message may quote a prompt
             self._refused(client, "internal", 500)
             await responder.error(fault_within(problem), ids)
 
     def _require_place(self) -> None:
-        """Refuse a request where as many are worked on as there are places: ApiError."""
+        """Refuse a request beyond the limit on requests in progress: ApiError 429."""
         if self.busy >= self.settings.limits.concurrency:
             raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Take a place, until the answer has gone out."""
+        """Count a request in progress until its answer has been sent."""
         self._require_place()
         self.busy += 1
         try:
@@ -282,15 +282,15 @@ class Gateway:
         self.metrics.served(None if client is None else client.name, status)
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
-        """Refuse what the service, or its client's limits, does not permit: ApiError."""
+        """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
         require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_name(name, catalog.policies):
-            what = "this key may not name this model: GET /v1/models lists those that it may"
-            raise ApiError(403, what, "not_permitted", "model")
+            problem = "this key may not name this model: GET /v1/models lists those that it may"
+            raise ApiError(403, problem, "not_permitted", "model")
 
     async def close(self) -> None:
-        """Finish shadow calls, as long as there is time, and close everything."""
+        """Drain the shadow calls within the time limit, and close everything."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_seconds):
                 await asyncio.gather(*(cascade.close() for cascade in [*self.cascades]))
@@ -308,7 +308,7 @@ _STOPPED = ApiError(503, "the service is stopped before the answer is there: ask
 
 
 class _Endpoint:
-    """What answers questions, as an ASGI application: Starlette passes methods on as functions of a request."""
+    """The ASGI application that answers questions: an object, since Starlette treats functions as request handlers."""
 
     def __init__(self, gateway: Gateway, responder: type[Responder]) -> None:
         self._gateway, self._responder = gateway, responder
@@ -321,12 +321,12 @@ class _Endpoint:
 
 
 def build_app(settings: Settings) -> Starlette:
-    """The application. Raises ValueError or OSError for settings and files that cannot be used."""
+    """Build the application. Raises ValueError or OSError for invalid settings and files."""
     gateway = Gateway(settings)
     chat, responses = _Endpoint(gateway, Responder), _Endpoint(gateway, ResponsesResponder)
     routes = [
         route
-        for base in ("/v1", "")  # as people write base URLs
+        for base in ("/v1", "")  # base URLs are written with and without /v1
         for route in (
             Route(f"{base}/chat/completions", chat, methods=["POST"]),
             Route(f"{base}/responses", responses, methods=["POST"]),
@@ -343,7 +343,7 @@ def build_app(settings: Settings) -> Starlette:
     guard = Middleware(_Guard, settings=settings, metrics=gateway.metrics)
     handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
     app = Starlette(routes=routes, middleware=[guard], lifespan=partial(_running, gateway), exception_handlers=handlers)
-    app.router.redirect_slashes = False  # to what the client calls this host
+    app.router.redirect_slashes = False  # a redirect would go to the client's own name of this host
     app.state.gateway = gateway
     return app
 
@@ -360,14 +360,14 @@ async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
 
 
 async def _models(gateway: Gateway, request: Request) -> Response:
-    """The policies, then the models that can be named too; or the one of a name."""
+    """List the policies, then the models, that the client may call; or describe one of them."""
     client, data = gateway.catalog.ring.client_of(request.headers), list[dict[str, Any]]()
     for name, served in gateway.catalog.policies.items():
         policy = served.policy
         about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
         data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
     data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]
-    data = [one for one in data if client.may_name(one["id"], gateway.catalog.policies)]
+    data = [model for model in data if client.may_name(model["id"], gateway.catalog.policies)]
     if "name" not in request.path_params:
         return JSONResponse({"object": "list", "data": data})
     for model in data:
@@ -378,17 +378,17 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
     _require_figures(gateway, request.headers)
-    # In a thread, as the page of many workers takes a while, in which others would wait.
+    # In a thread: with many workers, the page takes a while.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})
 
 
 async def _page(gateway: Gateway, request: Request) -> Response:
-    """The page of the service; browsers send the key as a password."""
-    headers, (scheme, _, said) = request.headers, request.headers.get("authorization", "").partition(" ")
+    """Return the page of the service; browsers send the key as a password."""
+    headers, (scheme, _, credentials) = request.headers, request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         with suppress(ValueError):
-            password = b64decode(said).partition(b":")[2].decode("latin-1")
+            password = b64decode(credentials).partition(b":")[2].decode("latin-1")
             headers = Headers({"authorization": f"Bearer {password}"})
     try:
         _require_figures(gateway, headers)
@@ -402,7 +402,7 @@ async def _page(gateway: Gateway, request: Request) -> Response:
 
 
 def _require_figures(gateway: Gateway, headers: Headers) -> None:
-    """Refuse who may not see what others spend: ApiError."""
+    """Refuse a client that may not see the figures: ApiError."""
     if not gateway.catalog.ring.client_of(headers).figures:
         raise ApiError(403, "this key may not see figures: its client needs figures = true", "not_permitted")
 

@@ -1,8 +1,8 @@
 """Spans for OpenTelemetry: one for each request, and one for each call of a model within it.
 
-Spans of calls follow the semantic conventions for generative AI (an inference of a client), spans of requests those for
-HTTP, with attributes of rcjax's own. The latter have no `gen_ai` attributes, since backends sum tokens over spans.
-No span has content. The environment variables of OpenTelemetry's exporter switch them on.
+Spans of calls follow the semantic conventions for generative AI, spans of requests those for HTTP; both have further
+attributes of rcjax's own. Spans of requests have no `gen_ai` attributes, since backends sum tokens over spans. No span
+has content. The environment variables of OpenTelemetry's exporter switch the spans on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPENAI = "https://api.openai.com/v1"
 
 _PORTS = {"http": 80, "https": 443}
 
-#: Options of a call that spans may have, by their names in `models.toml`: numbers alone.
+#: The names in spans of numeric options, by their names in `models.toml`.
 _OPTIONS = {
     "frequency_penalty": "frequency_penalty",
     "max_completion_tokens": "max_tokens",
@@ -47,9 +47,9 @@ _OPTIONS = {
     "top_p": "top_p",
 }
 
-_NUMBERS = ("confidence", "cost", "position", "rung")  # among the headers of an answer
+_NUMBERS = ("confidence", "cost", "position", "rung")  # headers of an answer that are numbers
 
-_LISTS = ("models", "not_judged")
+_LISTS = ("models", "not_judged")  # headers of an answer that are lists
 
 
 def are_wanted(environment: Mapping[str, str]) -> bool:
@@ -64,9 +64,9 @@ def are_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def open_traces() -> Traces | None:
-    """Return where spans go as the environment says; None where it asks for none, or where they cannot be sent.
+    """Return the sender of spans by the environment; None if it asks for none, or if they cannot be sent.
 
-    What is missing is a line of the service's log: answers go on without spans.
+    In the latter case the service's log says why, and answers go on without spans.
     """
     if not are_wanted(os.environ):
         return None
@@ -82,18 +82,18 @@ def open_traces() -> Traces | None:
     except ImportError:
         _LOGGER.warning("no spans are sent, although %s is set: %s", _ADDRESSES[1], how_to_install("traces"))
         return None
-    told = Resource.create({SERVICE_VERSION: version()})
-    if str(told.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-        told = told.merge(Resource({SERVICE_NAME: "rcjax"}))
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it tells of every batch, and each time it tries
-    provider = TracerProvider(resource=told, shutdown_on_exit=False)
+    resource = Resource.create({SERVICE_VERSION: version()})
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "rcjax"}))
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every failed batch and every retry
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     exporter: Any = _Watched(OTLPSpanExporter())
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Traces(provider)
 
 
 class _Watched:
-    """An exporter that says when spans begin to be lost, and when they are sent again."""
+    """An exporter that logs when spans begin to be lost, and when they are sent again."""
 
     def __init__(self, exporter: Any) -> None:
         self._exporter, self._loses = exporter, False
@@ -114,7 +114,7 @@ class _Watched:
 
 
 class Traces:
-    """Makes spans, and hands them to a provider of OpenTelemetry's."""
+    """Makes spans with a provider of OpenTelemetry's."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry import trace
@@ -127,7 +127,7 @@ class Traces:
 
     @contextmanager
     def request(self, scope: Scope, send: Send) -> Iterator[Send]:
-        """Give the `send` of a request that has a span, which is within that of the client's `traceparent`."""
+        """Open the span of a request, within the client's `traceparent`, and yield a `send` that adds to it."""
         sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         about = {"http.request.method": scope["method"], "http.route": scope["path"], "url.path": scope["path"]}
         about["url.scheme"] = scope["scheme"]
@@ -136,7 +136,7 @@ class Traces:
             context=self._propagator.extract(sent),
             kind=self._kinds.SERVER,
             attributes=about,
-            record_exception=False,  # whose message may quote what was asked
+            record_exception=False,  # its message may quote a prompt
             set_status_on_exception=False,
         ) as span:
             begun = False
@@ -155,12 +155,12 @@ class Traces:
                 span.set_attribute("error.type", "client_left")
 
     def called(self, call: Call, base_url: str | None, policy: str | None = None) -> None:
-        """Make the span of a call that has ended, within that of its request.
+        """Make the span of a call that has ended, within the span of its request.
 
         Args:
-            call: that ended.
-            base_url: of its endpoint; None is OpenAI's.
-            policy: by whose name the model was asked.
+            call: the call.
+            base_url: address of the endpoint; None is OpenAI's.
+            policy: name of the policy that made the call.
         """
         end = time.time_ns()
         kind = error_kind(call)
@@ -175,29 +175,29 @@ class Traces:
         span.end(end)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the spans that wait."""
         self._provider.shutdown()
 
 
 def _of_answer(message: Message) -> dict[str, Any]:
-    """The attributes of a request that its answer's head tells: its status, and what the cascade did."""
-    told: dict[str, Any] = {"http.response.status_code": message["status"]}
+    """Return the attributes of a request from the head of its answer: the status, and the report of the cascade."""
+    attributes: dict[str, Any] = {"http.response.status_code": message["status"]}
     if message["status"] >= 500:
-        told["error.type"] = str(message["status"])
+        attributes["error.type"] = str(message["status"])
     for raw, value in message["headers"]:
-        _, own, name = raw.decode("latin-1").partition("x-rcjax-")
-        if not own:
+        _, prefix, name = raw.decode("latin-1").partition("x-rcjax-")
+        if not prefix:
             continue
         name, text = name.replace("-", "_"), value.decode("latin-1")
         listed = [unquote(part) for part in text.split(",")]
-        told[f"rcjax.{name}"] = float(text) if name in _NUMBERS else listed if name in _LISTS else unquote(text)
-    return told
+        attributes[f"rcjax.{name}"] = float(text) if name in _NUMBERS else listed if name in _LISTS else unquote(text)
+    return attributes
 
 
 def _of_call(call: Call, base_url: str, policy: str | None, kind: str | None) -> dict[str, Any]:
-    """The attributes of a call. The provider is the one whose interface is spoken, as the conventions say."""
+    """Return the attributes of a call. By the conventions, the provider is that of the interface: OpenAI."""
     place = urlsplit(base_url)
-    told = {
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": call.served,
@@ -215,11 +215,11 @@ def _of_call(call: Call, base_url: str, policy: str | None, kind: str | None) ->
         "rcjax.shadow": call.added,
         **_options(call.asked),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _options(asked: str | None) -> dict[str, float]:
-    """The options by which a model was asked that are numbers, under the names of the conventions.
+    """Return the numeric options of a call, under the names of the conventions.
 
     >>> _options('{"options": {"max_tokens": 1, "temperature": 0, "stop": "secret"}}')
     {'gen_ai.request.max_tokens': 1, 'gen_ai.request.temperature': 0}

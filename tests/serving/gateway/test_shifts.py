@@ -41,7 +41,7 @@ def test_weeks_are_forgotten_after_eight_and_few_answers_tell_nothing():
 
 
 def test_the_page_and_prometheus_tell_of_it(monkeypatch):
-    monkeypatch.setattr(metrics_module, "_TOLD_EVERY", 0.0)
+    monkeypatch.setattr(metrics_module, "_SHIFTS_EVERY", 0.0)
     with gateway({"support": make_policy()}, lambda *_: Response(sure("A", SURE))) as service:
         told = service.app.state.gateway.metrics
         digest = service.app.state.gateway.catalog.policies["support"].digest
