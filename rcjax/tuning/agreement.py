@@ -1,24 +1,24 @@
-"""Policies that go by whether two models' answers are equal, judged on the queries of the log itself.
+"""Score policies that compare the answers of two models, on the queries of the log itself.
 
-Model i is asked; where Φ_i ≤ φ, model j is asked too. Where their answers are equal, that of j is kept; where they
-differ, model l is asked. Such a policy errs with probability
+Model i is asked; where Φ_i ≤ φ, model j is asked too. Where their answers are equal, the answer of j is kept; where
+they differ, model l is asked. The error probability of the policy is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
 
-Labels are averaged with what is expected of them, as those of pairs are. What is expected of an answer changes with
-agreement: by Bayes' theorem the odds that it is right are multiplied by
+Labels are averaged with their probabilities, as in `pairs`. Agreement changes the probability that an answer is right:
+by Bayes' theorem its odds are multiplied by
 
-    P(equal | y_j = 1) / P(equal | y_j = 0)
+    P(equal | y_j = 1) / P(equal | y_j = 0).
 
-which is taken to be one number for each pair, whatever the confidences are: its logarithm δ is the intercept that is
-likeliest on the labels of the queries with equal answers, drawn to 0 by a normal prior of variance 1. So the second
-model j, asked after i, is right where both say the same with probability
+This ratio is taken to be one number for each pair, independent of the confidences. Its logarithm δ is an intercept,
+fitted by maximum a posteriori to the labels of the queries with equal answers; the prior is standard normal. Where the
+answers of i and j are equal, the answer of j is right with probability
 
-    σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ)
+    σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).
 
-and likewise a third model l, asked where they differ, from Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
+For a third model l, asked where they differ, the logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
 
-Where an answer is not known the second model goes by its confidence: it asks on as many queries as would differ.
+Where an answer is not known, the second model defers by its confidence, on the same share of queries as would differ.
 """
 
 import itertools
@@ -40,37 +40,39 @@ from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.pairs import MOST_THRESHOLDS, CandidateRows, Judging, alone_right, refusals, spread_cuts
 from rcjax.tuning.replaying.walk import walk
 
-_NEWTON_STEPS = 8  # of a concave function of one number, from 0
+_NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 
-_SURE = 1e-6  # expected probabilities are kept so far from 0 and 1 that the labels can move them
+_SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
 
 
 def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[jax.Array, ...]:
-    """(n,) which queries count, on which the first two models say the same, and on which they differ; and how likely
-    the second and the third are right where they are asked.
+    """Divide the queries by agreement, and estimate how likely the second and third answers are right.
+
+    The result is (queries that count, queries with equal answers, queries with different answers, probability that the
+    second model is right where it is asked, the same of the third), (n,) each.
 
     Args:
-        rows: what is known.
-        first, second, third: positions of the models; where the third is the second again, no answers are compared.
+        rows: the queries.
+        first, second, third: positions of the models; a third equal to the second: answers are not compared.
     """
     counts = rows.present[:, first] & rows.present[:, second] & rows.present[:, third]
-    own, other = rows.answer[:, first], rows.answer[:, second]
-    comparable = (own != NO_ANSWER) & (other != NO_ANSWER) & (second != third)
-    equal, differ = comparable & (own == other), comparable & (own != other)
-    plain = (rows.confidence[:, second] + rows.told(second, first)) / 2
+    earlier, later = rows.answer[:, first], rows.answer[:, second]
+    comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
+    equal, differ = comparable & (earlier == later), comparable & (earlier != later)
+    plain = (rows.confidence[:, second] + rows.crossed_of(second, first)) / 2
     by_second = _with_group_odds(plain, rows.correct[:, second], counts & equal, equal)
-    plain = rows.confidence[:, third] / 2 + (rows.told(third, first) + rows.told(third, second)) / 4
+    plain = rows.confidence[:, third] / 2 + (rows.crossed_of(third, first) + rows.crossed_of(third, second)) / 4
     return counts, equal, differ, by_second, _with_group_odds(plain, rows.correct[:, third], counts & differ, differ)
 
 
 def _with_group_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, group: jax.Array) -> jax.Array:
-    """(n,) probabilities of being right, which for a group of the queries have odds of their own.
+    """Multiply the odds of being right by one factor for a group of queries: (n,) probabilities.
 
     Args:
-        plain: (n,) the probabilities, whichever group a query is in.
-        correct: (n,) whether the answer is right.
-        labels: (n,) the queries of the group that tell its odds.
-        group: (n,) which queries are in the group.
+        plain: (n,) probabilities of being right, regardless of the group.
+        correct: (n,) bool: the answer is right.
+        labels: (n,) bool: the queries of the group whose labels the factor is fitted to.
+        group: (n,) bool: the queries of the group.
     """
     odds = special.logit(jnp.clip(plain, _SURE, 1 - _SURE))
 
@@ -91,7 +93,7 @@ def _expected_wrong(
     answer: jax.Array,
     of: tuple[Candidates, Policies],
 ) -> jax.Array:
-    """(L, n) how likely L policies are to answer wrongly, as far as the labels that may be learnt from tell."""
+    """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `expected_on_log`."""
     known = CandidateRows.of(calibrators, rows, answer=answer, answered=answered)
     confidence = known.confidence
 
@@ -99,7 +101,7 @@ def _expected_wrong(
         candidate, policy = of
         first, second, third = candidate.first, candidate.second, candidate.third
         *_, by_second, by_third = by_agreement(known, first, second, third)
-        right = confidence.T  # of chains, which compare no answers
+        right = confidence.T  # for chains, which do not compare answers
         for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
             right = right.at[model].set(likely)
         answers = walk(confidence.T, policy, answer.T).answers
@@ -109,13 +111,13 @@ def _expected_wrong(
 
 
 def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
-    """(S, L, n) how likely policies are to answer the queries of a log wrongly, by what some of its rows tell.
+    """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
-        calibrators: (k,) of the models.
-        rows: (logprob, correct, present), each (n, k); the last says which labels may be learnt from.
+        calibrators: (k,) calibrators of the models.
+        rows: (logprob, correct, present), each (n, k); `present` are the labels to learn from.
         log: the log.
-        several: S lists of L policies.
+        several: S tables of L policies each.
     """
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     *labels, answered, codes = fill_up(*rows, log.answered, answer)
@@ -124,16 +126,16 @@ def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, se
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
-#: Thresholds tried for all triples together, about, and for each of many.
+#: About how many thresholds to try for all triples together; and how many at least for each triple.
 _MOST, _FEWEST_THRESHOLDS = 40_000, 40
 
 
 def agreeing(rows: CandidateRows, judging: Judging) -> Candidates:
-    """Every triple of models, by rising cost, at every threshold of its first, judged on n queries.
+    """Score every triple of models, by rising cost, at every threshold of its first model, on n queries.
 
     Args:
-        rows: of the queries, with the codes of answers.
-        judging: how they are judged; with a refusal, the last model may refuse.
+        rows: the queries, with the codes of answers.
+        judging: the blending weights of labels; with `refusal`, the last model may refuse.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -161,14 +163,14 @@ def _triple(
     rising: jax.Array,
     *models: jax.Array,
 ) -> Candidates:
-    """One triple of models at M thresholds, `most` at most.
+    """Score one triple of models at M thresholds.
 
     Args:
-        rows, judging: as of `agreeing`.
-        refused: (k,) up to where each model refuses, as the last.
-        most: thresholds.
-        rising: (n,) the queries by rising confidence of the first.
-        models: the three, ().
+        rows, judging: as for `agreeing`.
+        refused: (k,) confidence up to which each model refuses as the last.
+        most: number of thresholds at most.
+        rising: (n,) the queries by rising confidence of the first model.
+        models: positions of the three models, () each.
     """
     first, second, third = models
     counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
@@ -179,7 +181,7 @@ def _triple(
     if refused is not None:
         refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(judging.refusal, confidence.dtype)
 
-    # How likely the answer is right: of the first model alone, and of whoever answers where the second is asked.
+    # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
     alone = alone_right(rows, judging)[:, first]
     by_second = label * rows.correct[:, second] + (1 - label) * by_second
     by_third = label * rows.correct[:, third] + (1 - label) * by_third
@@ -207,7 +209,7 @@ def _triple(
 
 
 def _as_often(confidence: jax.Array, present: jax.Array, differ: jax.Array) -> jax.Array:
-    """The confidence up to which as many of the queries present lie as have different answers."""
+    """Return the confidence up to which as many of the present queries lie as have different answers."""
     ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
     many, count = (present & differ).sum(), present.sum()
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]

@@ -1,13 +1,13 @@
-"""Policies to choose from, judged by labels: single models, pairs of models, policies that compare answers, and chains.
+"""Tables of candidate policies: single models, pairs of models, policies that compare answers, and chains.
 
 One record holds them all: one model is asked; where it is unsure, a second; and where their answers differ, a third.
-A chain of more models has a threshold for each.
+A chain of more models has a threshold for each model.
 
-Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1: a model has one threshold
-then, and what its check refuses is passed on. There longer chains earn what they cost (7 to 47 % fewer failures for
-the same money on three public sets of programming tasks), while on eight logs whose confidences have more values they
-gain nothing. The model's Markov chain cannot judge them: attempts of one model fail on the same queries. So chains
-walk the queries of the log itself, each to where its answers' verdicts lead.
+Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1. A model then has one
+threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
+have 7 to 47 % fewer failures for the same money. On eight logs whose confidences have more values they gain nothing.
+The paper's Markov chain cannot score them, as attempts of one model fail on the same queries. So chains are scored by
+walking the queries of the log itself.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.hull import lower_hull, position_weights, thinned
 from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
 
-#: Rungs of the ladders that folds and replicates stand on, filled up by the last one: so few shapes are compiled.
+#: Rungs of the ladders of folds and replicates; the last rung is repeated, so that few shapes are compiled.
 RUNGS = 32
 
 
@@ -37,78 +37,78 @@ RUNGS = 32
 )
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """C policies over k models; arrays of jax's inside of compiled functions, of numpy's outside."""
+    """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere."""
 
     k: int
     first: Any
-    """(C,) the model asked first."""
+    """(C,) position of the model asked first."""
     second: Any
-    """(C,) the model asked where the first is unsure; the first again where none is."""
+    """(C,) position of the model asked where the first is unsure; a single model has its first again."""
     third: Any
-    """(C,) the model asked where the answers of these two differ; the second again where none are compared."""
+    """(C,) position of the model asked where these answers differ; the second again if answers are not compared."""
     threshold: Any
-    """(C,) calibrated confidence up to which the second is asked; ALWAYS_ANSWER for a single model."""
+    """(C,) calibrated confidence up to which the second model is asked; ALWAYS_ANSWER for a single model."""
     fallback: Any
-    """(C,) confidence of the second up to which the third is asked where an answer is not known."""
+    """(C,) confidence of the second model up to which the third is asked, for queries whose answers are not known."""
     error: Any
-    """(C,) as judged, a refusal at its price; inf for a threshold that parts no queries."""
+    """(C,) error by blended labels, refusals at their price; inf for a threshold that divides no queries."""
     cost: Any
-    """(C,) of the queries, each at what its path costs."""
+    """(C,) mean cost of the paths of the queries, in money per query."""
     counted: Any
-    """(C,) the error by the labels alone; of policies that compare answers, as judged."""
+    """(C,) error by the labels alone; for policies that compare answers, the same as `error`."""
     abstention: Any
     """(C,) share of the queries that get no answer."""
     refusal: Any = None
-    """(C,) confidence up to which the last model refuses; None: none does."""
+    """(C,) confidence up to which the last model refuses; None: models do not refuse."""
     chain: Any = None
-    """(C, k) thresholds of a chain's models; NaN of models that it does not ask, and of all where the policy is given
-    by its first, second and third model. None: no policy is a chain."""
+    """(C, k) thresholds of a chain's models; NaN for models that the chain does not ask, and for policies given by
+    their first, second and third model; None: no policy is a chain."""
 
     def take(self, indices: Any) -> "Candidates":
-        """Some of them, by position."""
+        """Return the candidates at some positions."""
         return part(self, indices)
 
     @property
     def alone(self) -> Any:
-        """(C,) bool: single models, whose errors are counted, and which nothing was chosen for."""
+        """(C,) bool: the single models."""
         return self.first == self.third
 
     @property
     def compares(self) -> Any:
-        """(C,) bool: those that go by whether answers are equal."""
+        """(C,) bool: the policies that compare answers."""
         return self.second != self.third
 
     def with_chains(self, others: "Candidates") -> "Candidates":
-        """These, and others that are chains; numpy's arrays."""
+        """Append candidates that are chains; numpy arrays."""
         here = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
         dtype = self.cost.dtype
         others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
         return together(dataclasses.replace(self, chain=here.astype(dtype)), others)
 
     def loss(self, lam: Any) -> Any:
-        """(L, C) error + λ·cost for each λ (L,)."""
+        """Return error + λ·cost of each candidate for each λ (L,): (L, C)."""
         return self.error + lam[:, None] * self.cost
 
     def best(self, lam: Any) -> "Candidates":
-        """(L,) the best for each λ (L,)."""
+        """Return the candidate of the least loss for each λ: (L,)."""
         return self.take(self.loss(lam).argmin(1))
 
     def rungs(self) -> "Candidates":
-        """(R,) the corners of their lower hull, by rising cost: at most `RUNGS`."""
+        """Return the corners of the lower hull, by rising cost: (R,), `RUNGS` at most."""
         hull = lower_hull(self.cost, self.error)
         return self.take(hull[thinned(self.cost[hull], self.error[hull], RUNGS)])
 
     def filled(self) -> "Candidates":
-        """The same, filled up to `RUNGS` policies by the last one."""
+        """Repeat the last candidate until there are `RUNGS`."""
         count = len(self.cost)
         return self.take(np.minimum(np.arange(max(RUNGS, count)), count - 1))
 
     def policies(self, comparing: bool | None = None, xp: Any = np) -> Policies:
-        """(C,) what they do.
+        """Return the candidates as `Policies`: (C,).
 
         Args:
-            comparing: whether to give policies that may compare answers; None: where one of these does.
-            xp: numpy, or jax.numpy for use inside a jitted function.
+            comparing: include `agreements`; None: if a candidate compares answers.
+            xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
         >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 5)
@@ -137,7 +137,7 @@ class Candidates:
 
 
 def together(*several: Candidates, xp: Any = np) -> Candidates:
-    """All of several candidates, one after the other; `xp` is numpy, or jax.numpy within a jitted function."""
+    """Concatenate tables of candidates; `xp` is numpy, or jax.numpy within a jitted function."""
     return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
 
 
@@ -145,46 +145,46 @@ _NONE = np.zeros(0)
 
 
 class Targets(NamedTuple):
-    """What policies are chosen for, T = G + B targets in this order: numpy's arrays."""
+    """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
 
     lam: np.ndarray = _NONE
-    """(G,) prices, in errors per unit of money: the least error + λ·cost."""
+    """(G,) prices λ, in errors per unit of money; the best policy has the least error + λ·cost."""
     budgets: np.ndarray = _NONE
-    """(B,) money per query: the least error whose bill keeps to it."""
+    """(B,) budgets, in money per query; the best policy has the least error within the budget."""
 
     @property
     def prices(self) -> slice:
-        """Where the prices stand among all targets."""
+        """Slice of the prices among all targets."""
         return slice(len(self.lam))
 
     @property
     def within(self) -> slice:
-        """Where the budgets stand."""
+        """Slice of the budgets among all targets."""
         return slice(len(self.lam), None)
 
 
 class ChosenPolicies(NamedTuple):
-    """Where T targets stand among some policies; numpy's arrays."""
+    """The policies chosen for T targets, as mixtures of rungs; numpy arrays."""
 
     rungs: Candidates
-    """(R,)"""
+    """(R,) the rungs."""
     weights: np.ndarray
-    """(T, R) the share of the queries that goes by each."""
+    """(T, R) share of the queries that goes by each rung."""
 
     @property
     def error(self) -> np.ndarray:
-        """(T,) as the queries of the choice say, refusals at their price."""
+        """(T,) in-sample error, refusals at their price."""
         return self.weights @ self.rungs.error
 
     def filled(self) -> "ChosenPolicies":
-        """The same, of `RUNGS` rungs, if there are not more."""
+        """Repeat the last rung, with the weight 0, until there are `RUNGS`."""
         count = len(self.rungs.cost)
         weights = np.pad(self.weights, ((0, 0), (0, max(RUNGS - count, 0))))
         return ChosenPolicies(self.rungs.filled(), weights)
 
 
 def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
-    """Where targets stand: a price at a corner of the hull, a budget between two.
+    """Choose a policy for each target: a corner of the hull for a price, a mixture of two corners for a budget.
 
     >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
     >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
@@ -198,23 +198,23 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
 
 
 def choose_one(table: Candidates, targets: Targets) -> ChosenPolicies:
-    """The best single policy for each target: the cheapest where none keeps to a budget."""
+    """Choose one candidate, unmixed, for each target; the cheapest where no candidate is within a budget."""
     fits = table.cost <= targets.budgets[:, None]
     within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
     best = np.concatenate([table.loss(targets.lam).argmin(1), within])
     return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
 
-#: Rungs of a chain at most.
+#: Models in a chain at most.
 MOST_RUNGS = 8
 
-_MOST_TRIPLES = 2_500  # of models, as 25 have
+_MOST_TRIPLES = 2_500  # of models: 25 models have 2,300
 
-_MOST_QUERIES = 5_000  # that chains are chosen on: more tell their errors no better than they need to be known
+_MOST_QUERIES = 5_000  # that chains are scored on: enough for the precision that a choice needs
 
 
 def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
-    """Whether all confidences are 0, 1 or not known, and there are two of these for a model at least; (n, k) each.
+    """Return whether all confidences are 0, 1 or unknown, and a model has at least two of these; (n, k) each.
 
     >>> present = np.ones((2, 2), bool)
     >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), present), are_verdicts(np.zeros((2, 2)), present)
@@ -226,14 +226,14 @@ def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
 
 
 def chains(confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, charge: np.ndarray) -> Candidates | None:
-    """Chains of three models and more, judged on the queries that all models answered; None where there are none.
+    """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
-    From each model on grows a chain, in the order of the models, by the one that gains most right answers for its money
-    on the queries that reach it; all of its beginnings count. Beside them stand all pairs with one model more.
+    A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
+    most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples.
 
     Args:
-        confidence: (n, k) calibrated.
-        right: (n, k) how likely each answer is right, as the labels tell it.
+        confidence: (n, k) calibrated confidence.
+        right: (n, k) probability that the answer is right, by blended labels.
         complete: (n,) bool: the queries that all models answered.
         charge: (n, k) money of each answer.
 
@@ -265,13 +265,16 @@ def chains(confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, char
 
 
 def _cut(confidence: np.ndarray) -> float:
-    """Halfway between the largest confidence and the next: what a check has not passed lies below. 1 if all are one."""
+    """Return the threshold halfway between the two largest confidences; 1 where all confidences are equal.
+
+    Answers that failed their check lie below it.
+    """
     values = np.unique(confidence)
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
 def _grown(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
-    """The chains of three models and more that grow from one model."""
+    """Grow a chain from one model greedily; its prefixes of three or more models."""
     chain, reaching, grown = [first], np.ones(len(passes), bool), list[tuple[int, ...]]()
     while len(chain) < MOST_RUNGS:
         passed, later = reaching & passes[:, chain[-1]], range(chain[-1] + 1, passes.shape[1])
@@ -288,7 +291,7 @@ def _grown(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray
 
 
 def _walked(chain: tuple[int, ...], passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> tuple[float, float]:
-    """(the share of right answers, money per query) of a chain."""
+    """Return (share of right answers, money per query) of a chain."""
     at, answered, spent = np.ones(len(passes), bool), np.zeros(len(passes)), np.zeros(len(passes))
     for j in chain:
         answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, charge[:, j], 0.0)

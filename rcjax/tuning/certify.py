@@ -1,35 +1,34 @@
-"""A guarantee for what is deployed: where on a frontier's ladder a limit on the error is kept, by held-out queries.
+"""Certify a policy: find the cheapest position on a frontier's ladder at which held-out queries guarantee a limit.
 
-What a model predicts may be wrong, and the least of many errors counted on one log is too good to be true. Learn then
-Test (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating predictive algorithms to achieve
-risk control", arXiv 2110.01052) needs neither the model to be right nor many queries: each position of the ladder has
-the null hypothesis that its true error is above the limit, positions are tested from the dearest to the cheapest, an
-order that was fixed before the held-out queries were seen, and the first that is not rejected ends the sequence. As
-every null is tested at the full level and no test is reached past a true null that was kept, the probability that any
-true null is rejected is at most 1 − confidence, whatever the positions have in common: the one that is chosen errs more
-often with that probability only.
+A model's predictions may be wrong, and the least of many errors counted on one log is optimistic. Learn then Test needs
+neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating
+predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypothesis at each position of the ladder is
+that its true error is above the limit. Positions are tested from the dearest to the cheapest, an order that is fixed
+before the held-out queries are seen. The first null that is not rejected ends the sequence. Every null is tested at the
+full level, and no test follows a true null that is kept. So the probability that any true null is rejected is at most
+1 − confidence, however the positions depend on each other.
 
-Each test is a bet on what the queries lost, one after the other, as described below. At a position a query loses the
-mean of what it loses by the rungs on either side, which is what is expected over the lots that choose the rung. Where
-judges count beside labels by hand, a query loses 1 − g + R/π · (g − y) by the model that answers (prediction-powered
-inference: Angelopoulos, Bates, Fannjiang, Jordan & Zrnic 2023, Science 382): y its label, R whether it has one, π how
-likely that was, g what the log that was tuned on predicts of it. Its expectation is the error's whatever g says.
+Each test is a bet on the losses of the queries, as described below. The loss of a query at a position is interpolated
+between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by
+hand, the loss of an answer is 1 − g + R/π · (g − y) (prediction-powered inference: Angelopoulos, Bates, Fannjiang,
+Jordan & Zrnic 2023, Science 382). Here y is the label, and g its prediction by the log tuned on; R is 1 if there is a
+label and else 0, and π is the probability of a label. The expectation of the loss is the error, whatever g is.
 
-Nothing may be guaranteed by queries that were tuned on: `overlap` tells of them by the digest of the log, and by names
-with equal rows. A row is a query's log-probabilities, in single precision, in which policies carry theirs. Names recur
-between splits of a benchmark, and rows where confidences are stated: three equal ones count, if chance gives far fewer.
+Queries that were tuned on cannot guarantee anything. `overlap` finds them by the digest of the log, and by names with
+equal rows. A row holds a query's log-probabilities in single precision, as policies carry them. Names recur between
+splits of a benchmark, and rows recur where confidences are stated: three equal rows count, if chance gives far fewer.
 
-The test of a mean against a limit is exact in finite samples, for losses whose upper ends are known. A gambler starts
-with 1 and stakes λ_t on each loss X_t against its expectation's being m or more,
+The test of a mean against a limit is exact in finite samples, for losses with known upper ends. A gambler starts with a
+capital of 1, and stakes λ_t on each loss X_t against the hypothesis that its expectation is m or more:
 
-    K_t = K_{t−1} · (1 + λ_t (m − X_t)),    0 ≤ λ_t < 1/(u_t − m),    X_t ≤ u_t
+    K_t = K_{t−1} · (1 + λ_t (m − X_t)),    0 ≤ λ_t < 1/(u_t − m),    X_t ≤ u_t.
 
-If it is, K is a supermartingale without debts, and reaches 1/α with a probability of α at most, ever (Ville's
-inequality): where it does, m is refuted at the level α (Waudby-Smith & Ramdas 2024, "Estimating means of bounded random
-variables by betting", JRSS B 86(1)). Any stake will do that depends on what came before alone. This one aims at 1/α
-with the losses to come: where r of them are left, of variance v, and log K is c short of log 1/α, it is √(2c/(rv))
-(Voráček & Orabona 2025, "STaR-Bets: Sequential target-recalculating bets for tighter confidence intervals", arXiv
-2505.22422). Of losses of 0 or 1 it refutes nearly as much as the binomial tail, of others far more.
+Under the hypothesis K is a non-negative supermartingale, and ever reaches 1/α with a probability of at most α (Ville's
+inequality). If K reaches 1/α, m is refuted at the level α (Waudby-Smith & Ramdas 2024, "Estimating means of bounded
+random variables by betting", JRSS B 86(1)). A stake may depend on the losses before it. These stakes aim at 1/α: with r
+losses to come, of variance v, and log K short of log 1/α by c, the stake is √(2c/(rv)) (Voráček & Orabona 2025,
+"STaR-Bets: Sequential target-recalculating bets for tighter confidence intervals", arXiv 2505.22422). For losses of 0
+or 1 the test has nearly the power of the binomial tail; for other losses it has far more.
 """
 
 from __future__ import annotations
@@ -59,23 +58,23 @@ from rcjax.solving.frontier.points import Outcomes
 from rcjax.tuning.replaying.comparing import Replies, Today, default_today, models_of
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 
-_MOST_STAKED = 0.9  # of what could be lost at once
+_MOST_STAKED = 0.9  # of the stake that could lose the whole capital at once
 
-_LOSSES_KNOWN = 4.0  # losses for which the variance that is supposed at first stands
+_LOSSES_KNOWN = 4.0  # weight of the variance supposed at first, in losses
 
-_BLOCKS = 200  # at whose beginnings stakes are reckoned, of more losses than that
+_BLOCKS = 200  # blocks of losses with one stake, at most
 
-_GRID, _REFINED = 32, 4  # limits that are tried at once, so often one between two others
+_GRID, _REFINED = 32, 4  # limits tried at once; refinements of the grid
 
 
 def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike = 1.0) -> np.ndarray:
-    """(…) bool: whether n losses, one after the other, refute that their expectation is `limit` or more.
+    """Test by betting whether n losses refute that their expectation is `limit` or more: (…) bool.
 
     Args:
-        losses: (…, n) in an order that is not theirs: random, or that of a clock.
-        limit: (…) the limits.
-        level: the probability, at most, of a wrong refutation.
-        most: (n,) the largest value that each could have, known before it is seen; or () of all.
+        losses: (…, n) losses in an order that does not depend on their values: at random, or by time.
+        limit: (…) limits.
+        level: probability of a wrong refutation, at most.
+        most: (n,) upper end of each loss, known before the loss is seen; or () of all losses.
 
     >>> losses = np.tile([0.0, 0.0, 0.0, 1.0], 75)
     >>> refuted(losses, [0.2, 0.25, 0.3, 0.35], 0.05).tolist()
@@ -101,10 +100,10 @@ def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike =
 
 
 def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: float = 1.0) -> float:
-    """The largest limit up to `top` that losses do not refute: an upper confidence limit of their expectation.
+    """Return an upper confidence limit of the expectation of losses: the largest limit that they do not refute.
 
     Args:
-        losses, level, most: as of `refuted`.
+        losses, level, most: as for `refuted`.
         top: the largest limit that is tried.
 
     >>> round(upper_limit(np.tile([0.0, 0.0, 0.0, 1.0], 75), 0.05), 2)
@@ -121,36 +120,36 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     return float(high)
 
 
-_STEPS = 4  # of the positions that are tested, from each rung to the next
+_STEPS = 4  # tested positions per rung of the ladder
 
-_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
+_HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
 
-_FEWEST = 3  # shared queries that are told of
+_FEWEST = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
-    """A log that is to judge a policy holds queries that the policy was tuned on."""
+    """A log that is to check a policy holds queries that the policy was tuned on."""
 
 
 class Overlap(NamedTuple):
-    """How much of a log was tuned on, as far as can be told; false where nothing was."""
+    """The queries of a log that are known to have been tuned on; false where there are none."""
 
-    queries: int  # of the log, that were tuned on
+    queries: int  # queries of the log that were tuned on
     n: int  # all queries of the log
-    whole: bool  # whether that is every one of them
+    whole: bool  # every query was tuned on
 
     def __bool__(self) -> bool:
         return self.queries > 0
 
     def describe(self) -> str:
-        """How many queries were tuned on, in words."""
+        """Return the number of queries that were tuned on, in words."""
         return f"at least {self.queries:,} of its {self.n:,} queries were tuned on"
 
 
 def overlap(log: Log, tuned: Any) -> Overlap:
-    """How many queries of a log are among those tuned on: of another log, or that a policy, frontier or model carries.
+    """Count the queries of a log that were tuned on: queries of another log, or carried by a policy, frontier or model.
 
-    On the models that both have, in whichever order. ValueError where what is carried is damaged.
+    Rows are compared on the models that both have, in any order. Raises ValueError if the carried queries are damaged.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -180,22 +179,22 @@ def overlap(log: Log, tuned: Any) -> Overlap:
 
 
 def require_unseen(log: Log, tuned: Any) -> None:
-    """LogError where queries of a log that is to guarantee something were tuned on, as `overlap` tells."""
+    """Raise LogError if queries of a log for a guarantee were tuned on, by `overlap`."""
     if shared := overlap(log, tuned):
         what = "all of its queries were tuned on" if shared.whole else shared.describe()
         raise LogError(f"{log.source}: {what}: certify on queries that were held out")
 
 
 def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
-    """(the queries to tune on, those of the test of a guarantee).
+    """Split a log into (queries to tune on, queries for the test of a guarantee).
 
     Args:
         log: the log.
         held_out: a log for the test; None: half of the queries of `log`, drawn at random.
-        spec: whether judges' verdicts count for it. Where only labels by hand do, half of the queries that have them
-            are held out: the others are of no use to the test.
+        spec: the spec, whose `judged` says whether judges' verdicts count in the test. If only labels by hand count,
+            half of the fully labelled queries are held out: the test cannot use the others.
 
-    Raises LogError where the two logs share queries, or labels are too few.
+    Raises LogError if the two logs share queries, or labels are too few.
 
     >>> import rcjax
     >>> tuned_on, tested = hold_out(rcjax.sample_log(100, seed=0), None, Spec(max_error=0.2, confidence=0.95))
@@ -209,18 +208,25 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     if log.hand is None:
         tested, rest = log.split(_HELD_OUT, seed=0)
         return rest, tested
-    told = log.labelled.any(1) if spec.judged else (log.labelled | ~np.asarray(log.answered)).all(1)
-    if told.sum() < 2:
+    known = log.labelled.any(1) if spec.judged else (log.labelled | ~np.asarray(log.answered)).all(1)
+    if known.sum() < 2:
         which = "labels" if spec.judged else "labels for all answers"
         raise LogError(f"{log.source}: fewer than two queries have {which}: nothing to test on")
-    rng, parts = np.random.default_rng(0), (told, ~told) if spec.judged else (told,)
+    rng, parts = np.random.default_rng(0), (known, ~known) if spec.judged else (known,)
     drawn = (rng.permutation(np.flatnonzero(part))[: round(_HELD_OUT * part.sum())] for part in parts)
-    chosen = np.concatenate([*drawn])  # half of the labels, however they were drawn
+    chosen = np.concatenate([*drawn])  # half of the labelled queries, and with judges half of the others
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
 def outcomes_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> Outcomes:
-    """Return the outcomes (R, n) of the queries of a log by the rungs of a frontier's ladder, as `outcomes_on_log`."""
+    """Return the outcomes of the queries of a log under the R rungs of a frontier's ladder: (R, n).
+
+    Args:
+        frontier: the frontier.
+        log: the log, with the models of the frontier.
+        right: (n, k) whether the answer is right, or its score.
+        charge: money of each answer (n, k), or of every answer of a model (k,).
+    """
     rungs = frontier.rungs
     policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
     outcomes = outcomes_on_log(frontier.model.calibrators, policies, log, right, charge)
@@ -229,32 +235,32 @@ def outcomes_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """What became of n held-out queries, in an order that is random, by the R rungs of a frontier's ladder."""
+    """Outcomes of n held-out queries, in random order, under the R rungs of a frontier's ladder."""
 
     tested: Log
-    """The log, before queries were left out that do not count."""
+    """The held-out log, with the queries that do not count."""
     outcomes: Outcomes
-    """(R, n) wrong: 1 for an error, 0 for none; the score that is lost, or what judges say."""
+    """(R, n) outcomes; `wrong` is 1 for an error and else 0, or the score lost, or the outcome corrected by labels."""
     most: np.ndarray
-    """(n,) the largest loss that each query could have had."""
+    """(n,) upper end of the loss of each query."""
     price: float
-    """What a refusal counts, in errors."""
+    """Price of a refusal, in errors."""
     rival: Replies | None = None
-    """What became of them by today's, whose errors are taken off; None: nothing is."""
+    """Replies of today's policy, whose errors are subtracted; None for a limit on the error itself."""
 
     @classmethod
     def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> HeldOut:
-        """What becomes of the queries of a log.
+        """Replay the rungs of a frontier on a log.
 
         Args:
             frontier: the frontier.
-            log: the log, with the models of the frontier and of today's. Queries that lack a model which may be asked
-                are left out.
-            tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
-            today: a model or a policy, whose errors are taken off; None: nothing is.
+            log: the log, with the models of the frontier and of today's. Queries without the answer of a model that
+                may be asked are dropped.
+            tuned_on: the log tuned on, if judges' verdicts count: its labels tell how accurate the judges are.
+            today: a model or a policy, whose errors are subtracted; None: no errors are subtracted.
 
-        Raises InfeasibleError where the frontier has no policy with finite figures; LogError where no query is left,
-        and where answers are to be compared and the log has none.
+        Raises InfeasibleError if the frontier has no policy with finite figures; LogError if no query is left, or if
+        answers are to be compared and the log has none.
         """
         rungs = frontier.rungs
         if not rungs.size:
@@ -273,19 +279,19 @@ class HeldOut:
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
             right, most = _corrected(log, tuned_on)
-            has_chance = np.isfinite(most)  # behind the last label nothing is known of what is left
+            has_chance = np.isfinite(most)  # after the last label the corrected outcome has no upper end
             right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
         fitted, price = frontier.model, frontier.abstain_price or 0.0
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
-        own = right[:, columns].astype(log.logprob.dtype)
-        outcomes = outcomes_of_rungs(frontier, walked, own, fitted.cost)
+        of_frontier = right[:, columns].astype(log.logprob.dtype)
+        outcomes = outcomes_of_rungs(frontier, walked, of_frontier, fitted.cost)
         most = np.maximum(most, price)
         rival = None if today is None else Replies.of(today, with_outcomes(log, right))
         return cls(tested, outcomes, most if rival is None else 2 * most - 1, price, rival)
 
     def positions(self, frontier: Frontier) -> np.ndarray:
-        """(m,) the positions to test in turn, from the dearest one down: beside a rival, from below its bill."""
+        """Return the positions (m,) to test in turn, from the dearest; beside a rival, those below its bill."""
         positions = np.arange(_STEPS * (len(frontier.rungs) - 1), -1, -1) / _STEPS
         if self.rival is None:
             return positions
@@ -293,39 +299,39 @@ class HeldOut:
         return positions[bills < float(self.rival.spent.mean())]
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
-        """((m, n) what queries lose at positions, refusals at their price; what is added to each)
+        """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
 
-        Beside a rival each is 1 more than the difference, so that none is below 0.
+        Beside a rival a loss is the difference plus 1, so that it is not negative.
         """
         penalty = self.at(positions).penalty(self.price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
 
     def at(self, positions: ArrayLike) -> Outcomes:
-        """(m, n) what is expected of the queries at positions (m,) of the ladder."""
+        """Return the expected outcomes of the queries at positions (m,) of the ladder: (m, n)."""
         weights = position_weights(np.asarray(positions, float), len(self.outcomes.wrong))
         return Outcomes(*(weights @ figure for figure in self.outcomes))
 
     def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
-        """(m,) whether the mean loss at positions is shown to be below a limit."""
+        """Test whether the expected loss at positions is below a limit: (m,) bool."""
         losses, added = self.losses(positions)
         return refuted(losses, limit + added, level, self.most + added)
 
     def error_bound(self, position: float, level: float, top: float | None = None) -> float:
-        """Upper confidence limit of the mean loss at a position; `top` is tried first."""
+        """Return an upper confidence limit of the expected loss at a position, `top` at most."""
         losses, added = self.losses([position])
         top = max(1.0, self.price) if top is None else top
         return upper_limit(losses[0], level, self.most + added, top + added) - added
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
-    """(outcomes (n, k) that the labels correct, (n,) the largest error of each query; infinite behind the last label).
+    """Return (corrected outcomes (n, k), largest error of each query (n,), infinite after the last label).
 
-    The labelled answers of a model are a random sample of all: π is the share of labels among the answers to come,
-    which is known before each.
+    The labelled answers of a model are a random sample of its answers. So π is the share of labels among the answers to
+    come, which is known before each answer.
     """
     labelled, right = log.labelled, np.asarray(log.correct, float)
     guess = LabelRegression.of(tuned_on).predict(log)[0]
-    ahead = labelled[::-1].cumsum(0)[::-1]  # labels that are left to come; where there are none the chance is 0
+    ahead = labelled[::-1].cumsum(0)[::-1]  # labels from this query on; without any, the chance is 0
     chance = ahead / np.arange(log.n_queries, 0, -1)[:, None]
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     with np.errstate(divide="ignore"):
@@ -334,39 +340,39 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """A policy, what is guaranteed of it, and what the guarantee rests on.
+    """A policy with its guarantee, and the figures that the guarantee rests on.
 
-    The guarantee is `max_error` or `match`, with `confidence` over the draw of the held-out queries. The bound tells
-    how much room there is: it is at `confidence` for this policy on its own, as if no other had been tested.
+    The guarantee is `max_error` or `match`, with `confidence` over the draw of the held-out queries. `error_bound` is
+    at the same confidence for this policy alone, as if no other position had been tested.
     """
 
     policy: AnyPolicy
     """The policy to deploy, a ladder at the position; its `provenance["guarantee"]` holds the figures below."""
     position: float
-    """Its position, from 0, the cheapest rung of the frontier's ladder."""
+    """Position of the policy on the frontier's ladder; 0 is the cheapest rung."""
     n: int
-    """Number of held-out queries that count: those that every model that may be asked has answered."""
+    """Number of held-out queries that count: every model that may be asked has answered them."""
     errors: float
-    """Number of them that the policy answered wrongly, rounded where lots decide which or judges count. Where answers
-    have scores, the sum of what it lost, in full scores."""
+    """Number of wrong answers of the policy on these queries, rounded where lots or judges decide; with scores, the sum
+    of the scores lost."""
     refusals: int
-    """Number of them that the policy refused to answer; each counts as `abstain_price` errors."""
+    """Number of these queries that the policy refused to answer; each counts as `abstain_price` errors."""
     error_bound: float
-    """Upper confidence limit of the policy's error probability, or where it may refuse, of error +
-    abstain_price·abstention; for a margin, of how much that is above today's."""
+    """Upper confidence limit of the policy's error + abstain_price·abstention; for a margin, of its difference from
+    today's."""
     confidence: float
-    """Probability, at least, with which the guarantee holds."""
+    """Least probability with which the guarantee holds."""
     max_error: float | None = None
-    """The error probability that is guaranteed, refusals counted at their price; None for a margin."""
+    """Guaranteed error probability, refusals at their price; None for a margin."""
     match: float | None = None
-    """The margin beside today's that is guaranteed; None for an error probability."""
+    """Guaranteed margin beside today's; None for an error probability."""
     abstain_price: float | None = None
-    """What a refusal counts, in errors; None where models may not refuse."""
+    """Price of a refusal, in errors; None: models do not refuse."""
     more: float | None = None
-    """How much more than today's it lost on these queries, on average; None for an error probability."""
+    """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, the policy as its `to_json` has it."""
+        """Return the fields as JSON values, the policy by its `to_json`."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return plain(fields | {"policy": self.policy.to_json()})
 
@@ -378,35 +384,34 @@ def certify(
     """Find the cheapest position on the ladder of a frontier at which held-out queries guarantee a limit.
 
     With a probability of at least `confidence` over the draw of that log, the policy keeps to the limit in service.
-    Nothing is assumed of the model: a bad one makes a dear policy, or none, but not a false promise. Certifying
-    several frontiers or limits on one log needs a share of 1 − confidence for each. A budget needs no guarantee: a
-    service keeps it by following its bill.
+    The model need not be correct: a bad model gives an expensive policy or none, but no false guarantee. Several
+    certificates on one log must share 1 − confidence. A budget needs no guarantee: a service keeps it by following its
+    bill.
 
     Args:
-        frontier: the frontier to choose from. The rungs of its ladder, and three positions between each two of them,
-            are tested, from the most expensive to the cheapest; the cheapest that passes is chosen.
-        log: the held-out log, independent of the frontier: of queries drawn as those in service will be, none of which
-            had a part in fitting, solving, or choosing among frontiers.
-        spec: the limit, `max_error`: the true probability of error is at most this; or `match`: it is at most this
-            above that of `today` on the same queries, where positions below the bill of today's are tested. Its
-            `confidence`, 0.95 by default, is the probability of the guarantee.
+        frontier: the frontier to choose from. The rungs of its ladder, and three positions between each two, are
+            tested from the most expensive to the cheapest; the cheapest that passes is chosen.
+        log: the held-out log. Its queries are drawn as queries in service will be, and had no part in fitting,
+            solving, or choosing among frontiers.
+        spec: the limit, and `confidence` (by default 0.95). `max_error` limits the true error probability. `match`
+            limits its difference from that of `today` on the same queries; positions below today's bill are tested.
         tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
-            Without it, the queries that the model carries, some hundreds, are compared.
-        fields: those of `Spec`, in place of what `spec` says.
+            None: only the queries that the model carries, some hundreds, are compared.
+        fields: fields of `Spec`, which override `spec`.
 
-    Tests are by betting on what each query loses, from 0 to 1, or on its difference from today's, from −1 to 1
-    (Waudby-Smith & Ramdas 2024): valid with any number of queries, for errors, scores, refusals at their price, and
-    what is expected over lots.
+    Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
+    Ramdas 2024). They are valid with any number of queries, for errors, scores, refusals at their price, and
+    expectations over lots.
 
-    Where answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries do:
-    judges and confidences say what to expect of an answer, the labels correct it, and the bet is on the corrected
-    outcomes. It needs `tuned_on`, whose labels tell how far judges are right, and holds however wrong they are.
+    Where answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries
+    count: judges and confidences predict the outcome of an answer, and labels correct the prediction. `judged` needs
+    `tuned_on`, whose labels tell how accurate the judges are. The guarantee holds however wrong the judges are.
 
-    Where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
-    abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing.
+    Where models may refuse to answer, `max_error` limits the true error + abstain_price·abstention, as in
+    `Frontier.policy`.
 
-    Raises InfeasibleError where not even the first position passes, with what can be guaranteed instead;
-    ValueError for a limit or a confidence out of range, and for `judged` without `tuned_on`; LogError for a log that is
+    Raises InfeasibleError if the first position does not pass, with the limit that can be guaranteed instead;
+    ValueError for a limit or a confidence out of range, or for `judged` without `tuned_on`; LogError for a log that is
     not held out, and as `replay` does.
 
     >>> import rcjax
@@ -433,14 +438,14 @@ def certify(
     if not positions.size:
         raise InfeasibleError("no policy of the frontier costs less than today's")
     shown = held_out.errs_below(positions, target.value, level)
-    passed = len(shown) if shown.all() else int(shown.argmin())  # up to the first that is not shown to keep the limit
+    passed = len(shown) if shown.all() else int(shown.argmin())  # the first null that is kept ends the sequence
     if not passed:
         raise InfeasibleError(_infeasible(held_out, float(positions[0]), target, level, frontier.counted.noun))
     return _certificate(frontier, held_out, float(positions[passed - 1]), spec)
 
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
-    """Return (the limit to guarantee, the confidence); ValueError where one is out of range."""
+    """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
     target, confidence = Target.of(**spec.target), float(spec.confidence or 0.0)
     if target.name not in ("max_error", "match"):
         raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
@@ -451,16 +456,16 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
 
 
 def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: Spec) -> Certificate:
-    """What is guaranteed at a position that passed."""
+    """Make the certificate of a position that passed."""
     target, confidence = _limit_of(spec)
     kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), kept)
-    did = held_out.at([position])
-    lost, (losses, added) = float(did.wrong.sum()), held_out.losses([position])
+    outcomes = held_out.at([position])
+    lost, (losses, added) = float(outcomes.wrong.sum()), held_out.losses([position])
     figures = {
-        "n": did.wrong.size,
+        "n": outcomes.wrong.size,
         "errors": lost if held_out.tested.scores is not None else round(lost),
-        "refusals": round(float(did.refused.sum())),
+        "refusals": round(float(outcomes.refused.sum())),
         "error_bound": held_out.error_bound(position, 1 - confidence, target.value),
         **target.to_json(),
         "confidence": confidence,
@@ -473,29 +478,29 @@ def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: S
 
 
 def _with_judges(log: Log, tuned_on: Log | None) -> Log:
-    """The log tuned on, which tells how far judges are right; ValueError where it does not."""
+    """Return the log tuned on, with the models of `log`. Raises ValueError if it does not have the same judges."""
     if log.hand is None or tuned_on is None or tuned_on.hand is None or tuned_on.hand.judges != log.hand.judges:
         raise ValueError("judged needs tuned_on, a log with labels by hand of some answers, and the same judges")
     return tuned_on.select(log.models)
 
 
 def _infeasible(held_out: HeldOut, position: float, target: Target, level: float, noun: str) -> str:
-    """What the first of the sequence, which was fixed beforehand, did, and what that guarantees."""
+    """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
     first, beside = held_out.at([position]), held_out.rival is not None
 
-    def told(share: float, digits: str = ".3g") -> str:
+    def phrase(share: float, digits: str = ".3g") -> str:
         if not beside:
             return f"{100 * share:{digits}} % {noun}"
         return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
 
     losses, added = held_out.losses([position])
     rate, refused = float(losses.mean()) - added, round(float(first.refused.sum()))
-    did = f"had {told(rate)}"
-    did += f" and refused {refused:,}, each counted as {100 * held_out.price:.4g} %" if refused else ""
+    figures = f"had {phrase(rate)}"
+    figures += f" and refused {refused:,}, each counted as {100 * held_out.price:.4g} %" if refused else ""
     bound = math.ceil(1e4 * held_out.error_bound(position, level)) / 1e4
-    instead = f"at most {told(bound, '.2f')}"
-    limit = f"at most {told(target.value, '.4g')}"
+    instead = f"at most {phrase(bound, '.2f')}"
+    limit = f"at most {phrase(target.value, '.4g')}"
     return (
         f"no policy can be guaranteed to have {limit} with {100 * (1 - level):.4g} % confidence: of "
-        f"{first.wrong.size:,} held-out queries the safest {did}, which guarantees {instead}"
+        f"{first.wrong.size:,} held-out queries the safest {figures}, which guarantees {instead}"
     )

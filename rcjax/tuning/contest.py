@@ -1,10 +1,9 @@
-"""One experiment: policies are chosen without some queries, and answer these.
+"""Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
 
-The queries are dealt into folds; each fold in turn is left out of what is fitted and chosen, for every price and
-budget, and then answered. Three *ways* to choose by the labels are held against each other: the best
-single model; single models and pairs; these, and policies that compare answers. Of the losses of each way on each query
-come gains of one over another, with their standard errors, and luck: the more policies are searched, the luckier the
-best one looks on the queries of the search, and on those that were left out it is not.
+The calibration and the choice, for every price and budget, use the other folds. Three nested candidate sets are
+compared: single models; with pairs; with policies that compare answers. The losses of each set on each query give the
+gains of one set over another, with their standard errors, and the optimism of each set: held-out error minus in-sample
+error. The more policies are searched, the more optimistic the in-sample error of the best is.
 """
 
 import dataclasses
@@ -28,22 +27,23 @@ from rcjax.tuning.replaying.walk import outcomes_on_log
 
 PRICES, BUDGETS = 40, 24
 
-_LEAST, _CONTRADICTION = 0.002, 3.0  # of error + λ·cost over all prices together, as a share of it; standard errors
+_LEAST = 0.002  # least gain in error + λ·cost over all prices, as a share of it
+_CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
 
 
 class Gain(NamedTuple):
-    """By how much one thing is better than its rival, on queries that were left out: numbers, or numpy's arrays."""
+    """The gain of one policy or candidate set over another on held-out queries; numbers, or numpy arrays."""
 
     mean: Any
-    """Over the queries."""
+    """Mean over the queries."""
     se: Any
-    """Its standard error."""
+    """Standard error of the mean."""
 
     @classmethod
     def of(cls, forms: np.ndarray) -> "Gain":
-        """Of what each of m queries gains, (F, …, m), in the forms that outcomes have (`contest`).
+        """Return the mean gain and its standard error from the gains of m queries, in F forms of outcomes (F, …, m).
 
-        The mean is of the first form; the standard error of the last, which is the same where all answers are labelled.
+        The first form gives the mean, the last the standard error; they are the same where all answers are labelled.
 
         >>> float(Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean)
         1.0
@@ -51,78 +51,76 @@ class Gain(NamedTuple):
         return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
 
     def at(self, index: Any) -> "Gain":
-        """That of one of several."""
+        """Return the gains at an index of the arrays."""
         return Gain(self.mean[index], self.se[index])
 
 
 class Gains(NamedTuple):
-    """What an arm gains on a rival in error + λ·cost at G prices."""
+    """The gains of one candidate set over another, in error + λ·cost at G prices."""
 
     at_prices: Gain
-    """(G,)"""
+    """(G,) gain at each price, in errors."""
     overall: Gain
-    """() as a share of the rival's error + λ·cost, averaged over the prices."""
+    """() gain as a share of the rival's error + λ·cost, averaged over the prices."""
     counted: Gain
-    """() the same by the labels of the queries left out themselves."""
+    """() the same as `overall`, counted by the held-out labels alone."""
 
     @property
     def earned(self) -> bool:
-        """Whether the arm gains enough to have a place, and the labels left out do not contradict.
+        """Whether the candidate set gains enough to be used, and the held-out labels do not contradict the gain.
 
-        The frontier keeps the policies without it, so that a gain which is not there costs little, and one that is
-        missed much.
+        The frontier keeps the other policies too, so a false gain costs little, and a missed gain costs much.
         """
         return bool(self.overall.mean > _LEAST and self.counted.mean > -_CONTRADICTION * self.counted.se)
 
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """Cross-validated figures of single models, pairs, and policies that compare answers, on queries left out.
+    """Cross-validated gains and optimism of S nested candidate sets.
 
-    S nested candidate sets: single models; with pairs; with policies that compare answers. Each is chosen from on the
-    other folds. What is best for one target may be another for the next.
+    The sets are single models; with pairs; with policies that compare answers. The policy for each target and fold is
+    chosen on the other folds. Different targets may have different policies.
     """
 
-    targets: Targets  # G prices, B budgets, each rising
-    pairs: Gains  # of pairs, on single models
-    agreement: Gains | None  # of policies that may compare answers, on pairs; None: the log tells no answers
-    saved: Gain  # (S, B) by how much the error is below that of the best single model
-    alone: np.ndarray  # (k,) how often each model errs, by all labels
+    targets: Targets  # G prices and B budgets, each rising
+    pairs: Gains  # of pairs over single models
+    agreement: Gains | None  # of policies that may compare answers over pairs; None: the log has no answers
+    saved: Gain  # (S, B) error of the best single model minus error of the candidate set
+    alone: np.ndarray  # (k,) error of each model, by all labels
     luck: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
     @property
     def agreeing(self) -> np.ndarray:
-        """(G,) bool: the prices where comparing answers earns its place: it gains over all together, and at the price.
+        """(G,) bool: the prices at which policies that compare answers are used.
 
-        Of forty prices, one or another always looks better by luck.
+        They must gain over all prices together, and at the price: among forty prices some always look better by chance.
         """
         if self.agreement is None or not self.agreement.earned:
             return np.zeros(len(self.targets.lam), bool)
         return self.agreement.at_prices.mean > 0
 
     def optimism(self, comparing: bool) -> float:
-        """Return by how much more optimistic the error of a chosen cascade is than that of a single model, 0 at least.
+        """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
-        The best of many looks better than it is on other queries, and there are many more cascades to choose from than
-        models. The errors of cascades are raised by this: both are told by one measure, single models as counted. It is
-        a mean over all budgets, as single figures are noise.
+        The errors of cascades are raised by this amount before they are compared with single models, whose errors are
+        as counted. A choice among many cascades is more optimistic than a choice among few models.
 
         Args:
-            comparing: for policies that may compare answers, where there are any.
+            comparing: return it for policies that may compare answers, where there are any.
         """
         return max(float(self.luck[self.row(comparing)] - self.luck[0]), 0.0)
 
     def row(self, comparing: bool) -> int:
-        """The candidate set that a cascade comes from: pairs, or where it compares answers, all."""
+        """Return the index of the candidate set of a cascade: pairs, or all where it compares answers."""
         return len(self.luck) - 1 if comparing else min(1, len(self.luck) - 1)
 
     def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain:
-        """The gain of cascades on the best single model at a target, in errors, on queries left out.
+        """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            comparing: for policies that compare answers.
-            target: a budget, or a price of an error; the gain at a price is of error + λ·cost.
-            bills: (k,) dollars per query of the models alone.
+            comparing: return it for policies that compare answers.
+            target: a budget, or a price; the gain at a price is in error + λ·cost.
+            bills: (k,) dollars per query of each single model.
         """
         if target.name == "budget":
             return self.saved.at((self.row(comparing), self.at_budget(target.value, bills)))
@@ -135,57 +133,57 @@ class Contest:
         return Gain(pairs.mean + more.mean, np.hypot(pairs.se, more.se))
 
     def at_budget(self, budget: float, bills: Any = ()) -> int:
-        """The place of the budget nearest to one, on the logarithmic scale.
+        """Return the position of the nearest budget, on the logarithmic scale.
 
-        Of those that pay for as many of some bills, those of the models alone, where there are such: what a cascade
-        saves falls at once where the next model can be had for the same money.
+        Budgets that pay for the same number of `bills` (k,), of the single models, go first: the saving of a cascade
+        drops where the budget reaches the next model's bill.
         """
         ends, end, alone = (log_lam(money) for money in (self.targets.budgets, budget, bills))
         alike = (alone <= ends[:, None] + 1e-9).sum(1) == (alone <= end + 1e-9).sum()
         return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
     def at_price(self, lam: Any) -> np.ndarray:
-        """(…) the place of the price nearest to each λ, on the logarithmic scale."""
+        """Return the position of the price nearest to each λ, on the logarithmic scale: (…)."""
         return np.abs(log_lam(self.targets.lam) - log_lam(lam)[..., None]).argmin(-1)
 
 
 class Losses(NamedTuple):
-    """What became of m queries that were left out, chosen for in S ways and for T targets; F forms of outcomes.
+    """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
 
-    The ways are those of the labels: single models, pairs, policies that compare answers, as far as there are such.
+    The candidate sets are nested: single models; with pairs; with policies that compare answers, where there are any.
     """
 
     targets: Targets
     penalty: np.ndarray
     """(F, S, T, m) errors, and refusals at their price."""
     charge: np.ndarray
-    """(S, T, m) money."""
+    """(S, T, m) cost, in money per query."""
     expected: np.ndarray
-    """(F, S, T, m) the penalty; where answers are compared, with errors as they are expected."""
+    """(F, S, T, m) the penalty; where answers are compared, by expected errors in place of labels."""
     promised: np.ndarray
-    """(S, T) the penalty as the queries of the choice told it."""
+    """(S, T) in-sample penalty."""
     folds: int
-    """How many there were."""
+    """Number of folds."""
 
-    def luck(self, chosen: slice) -> np.ndarray:
-        """(S,) by how much what was chosen errs more on queries left out than on those of the choice, over targets.
+    def optimism(self, chosen: slice) -> np.ndarray:
+        """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
 
-        Of a policy that nothing was chosen for that is 0, as each label is left out once. Luck falls with the number of
-        labels; here a fold was left out of the choice, so by that share the choice by all is less lucky.
+        A policy that was not chosen has the optimism 0, as each label is held out once. Optimism falls with the number
+        of labels: the choice on all folds is less optimistic than the choice without one, and the result is scaled so.
         """
-        luck = (self.penalty[-1, :, chosen].mean(-1) - self.promised[:, chosen]).mean(-1)
-        return luck * (1 - 1 / self.folds)
+        optimism = (self.penalty[-1, :, chosen].mean(-1) - self.promised[:, chosen]).mean(-1)
+        return optimism * (1 - 1 / self.folds)
 
-    def gains(self, way: int, rival: int, expected: bool = False) -> Gains:
-        """What one way gains on another in error + λ·cost at every price, over all queries.
+    def gains(self, challenger: int, rival: int, expected: bool = False) -> Gains:
+        """Return the gains of one candidate set over another, in error + λ·cost at every price, over all queries.
 
         Args:
-            way: its number.
-            rival: what it is held against.
-            expected: by the errors that are expected, which is far less noisy: counted by the labels of 300 queries, a
-                gain of 7 % has a standard error of 5 %, and two of three would be missed.
+            challenger: index of the candidate set.
+            rival: index of the candidate set that it is compared with.
+            expected: use expected errors, which are far less noisy than labels: by the labels of 300 queries a gain of
+                7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
-        pair, prices = [rival, way], self.targets.prices
+        pair, prices = [rival, challenger], self.targets.prices
         money = self.targets.lam[:, None] * self.charge[pair, prices]
         counted = self.penalty[:, pair, prices] + money  # (F, 2, G, m)
         loss = self.expected[:, pair, prices] + money if expected else counted
@@ -194,21 +192,21 @@ class Losses(NamedTuple):
         return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
 
     def compared(self, alone: np.ndarray) -> Contest:
-        """What they show, beside how often each model errs (k,)."""
-        within, ways = self.targets.within, len(self.charge)
-        pair, penalty = min(1, ways - 1), self.penalty[:, :, within]
+        """Return the gains and the optimism of the candidate sets; `alone` (k,) is the error of each model."""
+        within, sets = self.targets.within, len(self.charge)
+        pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
         return Contest(
             self.targets,
             pairs=self.gains(pair, 0),
-            agreement=self.gains(2, pair, expected=True) if ways > 2 else None,
+            agreement=self.gains(2, pair, expected=True) if sets > 2 else None,
             saved=Gain.of(penalty[:, :1] - penalty),
             alone=alone,
-            luck=self.luck(within),
+            luck=self.optimism(within),
         )
 
 
 def targets_of(log: Log) -> Targets:
-    """Prices at which policies differ; budgets from the cheapest model's bill to beyond the dearest's."""
+    """Return prices at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest's."""
     cost = np.asarray(log.cost, float)
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
@@ -216,29 +214,29 @@ def targets_of(log: Log) -> Targets:
 
 
 def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: int = 0) -> Losses:
-    """The losses of every way to choose on all complete queries of a log, each left out once.
+    """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
-    Where answers lack labels, gains are reckoned by what is expected of these; errors, and the standard errors of
-    gains, by what the labels correct (`rcjax.model.label_outcomes`).
+    Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
+    computed from corrected outcomes (`rcjax.model.label_outcomes`).
 
     Args:
-        log: the log, of the models of `model`.
-        model: the model fitted to it.
-        judging: how policies are judged by the labels.
-        folds: how many.
-        seed: of the deal.
+        log: the log, with the models of `model`.
+        model: the model fitted to the log.
+        judging: the blending weights of labels, and the worth of a refusal.
+        folds: number of folds.
+        seed: seed of the folds.
     """
     complete, price = log.complete, None if judging.refusal is None else 1 - float(judging.refusal)
     fold, targets, charge = deal_folds(complete, folds, seed), targets_of(log), charges(log)
     forms, logs = [log.correct], [log] * folds
-    if not is_whole(log):  # labels of a fold play no part in what is expected of the others
+    if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
         expected = expected_log(log)
         forms = [expected.correct, corrected_log(log).correct]
         outcomes = jax.device_put(expected_without(log, fold, folds).astype(expected.correct.dtype))
         logs = [dataclasses.replace(expected, correct=right) for right in outcomes]
 
     def left_out(number: int) -> tuple[np.ndarray, ...]:
-        """`penalty`, `charge`, `expected` and `promised` of a fold, as `Losses` has them."""
+        """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `Losses`."""
         calibrators, choices, likely = _chosen_without(
             logs[number], fold == number, model.calibrators, targets, judging
         )
@@ -250,7 +248,7 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
         return penalty, outcomes.cost[0], expected, np.stack([choice.error for choice in choices])
 
     *figures, promised = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
-    # From the order of the folds back to that of the log.
+    # Sort the queries back from the order of the folds to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, expected = (np.concatenate(some, axis=-1)[..., order] for some in figures)
     promised = np.average(promised, axis=0, weights=np.bincount(fold[complete], minlength=folds))
@@ -258,15 +256,15 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
 
 
 def _chosen_without(
-    log: Log, out: np.ndarray, whole: Calibrator, targets: Targets, judging: Judging
+    log: Log, out: np.ndarray, like: Calibrator, targets: Targets, judging: Judging
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
-    """Calibrated as the `whole` and chosen in each way by all queries of a log but those `out` (n,).
+    """Calibrate, and choose from each candidate set, on all queries of a log but those `out` (n,).
 
-    (k,) calibrators, S choices, and where answers are compared (S, T, n) how likely queries are to be answered wrongly:
-    what is gained by comparing is told by what is expected.
+    The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
+    wrongly). The last is None where answers are not compared.
     """
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
-    calibrators, _ = calibrate_log(*fill_up(*rows), transform=whole.transform, values=whole.values)
+    calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
     comparing = log.answer is not None and len(log.models) > 2
     pairs, answers = judge_all(calibrators, (*rows, log.answer if comparing else None), charges(log), judging)
     choices = [choose_one(pairs.take(np.flatnonzero(pairs.alone)), targets)]
@@ -282,6 +280,6 @@ def _chosen_without(
 
 
 def _answer_log(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> Outcomes:
-    """(T, m) what becomes of the queries of a log that are `out` (n,), where targets stand."""
+    """Return the outcomes (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
     outcomes = outcomes_on_log(calibrators, choice.rungs.policies(), *of)
     return Outcomes(*(choice.weights @ np.asarray(figure[:, out], float) for figure in outcomes))

@@ -1,17 +1,17 @@
-"""From a frontier to the policy to deploy: for a plain target, a guarantee, a margin beside today's, or segments.
+"""Choose the policy to deploy from a frontier: for a plain target, a guarantee, a margin beside today's, or segments.
 
-A margin counts the difference on the same queries. At each position of the ladder it is the expected error, corrected
-for optimism, less today's error; its standard error is that of the paired differences by the labels. The policy stands
-at the cheapest position where
+A margin limits the difference in error from today's policy on the same queries. At each position of the ladder the
+difference is the expected error, corrected for optimism, minus today's error. Its standard error is computed from
+paired differences by the labels. The policy stands at the cheapest position where
 
-    difference + z·standard error ≤ margin,        z = 1.645
+    difference + z·standard error ≤ margin,        z = 1.645.
 
-z bounds the difference at one position with 95 %; as the cheapest of many positions is taken, the margin is kept with
-some 90 % (`benchmarks.match`).
+At a single position the bound has a confidence of 95 %. The cheapest of many positions is taken, so the margin is kept
+with a probability of some 90 % (`benchmarks.match`).
 
-Each segment has a frontier of its own. From rung to rung one segment takes its next step: the step that saves most
-errors for its money. So a position on the ladder stands for one price of an error in all segments (the greedy solution
-of the separable convex problem; Fox 1966, "Discrete optimization via marginal analysis").
+With segments, each segment has its own frontier. From rung to rung one segment takes its next step: the step that saves
+most errors for its money. So a position on the ladder stands for one price of an error in all segments (the greedy
+solution of the separable convex problem; Fox 1966, "Discrete optimization via marginal analysis").
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rcjax.tuning.search import search_of
 
 _STEPS = 20  # positions tried from each rung to the next
 
-_MOST_LABELS = 100_000  # more than anybody will give
+_MOST_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
 
 
 class Deployed(NamedTuple):
@@ -55,7 +55,14 @@ class Deployed(NamedTuple):
 
 
 def guaranteed(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
-    """Certify a policy of a frontier that was tuned on a log, by held-out queries."""
+    """Certify a policy of a frontier that was tuned on a log, with held-out queries.
+
+    Args:
+        frontier: the frontier.
+        log: the log tuned on.
+        held_out: queries for the test of the guarantee.
+        spec: the limit and the confidence.
+    """
     certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
     return Deployed(certificate.policy, certificate)
 
@@ -67,7 +74,7 @@ def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> De
         frontier: the frontier.
         log: the log tuned on.
         held_out: queries for the test of a guarantee, where `spec` has a confidence.
-        spec: the target, and what else is asked of the policy.
+        spec: the target, and the other demands on the policy.
     """
     if spec.match is not None:
         return match_today(frontier, log, held_out, spec)
@@ -80,21 +87,21 @@ def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> De
 
 
 class Margins(NamedTuple):
-    """How positions on a ladder compare with today's; P positions, from the cheapest rung to the dearest."""
+    """The differences of P positions on a ladder from today's policy, from the cheapest rung to the dearest."""
 
-    position: np.ndarray  # (P,)
+    position: np.ndarray  # (P,) position on the ladder
     cheaper: np.ndarray  # (P,) bool: the bill is below today's
-    more: np.ndarray  # (P,) error that is expected, minus today's
-    se: np.ndarray  # (P,) its standard error
-    queries: int  # that tell differences: with labels, where these are needed
+    more: np.ndarray  # (P,) expected error minus today's error
+    se: np.ndarray  # (P,) standard error of the difference
+    queries: int  # number of queries that show a difference: complete ones with a label
 
     def cheapest(self, margin: float) -> int | None:
-        """Which is the cheapest position that keeps to a margin; None where none below today's bill does."""
+        """Return the index of the cheapest position that keeps to a margin; None if none below today's bill does."""
         kept = np.flatnonzero(self.cheaper & (self.more + Z95 * self.se <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
     def describe(self, place: int) -> str:
-        """Why a position keeps to the margin, in words.
+        """Describe in words why a position keeps to the margin.
 
         >>> one = np.ones(1)
         >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
@@ -107,7 +114,7 @@ class Margins(NamedTuple):
         return f"{cheaper}this one has {differs}, and {room}"
 
     def labels_needed(self, margin: float) -> int | None:
-        """Labelled queries with which some position might keep to a margin; None where none is expected to.
+        """Estimate how many labelled queries might show a position within a margin; None if none is expected within it.
 
         >>> one = np.ones(1)
         >>> Margins(0 * one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
@@ -126,7 +133,7 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     """Compare the ladder of a frontier with today's model or policy on the log tuned on.
 
     Args:
-        frontier: of the default search on that log.
+        frontier: the frontier, of the default search on that log.
         log: the log.
         today: a model of the log, or a policy over its models.
     """
@@ -137,7 +144,7 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     loss = outcomes.penalty(frontier.abstain_price)
     theirs, error = Replies.of(today, shared), None
     bill = float(theirs.spent.mean())
-    if isinstance(today, str):  # as the screens have it: by all of its answers
+    if isinstance(today, str):  # by all of its answers, as on the screens
         column = log.models.index(today)
         error, bill = float(errors_alone(log)[column]), float(np.asarray(log.cost)[column])
     position = np.arange(_STEPS * (len(rungs) - 1) + 1) / _STEPS
@@ -145,16 +152,16 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
     more = expected - (float(theirs.wrong.mean()) if error is None else error)
     se = np.concatenate([paired_error(part @ loss - theirs.wrong) for part in np.array_split(weights, 8)])
-    told = log.select([name for name in log.models if name in shared.models])
-    queries = int((told.labelled.any(1) & told.complete).sum())
+    compared = log.select([name for name in log.models if name in shared.models])
+    queries = int((compared.labelled.any(1) & compared.complete).sum())
     return Margins(position, cost < bill * (1 - 1e-9), more, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
-    """Return the cheapest policy within a margin of today's; today's itself where none below its bill is.
+    """Return the cheapest policy within a margin of today's; today's itself if none below its bill is.
 
     Args:
-        frontier: of the default search on the log.
+        frontier: the frontier, of the default search on the log.
         log: the log tuned on.
         held_out: queries for the test of a guarantee, where `spec` has a confidence.
         spec: the margin `match`, `today`, and perhaps a `confidence`.
@@ -171,8 +178,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if (place := found.cheapest(margin)) is not None:
         policy = frontier.ladder(float(found.position[place]), Target("match", margin))
         return Deployed(policy, notes=(found.describe(place),))
-    needed, told = found.labels_needed(margin), "query" if log.hand is None else "labelled query"
-    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, told)}"
+    needed, noun = found.labels_needed(margin), "query" if log.hand is None else "labelled query"
+    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
@@ -181,18 +188,18 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
 
 
 def policy_of_today(frontier: Frontier, log: Log, today: Today) -> AnyPolicy:
-    """Today's as a policy with what is expected of it: the policy itself, or one that always asks the model."""
+    """Return today's as a policy with expected figures: the policy itself, or one that always asks the model."""
     return today if isinstance(today, AnyPolicy) else single_policy(frontier, log, today)
 
 
 def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
-    """A policy that always asks one model of a frontier, with what is expected of it.
+    """Return a policy that always asks one model of a frontier, with its expected figures.
 
     Args:
-        frontier: of the default search.
+        frontier: the frontier, of the default search.
         log: the log tuned on.
-        model: the model's name.
-        target: what it was chosen for.
+        model: name of the model.
+        target: target that the model was chosen for.
     """
     column, dtype = frontier.models.index(model), frontier.cost.dtype
     names = list(log.models)
@@ -209,27 +216,27 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     return alone.point(0, None if target is None else target.to_json())
 
 
-#: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.
+#: Least number of queries of a segment with its own cascades; smaller segments use the cascades for all queries.
 FEWEST = 60
 
 
 class _Part(NamedTuple):
     """The corners of one segment's frontier, from cheap to expensive."""
 
-    name: str | None  # None: the queries of all other segments
-    share: float  # of the queries
+    name: str | None  # name of the segment; None: the queries of all other segments
+    share: float  # share of the queries
     figures: np.ndarray  # (H, 3) error, money and refusals per query of the segment
     penalty: np.ndarray  # (H,) errors, and refusals at their price
-    points: tuple[Policy, ...]
+    points: tuple[Policy, ...]  # H policies
 
     @classmethod
     def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _Part:
-        """The corners of a frontier.
+        """Take the corners of a frontier.
 
         Args:
-            frontier: of the segment's queries, or of all.
-            name, share: as in the record.
-            beyond: by how much error, money and refusals (L, 3) are higher on these queries than the frontier says.
+            frontier: the frontier of the segment's queries, or of all queries.
+            name, share: as the fields.
+            beyond: (L, 3) error, money and refusals on these queries, minus the frontier's figures.
         """
         refused = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
         figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + beyond, 0.0)
@@ -239,14 +246,14 @@ class _Part(NamedTuple):
 
 
 def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
-    """The policy for a spec's target with cascades for each segment of a log; a note says how many have them.
+    """Return the policy for a spec's target with cascades for each segment, and a note on how many segments have them.
 
     Args:
-        frontier: by all queries, of the default search; segments with fewer than 60 queries go by its policies.
-        log: tuned on; `Log.segment` tells the segments.
-        spec: its target, and how to search.
+        frontier: the frontier of all queries, of the default search; segments with fewer than 60 queries use it.
+        log: the log tuned on, with its segments in `Log.segment`.
+        spec: the target and the search.
 
-    Raises LogError where no segment has enough queries, and InfeasibleError as `Frontier.policy`.
+    Raises LogError if no segment has enough queries; InfeasibleError as `Frontier.policy` does.
     """
     inside = np.asarray(log.segment, object)
     counts = Counter(inside[log.complete].tolist())
@@ -259,8 +266,8 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     other = n - sum(counts[name] for name in named)
     parts = [_Part.of(frontier, None, other / n, _moved(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        own, _ = search_of(spec).find(log.take(inside == name), frontier.model)
-        parts.append(_Part.of(own, name, counts[name] / n))
+        found, _ = search_of(spec).find(log.take(inside == name), frontier.model)
+        parts.append(_Part.of(found, name, counts[name] / n))
     rungs = _together(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
@@ -268,7 +275,7 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
 
 
 def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
-    """The rungs as a ladder where they meet a limit, or of them the best for a price."""
+    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a price."""
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
     if target.is_limit and len(rungs) > 1:
@@ -279,15 +286,15 @@ def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
 
 
 def _moved(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
-    """(L, 3) by how much the policies for all err, cost and refuse more on a part of the log than on the whole."""
-    here, whole = replay(frontier, part), replay(frontier, log)
+    """Return error, money and refusals on a part of the log, minus those on the log, of L policies: (L, 3)."""
+    on_part, on_log = replay(frontier, part), replay(frontier, log)
     names = ("error", "spent", "abstention")
-    return np.stack([getattr(here, name) - getattr(whole, name) for name in names], axis=1, dtype=float)
+    return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
 
 
 def _together(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
-    """The rungs of all segments together, at most as many as a ladder has."""
-    slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # of one part they rise
+    """Merge the corners of all segments into rungs, `MOST_RUNGS` at most."""
+    slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # rising within each part
     steps = np.concatenate([np.full(len(of), place) for place, of in enumerate(slopes)]).astype(int)
     order = steps[np.argsort(np.concatenate(slopes), kind="stable")]
     taken = np.concatenate([np.zeros((1, len(parts)), int), np.cumsum(np.eye(len(parts), dtype=int)[order], axis=0)])
@@ -296,7 +303,9 @@ def _together(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
     kept = lower_hull(cost, error)
     kept = kept[thinned(cost[kept], error[kept], MOST_RUNGS)]
     lam = -np.diff(error[kept]) / np.diff(cost[kept])
-    lam = np.append(lam, lam[-1:] if lam.size else np.nan)  # (R,) from each rung on; from the last, to it
+    lam = np.append(
+        lam, lam[-1:] if lam.size else np.nan
+    )  # (R,) λ of the step from each rung; of the last rung, of the step to it
     return tuple(
         _rung(parts, taken[row], figures[row], price, frontier.abstain_price)
         for row, price in zip(kept, lam.tolist(), strict=True)
@@ -304,8 +313,8 @@ def _together(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
 
 
 def _rung(parts: list[_Part], corners: np.ndarray, figures: np.ndarray, lam: float, price: float | None) -> Policy:
-    """One corner of each part, as one policy."""
-    whole, *own = points = [part.points[corner] for part, corner in zip(parts, corners, strict=True)]
+    """Make one policy of one corner of each part."""
+    other, *segments = points = [part.points[corner] for part, corner in zip(parts, corners, strict=True)]
     models = tuple(dict.fromkeys(name for point in points for name in point.models))
     shared = ("calibrations", "cost", "prices")
     merged = {name: merge(getattr(point, name) or {} for point in points) for name in shared}
@@ -313,10 +322,10 @@ def _rung(parts: list[_Part], corners: np.ndarray, figures: np.ndarray, lam: flo
     expected = {"error": error, "cost": cost, **({"lam": lam, "error_cost": 1 / lam} if lam > 0 else {"lam": None})}
     expected |= {} if price is None else {"abstention": refused, "abstain_price": price}
     return dataclasses.replace(
-        whole,
+        other,
         models=models,
-        rules={name: whole.rules.get(name, (Rule(1, "answer"),)) for name in models},
+        rules={name: other.rules.get(name, (Rule(1, "answer"),)) for name in models},
         **merged | {"prices": merged["prices"] or None},
         expected=expected,
-        segments={part.name: point for part, point in zip(parts[1:], own, strict=True)},
+        segments={part.name: point for part, point in zip(parts[1:], segments, strict=True)},
     )

@@ -1,14 +1,11 @@
-"""How a log says that its policies be judged, and all that may be chosen, judged so.
+"""Estimate the blending weights of labels on a log, and score every candidate policy with them.
 
-How much of a label and of what is expected of it is right differs from log to log: a and b (`pairs`) are the weights
-with which what one part of the queries says of a pair, at all thresholds, comes nearest to what the labels of another
-part count (cross-fitting, least squares). They are drawn to three eighths each, which does well on most logs, with the
-weight of 300 labels.
+The best weights a and b (`pairs`) differ from log to log. They are estimated by cross-fitted least squares: pairs are
+scored on some folds, at all thresholds, and held against the labels of the fold left out. A prior that is worth 300
+labels draws both to three eighths, which does well on most logs.
 
-Where something must be judged by queries that it was not made from, folds of the log are left out in turn.
-
-Of the policies judged a table keeps the single models, and of the others the corners of their lower hull, which are
-best at some price of an error.
+A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
+policy at some price of an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,16 +28,16 @@ from rcjax.tuning.agreement import agreeing
 from rcjax.tuning.candidates import Candidates, are_verdicts, chains
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred
 
-FOLDS = 5  # in which a log is tuned on, each in turn left out
+FOLDS = 5  # of a log for cross-validation
 
-_MOST_COMPARED = 50_000  # queries that policies are compared on: more show no smaller gains worth having
+_MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
 
 
 def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """(n,) the fold of each query, at random: the folds are of one size, and hold as many complete queries each.
+    """Deal queries into folds at random, with as many complete queries in each: (n,) the fold of each query.
 
-    complete (n,) bool: the queries that every model answered. Dealt without regard to it, a fold of a log with gaps
-    may hold none that cascades could be judged on.
+    A plain random deal of a log with gaps may leave a fold without a query that all models answered. `complete` (n,)
+    bool are the queries that all models answered.
 
     >>> complete = np.arange(12) < 4
     >>> fold = deal_folds(complete, 4, seed=0)
@@ -55,14 +52,14 @@ def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
 
 
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
-    """(n, k) calibrated confidences, those of each of five folds by what the others tell; NaN for no answer.
+    """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
 
-    By them the calibration error of a log is told that a model was fitted to, wherever it is told.
+    They give the calibration error of a log on which a model was fitted.
 
     Args:
-        log: the log, of the models of `model`.
-        model: what was fitted to it.
-        seed: of the folds.
+        log: the log, with the models of `model`.
+        model: the model that was fitted to the log.
+        seed: seed of the folds.
     """
     fold, confidence = deal_folds(log.complete, FOLDS, seed), np.full_like(log.logprob, np.nan)
     how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
@@ -74,24 +71,24 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 
 def sample_queries(log: Log, seed: int) -> Log:
-    """At most 50,000 of the queries of a log, at random: the log itself where it has no more."""
+    """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
     if log.n_queries <= _MOST_COMPARED:
         return log
     chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
     return log.take(np.sort(chosen))
 
 
-_CUTS = 16  # thresholds of each model at which what is expected is held against what is counted
+_CUTS = 16  # thresholds of each model at which the weights are estimated
 
-_PRIOR = 300  # labels that the usual weights are worth
+_PRIOR = 300  # weight of the prior, in labels
 
-_MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count for nearly all in any case
+_MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels get nearly all the weight anyway
 
 _informed = compiled(CandidateRows.of, runs="long")
 
 
 def charges(log: Log) -> np.ndarray:
-    """(n, k) money of each answer, its own; of an answer that there is not, the mean of its model.
+    """Return the cost of each answer, and the mean cost of its model where an answer is missing: (n, k) money.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(50, seed=0)
@@ -102,13 +99,12 @@ def charges(log: Log) -> np.ndarray:
 
 
 def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
-    """How policies are judged on a log: with the weights with which what some queries say of a pair comes nearest to
-    what the labels of others count; the usual ones for one model, or few queries.
+    """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
-        log: the log, of whose labelled answers at most 5,000 queries are looked at.
-        transform: that of the raw confidence.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
+        log: the log; its first 5,000 labelled queries at most are used.
+        transform: the transform of the raw confidence.
+        refusal: () worth of a refusal, in right answers; None: models do not refuse.
 
     >>> import rcjax
     >>> judging = judging_of(rcjax.sample_log(300, seed=0), "choice")
@@ -121,14 +117,14 @@ def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
     return Judging(*known[transform], refusal)
 
 
-#: The weights of logs that are in use: a search asks for them, and then its bootstrap.
+#: Weights of the logs in use: a search needs them, and its bootstrap needs them again.
 _KNOWN: WeakKeyDictionary[Log, dict[Transform, tuple[float, float]]] = WeakKeyDictionary()
 
 
 def _weights(log: Log, transform: Transform) -> tuple[float, float]:
-    """(a, b) of `judging_of`."""
+    """Estimate (a, b) of `judging_of`."""
     labelled, usual = log.labelled & np.asarray(log.answered), (Judging.calibrated, Judging.crossed)
-    if not labelled.any(1).all():  # what nobody answered plays no part, in the deal of folds either
+    if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > _MOST_QUERIES:
         log, labelled = log.take(slice(_MOST_QUERIES)), labelled[:_MOST_QUERIES]
@@ -145,7 +141,10 @@ def _weights(log: Log, transform: Transform) -> tuple[float, float]:
 def _normal_equations(
     log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """((2, 2), (2,)) of the least squares for the queries `out` (n,), by what the others say; over pairs and cuts."""
+    """Return the normal equations ((2, 2), (2,)) for the queries `out` (n,), predicted from the others.
+
+    They are summed over all pairs and cuts.
+    """
     logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
@@ -170,7 +169,7 @@ def _normal_equations(
 
 
 def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
-    """(2,) the x ≥ 0 of sum at most 1 with the least x'Sx − 2x'p.
+    """Minimise x'Sx − 2x'p over x ≥ 0 with a sum of at most 1: (2,).
 
     >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
     ([0.2, 0.3], [1.0, 0.0])
@@ -195,13 +194,13 @@ _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 def judge(
     calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
 ) -> Candidates:
-    """Single models and pairs, or where there are answers policies that compare them, judged on n queries.
+    """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
 
     Args:
-        calibrators: (k,) of the models.
+        calibrators: (k,) calibrators of the models.
         rows: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
-        charge: (n, k) money of each answer, or (k,) of any.
-        judging: how they are judged.
+        charge: money of each answer (n, k), or of every answer of a model (k,).
+        judging: the blending weights of labels, and the worth of a refusal.
         answer: (n, k) codes of answers.
     """
     known = CandidateRows.of(calibrators, rows, charge, answer)
@@ -215,10 +214,12 @@ _compared = compiled(agreeing, runs="long")
 def judge_log(
     calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
 ) -> Candidates:
-    """`judge`, compiled for one log at a time, in numpy's arrays: folds, replicates and logs of like size share it.
+    """Do the same as `judge`, compiled for one log at a time; numpy arrays.
+
+    Rows are filled up, so that folds, replicates and logs of similar size share one compilation.
 
     Args:
-        calibrators, rows, charge, judging, answer: as of `judge`.
+        calibrators, rows, charge, judging, answer: as for `judge`.
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     codes = None if answer is None else fill_up(answer)[0]
@@ -233,16 +234,17 @@ def judge_all(
     judging: Judging,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
-    """(single models and pairs, policies that compare answers or None): what of them may be chosen for some target.
+    """Score all candidates, and keep those that are the best for some target.
 
-    Where every confidence is the verdict of a check, chains of more models stand among the pairs.
+    The result is (single models and pairs, policies that compare answers or None). Chains of more models are among the
+    pairs where every confidence is the verdict of a check.
 
     Args:
-        calibrators: (k,) of the models.
-        rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
-        charge: (n, k) money of each answer, or (k,) of any.
-        judging: how they are judged.
-        admits: which policies (C,) may be chosen, (C,) bool; None: all.
+        calibrators: (k,) calibrators of the models.
+        rows: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
+        charge: money of each answer (n, k), or of every answer of a model (k,).
+        judging: the blending weights of labels, and the worth of a refusal.
+        admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
     *labels, answer = rows
     pairs = judge_log(calibrators, tuple(labels), charge, judging)
@@ -260,7 +262,7 @@ def judge_all(
 
 
 def _longer(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging: Judging) -> Candidates | None:
-    """Chains of more than two models, where confidences are verdicts; None elsewhere."""
+    """Score chains of more than two models, where confidences are verdicts; None elsewhere."""
     logprob, correct, present = map(np.asarray, labels)
     if not are_verdicts(logprob, present):
         return None
@@ -273,21 +275,21 @@ def _longer(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging
 
 
 def _useful(pairs: Candidates) -> np.ndarray:
-    """Positions of all but thresholds that part no queries, and what a single model beats in error and cost as counted.
+    """Return the positions of candidates worth keeping: not dominated by a single model, in error as counted and cost.
 
-    Whatever is expected, nobody would choose these.
+    Thresholds that divide no queries are dropped too.
     """
     use, k = np.isfinite(pairs.error), pairs.k
     if pairs.refusal is None:
         rising = np.argsort(pairs.cost[:k])
-        least = np.minimum.accumulate(np.append(np.inf, pairs.counted[:k][rising]))  # of none, one, … of the cheapest
+        least = np.minimum.accumulate(np.append(np.inf, pairs.counted[:k][rising]))  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
         use &= pairs.alone | (least[cheaper] >= pairs.counted - _ROUNDING)
     return np.flatnonzero(use)
 
 
 def _corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
-    """Of the `useful`, by position, that may be chosen: the single models, and the corners of the others' hull."""
+    """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` positions."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
     alone = trial.alone[useful]

@@ -1,20 +1,20 @@
-"""Single models and pairs of models, judged on the queries of the log itself: no copula, and labels with less noise.
+"""Score single models and pairs of models on the queries of the log itself, by labels with less noise; no copula.
 
-A pair that asks model i and, where Φ_i ≤ φ, then model j, errs with probability
+A pair asks model i and, where Φ_i ≤ φ, then model j. Its error probability is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ]        y = 1 where the answer is right
 
-A mean over n labels is noisy, and the best of many noisy figures is the luckiest one. So each label of a pair is
-averaged with what is expected of it, by its own confidence and by that of the model asked before:
+A mean over n labels is noisy, and the best of many noisy means is optimistic. So each label of a pair is averaged with
+two probabilities of it: by the model's own confidence, and by the confidence of the model asked before:
 
-    ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i)        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i
+    ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
-What is expected takes away noise and adds a bias, where confidences tell little: `judging` estimates a and b. A pair
-costs what its path costs on each of the queries: those that are passed on may be longer than others. Queries of one
-confidence stay together: between two thresholds stands a ladder of both.
+The probabilities reduce the noise, but add a bias where confidences tell little: `judging` estimates a and b. The cost
+of a pair is the mean cost of its path over the queries: deferred queries may be longer than others. Queries of one
+confidence stay together; a ladder of two thresholds lies between them.
 
-Where models may refuse to answer, the last one of a policy does so up to the confidence ρ that is best for it alone. It
-earns of each query R = 1 − (what a refusal costs, in errors) where Φ ≤ ρ, and else y; the best ρ is the best of cuts.
+Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
+A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.
 """
 
 import dataclasses
@@ -39,38 +39,38 @@ MOST_CUTS = 200
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cuts:
-    """Places that part n queries by their confidence, M of them; ties stay together."""
+    """M cuts that divide n queries by their confidence; ties stay together."""
 
-    order: jax.Array  # (n,) the queries by rising confidence, those that do not count last
-    last: jax.Array  # (M,) the place in that order of the last query below the cut
-    threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it parts nothing
-    parts: jax.Array  # (M,) whether there are queries on both sides, and no cut before is the same
-    every: jax.Array  # (M,) whether all queries are below, and at no cut before
-    count: jax.Array  # () queries that count
+    order: jax.Array  # (n,) the queries by rising confidence, then the queries that do not count
+    last: jax.Array  # (M,) the position in `order` of the last query below the cut
+    threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where the cut divides nothing
+    parts: jax.Array  # (M,) bool: queries lie on both sides, and no earlier cut is the same
+    every: jax.Array  # (M,) bool: all queries lie below, and no earlier cut is the same
+    count: jax.Array  # () number of queries that count
 
     def sums(self, values: jax.Array) -> jax.Array:
-        """(M,) the sum of values (n,) over the queries below each cut."""
+        """Sum values (n,) over the queries below each cut: (M,)."""
         return jnp.cumsum(values[self.order])[self.last]
 
     def means_below(self, values: jax.Array, present: jax.Array) -> jax.Array:
-        """(M,) `sums` of the queries that are present (n,), as a share of all that count."""
+        """Sum values (n,) over the present queries below each cut, divided by the queries that count: (M,)."""
         return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
 
     def mean(self, values: jax.Array, present: jax.Array, empty: float = 0.0) -> jax.Array:
-        """() the mean of values (n,) over the queries that are present (n,); `empty` where there is none."""
+        """Return the mean of values (n,) over the queries that are `present` (n,); `empty` where there is none."""
         return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
 
 
 def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, rising: jax.Array | None = None) -> Cuts:
-    """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
+    """Spread at most `most` cuts evenly over the confidences of the queries that count.
 
-    The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
+    The thresholds lie halfway between confidences that differ, so that rounding does not move a tie across.
 
     Args:
-        confidence: (n,) of the queries.
-        present: (n,) which of them count.
-        most: cuts.
-        rising: (n,) the queries by rising confidence, for who has it: sorting takes longer than all the rest.
+        confidence: (n,) confidences of the queries.
+        present: (n,) bool: the queries that count.
+        most: number of cuts at most.
+        rising: (n,) the queries by rising confidence, where the caller has sorted them: sorting is the slowest step.
 
     >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
     >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
@@ -80,12 +80,12 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, rising: ja
     count = present.sum()
     rising = jnp.argsort(confidence) if rising is None else rising
     counts = present[rising]
-    before = jnp.cumsum(counts)  # those that count go ahead, in that order
+    before = jnp.cumsum(counts)  # the queries that count go first, in the same order
     place = jnp.where(counts, before - 1, count + jnp.arange(n) - before)
     order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
     ordered = jnp.where(present, confidence, jnp.inf)[order]
     tries = min(n, most)
-    # The last of the queries below: spread over those present, and moved to the end of its ties.
+    # The last query below each cut: evenly spread over the present queries, then moved to the end of its ties.
     last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
@@ -97,7 +97,7 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, rising: ja
 
 
 def _between(low: jax.Array, high: jax.Array) -> jax.Array:
-    """Halfway between two confidences; the lower one where there is nothing between, as they are neighbours."""
+    """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
     middle = low + (high - low) / 2
     return jnp.where(middle < high, middle, low)
 
@@ -105,15 +105,16 @@ def _between(low: jax.Array, high: jax.Array) -> jax.Array:
 def refuse_alone(
     confidence: jax.Array, right: jax.Array, present: jax.Array, worth: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """(refusal, gain, share refused) of one model that refuses where that gains most on answering everything.
+    """Return the refusal threshold that gains most over answering everything, for one model.
 
-    The refusal is the confidence up to which it refuses, NEVER_REFUSE where nothing is gained; the gain is per query.
+    The result is (threshold, gain per query, share refused). The model refuses up to the threshold, which is
+    NEVER_REFUSE where no threshold gains.
 
     Args:
-        confidence: (n,) calibrated.
-        right: (n,) how often the answer is right.
-        present: (n,) whether the query counts.
-        worth: () of a refusal, in right answers.
+        confidence: (n,) calibrated confidence.
+        right: (n,) probability that the answer is right.
+        present: (n,) bool: the queries that count.
+        worth: () worth of a refusal, in right answers.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
     >>> [round(float(figure), 3) for figure in refuse_alone(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
@@ -132,34 +133,37 @@ def refuse_alone(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Judging:
-    """How policies are judged: weights of what is expected of a label, as do well on most logs; and refusals."""
+    """The blending weights of labels with their probabilities, and the worth of a refusal.
+
+    The default weights do well on most logs.
+    """
 
     calibrated: Any = 0.375
-    """() the weight of the model's own calibrated confidence, a."""
+    """() weight of the model's own calibrated confidence, a."""
     crossed: Any = 0.375
-    """() that of the probability that the confidence of the model before tells, b."""
+    """() weight of the probability given the confidence of the model asked before, b."""
     refusal: Any = None
-    """() what a refusal is worth, in right answers; None: nobody refuses."""
+    """() worth of a refusal, in right answers; None: models do not refuse."""
 
     @property
     def label(self) -> Any:
-        """() the weight of the label itself."""
+        """() weight of the label itself, 1 − a − b."""
         return 1 - self.calibrated - self.crossed
 
 
 def cross_calibrate(
     logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, answered: jax.Array | None = None
 ) -> jax.Array:
-    """(P, n) probability that the second model of each pair is right, by the confidence of the first.
+    """Estimate the probability that the second model of each pair is right, given the confidence of the first: (P, n).
 
-    As `fit_calibrator`, with the labels of another model.
+    The estimate is that of `fit_calibrator`, with the labels of another model.
 
     Args:
         logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        present: (n, k) whether there is an answer and the query is to count.
-        transform: that of the raw confidence.
-        answered: (n, k) which log-probabilities to predict from; by default those that count.
+        correct: (n, k) bool: the answer is right.
+        present: (n, k) bool: there is an answer, and the query counts.
+        transform: the transform of the raw confidence.
+        answered: (n, k) bool: the log-probabilities to predict from; None: as `present`.
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
@@ -168,16 +172,16 @@ def cross_calibrate(
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
-    return lax.map(lambda pair: one(*pair), (left, right))  # in step all would wait for the slowest
+    return lax.map(lambda pair: one(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
 def centred(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
-    """(n,) what is expected of labels, moved so that its mean is that of the labels.
+    """Shift expected labels so that their mean is the mean of the labels: (n,).
 
     Args:
-        expected: (n,)
+        expected: (n,) expected labels.
         right: (n,) the labels.
-        present: (n,) the queries that the means are over.
+        present: (n,) bool: the queries that both means are over.
         xp: numpy, or jax.numpy within a jitted function.
     """
     count = xp.maximum(present.sum(), 1)
@@ -191,14 +195,14 @@ MOST_THRESHOLDS = 400
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CandidateRows:
-    """What is known of n queries, and P pairs of k models."""
+    """The data that candidates are scored by: n queries, k models and their P pairs."""
 
-    confidence: Any  # (n, k) calibrated
-    crossed: Any  # (P, n) of `cross_calibrate`
-    correct: Any  # (n, k) whether the answer is right
-    present: Any  # (n, k) whether there is an answer and the query is to count
-    charge: Any = None  # (n, k) money of each answer, or (k,) of any; None where none is asked for
-    answer: Any = None  # (n, k) codes of answers, as `Log.answer` has them; None where none are compared
+    confidence: Any  # (n, k) calibrated confidence
+    crossed: Any  # (P, n) probabilities of `cross_calibrate`
+    correct: Any  # (n, k) bool: the answer is right
+    present: Any  # (n, k) bool: there is an answer, and the query counts
+    charge: Any = None  # money of each answer (n, k), or of every answer of a model (k,)
+    answer: Any = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     @classmethod
     def of(
@@ -209,14 +213,14 @@ class CandidateRows:
         answer: Any = None,
         answered: jax.Array | None = None,
     ) -> "CandidateRows":
-        """With what their own labels and raw confidences tell of one model by another.
+        """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
 
         Args:
-            calibrators: (k,) of the models.
+            calibrators: (k,) calibrators of the models.
             rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and
-                whether there is one and the query is to count.
+                whether there is an answer and the query counts.
             charge, answer: as the fields.
-            answered: (n, k) whether there is an answer, where not all of them are to count.
+            answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
         """
         logprob, correct, present = rows
         crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
@@ -228,8 +232,8 @@ class CandidateRows:
         """(n, k) money of each answer."""
         return jnp.broadcast_to(self.charge, self.confidence.shape)
 
-    def told(self, model: Any, other: Any) -> jax.Array:
-        """(n,) how likely a model is right, by the confidence of another; positions."""
+    def crossed_of(self, model: Any, other: Any) -> jax.Array:
+        """Return the probability that a model is right, given the confidence of another: (n,); by position."""
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
         for pair, (i, j) in enumerate(combinations(range(k), 2)):
@@ -238,13 +242,13 @@ class CandidateRows:
 
 
 def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
-    """Every single model, and every pair at every threshold that parts the queries, judged on n queries.
+    """Score every single model, and every pair at each of its thresholds, on n queries.
 
-    `vmap` it over resampled or masked logs.
+    The function can be mapped (`vmap`) over resampled or masked logs.
 
     Args:
-        rows: of the queries.
-        judging: how they are judged.
+        rows: the queries.
+        judging: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
@@ -261,7 +265,7 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
 
 
 def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
-    """(k,) each model alone: by its labels as they are, but for refusals; without answers of the error inf."""
+    """Score each model alone (k,), by its labels as they are; a model without answers has the error inf."""
     answers = rows.present.sum(0)
     error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(answers, 1)
@@ -277,7 +281,7 @@ def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
 
 
 def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(the confidence up to which each model refuses alone, what that gains, the share refused), each (k,).
+    """Return `refuse_alone` of every model: (threshold, gain per query, share refused), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
@@ -291,7 +295,7 @@ def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Arra
 
 
 def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
-    """(n, k) how likely each answer is right, its label blended with what is expected of it."""
+    """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right."""
     by_model = jax.vmap(partial(centred, xp=jnp), 1, 1)
     expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
     return judging.label * rows.correct + (1 - judging.label) * expected
@@ -306,14 +310,14 @@ def _pair(
     right: Any,
     crossed: jax.Array,
 ) -> Candidates:
-    """One pair of models at M thresholds: queries below a cut are passed on.
+    """Score one pair of models at M thresholds: queries below a cut are deferred.
 
     Args:
-        rows, judging: as of `candidates`.
+        rows, judging: as for `candidates`.
         alone: the single models.
-        rising: (n,) the queries by rising confidence of the first.
-        left, right: () the models.
-        crossed: (n,) what the first tells of the second.
+        rising: (n,) the queries by rising confidence of the first model.
+        left, right: () positions of the two models.
+        crossed: (n,) probability that the second model is right, given the confidence of the first.
     """
     present = rows.present[:, left] & rows.present[:, right]
     labels = rows.correct.astype(rows.confidence.dtype)

@@ -1,6 +1,6 @@
-"""Tuning a policy again, on a fresh log and what the policy remembers, for the same target; and whether that gains.
+"""Tune a policy again on a fresh log and the queries that it carries, and estimate the gain of the new policy.
 
-A week of labels alone makes a policy that is as often worse as it is better; with the queries that the policy carries
+A policy tuned on a week of labels alone is as often worse as it is better. With the queries that the policy carries
 (`rcjax.logs.kept_sample`) it is seldom worse (`benchmarks.year`).
 """
 
@@ -35,26 +35,26 @@ from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
-_MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
+_MOST_QUERIES = 5_000  # that gains are estimated on: the gains that more would show are too small to matter
 
-_FEWEST_QUERIES = 50
+_FEWEST_QUERIES = 50  # that gains are estimated on
 
 _ROUNDING = 1e-9  # of a loss
 
-_CHANCE = 0.05
+_CHANCE = 0.05  # level of the one-sided tests of a gain
 
-_CONTRADICTION = 0.01  # of logs in which nothing has changed, so many leave aside what the policy carries
+_CONTRADICTION = 0.01  # level of the test that drops carried queries: the share dropped where nothing has changed
 
 
 def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
-    """The queries that a policy carries.
+    """Return the queries that a policy carries, as a log.
 
     Args:
         policy: the policy.
-        prices: what tokens cost today, as `rcjax.logs.read_prices` takes them; None: what they cost then.
+        prices: today's prices of tokens, as `rcjax.logs.read_prices` takes them; None: the prices of the tuning.
 
-    Raises ValueError for a policy that carries none, and where prices of input and output have not changed by the same
-    factor: how many tokens there were of each is not known.
+    Raises ValueError for a policy that carries no queries, and if prices of input and output have changed by different
+    factors: the policy does not know the number of tokens.
     """
     reference = policy.provenance.get("reference")
     if reference is None or not policy.calibrations:
@@ -66,7 +66,7 @@ def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
 
 
 def _repriced(log: Log, before: Mapping[str, Any], prices: Any) -> Log:
-    """The carried queries of a policy at today's prices; models that these do not name cost what they did."""
+    """Price carried queries at today's prices; models without a new price keep their costs."""
     then, now = read_prices(before) if before else {}, read_prices(prices)
     priced = [name for name in log.models if name in now]
     if not priced:
@@ -89,10 +89,10 @@ def _repriced(log: Log, before: Mapping[str, Any], prices: Any) -> Log:
 
 
 def remembered(policy: AnyPolicy, log: Log) -> Log:
-    """A fresh log, with the queries that the policy carries before its own, as far as the same is counted on both.
+    """Put the queries that a policy carries before a fresh log, if both count the same kind of errors.
 
-    Carried queries are left aside where as many fresh ones contradict them: policies tuned on the fresh ones alone do
-    better on the others of these than policies tuned on both. Fewer fresh ones may be a bad week.
+    Carried queries are dropped if at least as many fresh queries contradict them: in cross-validation on the fresh
+    queries, policies tuned on these alone do better than policies tuned on both. Fewer fresh queries may be a bad week.
     """
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log
@@ -104,7 +104,7 @@ def remembered(policy: AnyPolicy, log: Log) -> Log:
 
 
 def _contradicted(policy: AnyPolicy, both: Log) -> bool:
-    """Whether chance does not explain that the fresh queries of a log say other things than the carried ones do."""
+    """Return whether tuning on the fresh queries alone is significantly better on them than tuning on all."""
     lam, tuning = _comparable(policy, both)
     if lam is None or (both.answer is None and any(rung.agreements for rung in policy.rungs)):
         return False
@@ -119,7 +119,7 @@ def _contradicted(policy: AnyPolicy, both: Log) -> bool:
 
 
 def _comparable(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
-    """(the λ at which policies tuned again are held against a policy, None where they cannot be; how to tune them)."""
+    """Return (λ at which retuned policies are compared with a policy, or None; the options that they are tuned by)."""
     lam, tuning = policy.expected.get("lam"), recorded_tuning(policy).within(log.models)
     if not tuning.searches or not {*policy.models} <= {*tuning.models}:
         return None, tuning
@@ -129,7 +129,7 @@ def _comparable(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
 
 
 def _shuffled(log: Log, seed: int) -> Log:
-    """The complete queries of a log, 5,000 at most, at random; all of it where there are fewer than two."""
+    """Take the complete queries of a log at random, 5,000 at most; the log itself if fewer than two are complete."""
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
     return log.take(order) if len(order) > 1 else log
 
@@ -138,19 +138,19 @@ def _shuffled(log: Log, seed: int) -> Log:
 def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = None, prices: Any = None) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
-    The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
-    are those that there were, as far as the log holds them. Carried queries cost what their models cost in the log. A
-    policy with a guarantee gets one again, tested on half of the fresh queries.
+    The target is the one recorded by `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are those of
+    the first tuning that the log holds. Carried queries cost what their models cost in the log. The guarantee of a
+    policy is tested again, on half of the fresh queries.
 
     Args:
         policy: the policy in service.
-        log: the fresh log; None: the queries that it carries alone, for new prices.
-        bands: whether to draw intervals; None: if it was done before.
-        prices: what tokens cost today, without a log, which tells that itself.
+        log: the fresh log; None: the carried queries alone, at new prices.
+        bands: estimate intervals; None: as in the first tuning.
+        prices: today's prices of tokens, without a log; a log has its own.
 
-    Raises ValueError for a policy that tells neither target nor λ, or one of `minimise`, whose objective it does not
-    hold; InfeasibleError, a ValueError, where the target is out of reach on this log; LogError where the log holds
-    fewer than two of the models, and as `fit` does.
+    Raises ValueError for a policy that records neither target nor λ, or a policy of `minimise`, whose objective is not
+    in its file; InfeasibleError, a ValueError, if no policy meets the target on this log; LogError if the log has fewer
+    than two of the models, and as `fit` does.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -175,23 +175,23 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen, held_out = _with_asked(log.select(tuning.models), policy), None
-    if spec.confidence is not None:  # what is carried was chosen by before, and promises nothing
+    if spec.confidence is not None:  # carried queries were tuned on before, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = remembered(policy, chosen)
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
     if spec.today is None and before.spec.today is not None:
         spec = dataclasses.replace(spec, today=default_today(everything))
-        what = before.spec.today if isinstance(before.spec.today, str) else "a model of the policy in service"
-        remarks.append(f"the log lacks {what}, today's when it was tuned: compared with {spec.today}")
+        absent = before.spec.today if isinstance(before.spec.today, str) else "a model of the policy in service"
+        remarks.append(f"the log lacks {absent}, today's when it was tuned: compared with {spec.today}")
     tuned = tune_in_stages(everything, held_out, spec)
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
 def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
-    """(how to tune on a log, what to say of models that it lacks); bands: whether to draw them, None as before.
+    """Restrict the options of a tuning to the models of a log; (options, remarks on the models that the log lacks).
 
-    Raises LogError where fewer than two models are left.
+    `bands` as for `retune`. Raises LogError if fewer than two models are left.
     """
     left = tuning.within(log.models)
     absent = listed([name for name in tuning.models if name not in left.models])
@@ -203,22 +203,23 @@ def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]
 
 
 def _with_asked(log: Log, policy: AnyPolicy) -> Log:
-    """The log, which for models that it does not tell it of takes from the policy how they were asked."""
+    """Add the request options that a policy records for its models, where the log has none for them."""
     recorded = {model: how for model, how in recorded_asked(policy).items() if model in log.models}
     return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)
 
 
 @dataclasses.dataclass(frozen=True)
 class RetuningGain:
-    """What tuning again gains on the policy in service, on queries left out of it."""
+    """Cross-validated gain of retuned policies over the policy in service."""
 
     loss: float
-    """error + λ·cost of the policy in service."""
+    """Loss of the policy in service: error + λ·cost, refusals at their price."""
     gain: Gain
-    """By how much that of the policies tuned again is lower."""
+    """Loss of the policy in service minus loss of the retuned policies."""
     lam: float
+    """Price λ, in errors per unit of money."""
     n: int
-    """Queries: fresh ones, and those that the policy carries."""
+    """Number of queries, fresh and carried."""
 
     @property
     def share(self) -> float:
@@ -227,28 +228,28 @@ class RetuningGain:
 
     @property
     def better(self) -> bool:
-        """Whether chance does not explain the gain: the lower end of its 90 % interval is above 0."""
+        """Whether the gain is significant: the lower end of its 90 % interval is above 0."""
         return self.expected and self.p_value < _CHANCE
 
     @property
     def worse(self) -> bool:
-        """Whether chance does not explain the loss."""
+        """Whether the loss is significant: the upper end of the gain's 90 % interval is below 0."""
         return self.gain.mean < -_ROUNDING * self.loss and upper_tail(-self.gain.mean, self.gain.se) < _CHANCE
 
     @property
     def expected(self) -> bool:
-        """Whether there is a gain at all, by chance or not."""
+        """Whether the mean gain is positive, significant or not."""
         return self.gain.mean > _ROUNDING * self.loss
 
     @property
     def p_value(self) -> float:
-        """One-sided, that nothing is to be gained by tuning again; by the normal law."""
+        """One-sided p-value of the hypothesis that retuning gains nothing, by the normal law."""
         if abs(self.gain.mean) <= _ROUNDING * self.loss:
             return 1.0  # policies that do the same, but for rounding
         return upper_tail(*self.gain)
 
     def describe(self, noun: str) -> str:
-        """The gain in words, at the price of an error that the policy was tuned for.
+        """Describe the gain in words, at the price of an error that the policy was tuned for.
 
         >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
         'lose the equivalent of 0.9 ± 1.0 points of error'
@@ -257,28 +258,28 @@ class RetuningGain:
         return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
 
     def to_json(self) -> dict[str, float]:
-        """The figures: `retuned` is the loss of the policies tuned again."""
+        """Return the figures; `retuned` is the loss of the retuned policies."""
         figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
         return figures | {"lam": self.lam, "n": self.n, "share": self.share}
 
 
 def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | None = None) -> RetuningGain | None:
-    """What tuning again on a fresh log, and what the policy carries, gains: by five-fold cross-validation at its λ.
+    """Estimate the gain of retuning by five-fold cross-validation, at the policy's λ; None if it cannot be estimated.
 
-    The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
-    fold; answers are charged their model's mean cost, refusals at their price. Carried queries count, so that a bad
-    week of labels convinces by its share alone; the policy in service was tuned on them, so its loss there is raised by
-    what tuning on as many makes it look better (`_optimism`). Equal answers to a query count as equally right. Of more
-    than 5,000 complete queries, 5,000 are taken at random.
+    Each fold is answered by the policy in service, and by a policy tuned on the other folds with the same search.
+    Answers cost their model's mean cost, and refusals their price. The queries are those of the fresh log and those
+    that the policy carries, so that a bad week has no more than its share; 5,000 are drawn at random at most. The
+    policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Equal answers to a
+    query count as equally right.
 
     Args:
         policy: the policy in service.
         log: the fresh log.
-        seed: of the folds.
-        tuned: what `retune` made of both, if it was called: the log with the carried queries is not made again.
+        seed: seed of the folds.
+        tuned: the result of `retune` on both, if there is one: its log is used again.
 
-    None where the policy does not record its λ, minimises an objective of one's own or keeps to a limit on the
-    seconds, with fewer than 50 complete queries, where the log lacks a model of the policy, or there is but one.
+    The gain cannot be estimated if the policy does not record its λ, is of `minimise`, or keeps to a limit on the
+    seconds; if the log lacks one of its models, or has one model only; or with fewer than 50 complete queries.
     """
     lam, tuning = _comparable(policy, log)
     if lam is None:
@@ -291,25 +292,25 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     if log.complete.sum() < _FEWEST_QUERIES:
         return None
     right, price = alike(corrected_log(log)), tuning.spec.abstain_price
-    again = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
+    retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
     walked, old = walk_log(policy, right), carried_rows(log)
     served = np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
     if old.sum() >= _FEWEST_QUERIES:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
-    return RetuningGain(float(served.mean()), _gain(served, again), float(lam), log.n_queries)
+    return RetuningGain(float(served.mean()), _gain(served, retuned), float(lam), log.n_queries)
 
 
 def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: float) -> np.ndarray:
-    """(FOLDS, n) the loss on each query of a log by the policies tuned without each fold of it.
+    """Return the loss on each query of a log under the policies tuned without each fold of it: (FOLDS, n).
 
     Args:
-        policy: of which kind they are.
-        log: tuned on.
-        right: the same with outcomes that losses are counted by.
-        spec: how it is tuned.
-        lam: the price.
+        policy: the policy whose kind of cascade is tuned.
+        log: the log to tune on.
+        right: the same log, with the outcomes that losses are computed from.
+        spec: options of the tuning.
+        lam: price λ.
     """
 
     def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
@@ -320,34 +321,35 @@ def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: 
 
 
 def _left_out(losses: np.ndarray) -> np.ndarray:
-    """(n,) the loss on each query by the policy tuned without it, of losses (FOLDS, n)."""
+    """Return the held-out loss on each query (n,), from losses (FOLDS, n)."""
     n = losses.shape[1]
     return losses[np.arange(n) % FOLDS, np.arange(n)]
 
 
 def _optimism(losses: np.ndarray) -> float:
-    """By how much a policy looks better on the n queries that it was tuned on than on others.
+    """Estimate the optimism of a policy tuned on n queries: held-out loss minus in-sample loss, 0 at least.
 
-    Of policies tuned on four fifths of them, with losses (FOLDS, n) by all; it falls with the number of queries.
+    `losses` (FOLDS, n) are of policies tuned on four fifths of the queries. Optimism falls with the number of queries,
+    and the result is scaled from four fifths to all.
     """
     out = _left_out(losses)
     within = (losses.sum(0) - out) / (FOLDS - 1)
     return max(float((out - within).mean()) * (1 - 1 / FOLDS), 0.0)
 
 
-def _gain(served: np.ndarray, again: np.ndarray) -> Gain:
-    return Gain(*map(float, Gain.of((served - again)[None])))
+def _gain(served: np.ndarray, retuned: np.ndarray) -> Gain:
+    return Gain(*map(float, Gain.of((served - retuned)[None])))
 
 
 def _dealt(log: Log) -> np.ndarray:
-    """(n,) the fold of each query, of a log whose order is at random."""
+    """Return the fold of each query of a log that is in random order: (n,)."""
     return np.arange(log.n_queries) % FOLDS
 
 
 def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> list[tuple[Calibrator, Policies]]:
-    """The policy tuned again without each fold of a log, on as many queries each time.
+    """Tune a policy again without each fold of a log, on the same number of queries each time.
 
-    What is tuned again is a frontier of one point: the policy's models, the most that a rung of it has, at its λ.
+    A frontier of one point is tuned again: the widest rung of the policy, at its λ.
     """
     fold, search = _dealt(log), search_of(spec)
     others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
@@ -357,12 +359,12 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
     frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)
-    again, n = search.again(frontier, log, np.array([0])), min(map(len, others))
-    return side_by_side(lambda rows: again(log, rows[:n]), others, n=log.n_queries)
+    retune_on, n = search.retuner(frontier, log, np.array([0])), min(map(len, others))
+    return side_by_side(lambda rows: retune_on(log, rows[:n]), others, n=log.n_queries)
 
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
-    """(why `held_out_gain` tells nothing, in words; whether another log could make it tell).
+    """Return (reason why `held_out_gain` is None, in words; whether another log could change that).
 
     Args:
         policy: the policy in service.

@@ -1,11 +1,11 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
 The default search returns the frontier of the cascades that earn their place: single models, pairs, and policies that
-compare answers. They are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks.
-Three things hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`pairs`).
-Policies that go by whether two models' answers are equal (`agreement`) must gain on pairs in the contest. And what was
-chosen among many has its error raised by its optimism (`Contest.optimism`), where a single model is counted: so no
-cascade stands beside a model that does better.
+compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
+Three measures limit this optimism. Pairs are scored by labels that are averaged with their probabilities (`pairs`).
+Policies that compare answers (`agreement`) are used only where they gain on pairs in cross-validation (`contest`).
+The errors of cascades are raised by their optimism (`Contest.optimism`), while single models are counted by their
+labels. So a cascade does not stay on the frontier where a single model does better.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from rcjax.tuning.replaying.walk import outcomes_on_log
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The frontier of the cascades that earn their place, and what they were compared with."""
+    """The frontier of the cascades that earn their place, and the cross-validation that they were chosen by."""
 
     frontier: Frontier
     contest: Contest
 
 
-_FINE = 400  # λ at which policies that go by agreement are taken
+_FINE = 400  # λ for which the best policies that compare answers are kept
 
 
 @takes(log=Log)
@@ -60,26 +60,26 @@ def select_frontier(
     abstain_price: float | None = None,
     admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
 ) -> Selection:
-    """The error–cost frontier of the cascades that earn their place on a log.
+    """Select the error–cost frontier of the cascades that earn their place on a log.
 
-    Single models and pairs, at every threshold, are judged by the log's own queries (`pairs`). Policies that
-    go by whether answers agree, where the log tells answers, are used only where they earn it on the queries of folds
-    that were left out (`Contest.agreeing`). The frontier holds the corners of the lower hull, each of which is the
-    best at some λ; between two of them stands a ladder. `Frontier.cost` is the bill of the log's queries.
-    `Frontier.error` is counted for single models; for others it is raised by their optimism: by how much better the
-    best ones look on the queries that they were chosen on than on folds that were left out. Of a log of more than
-    50,000 queries, so many are taken at random for that and for the contest.
+    Single models and pairs, at every threshold, are scored on the log's own queries (`pairs`). Where the log has
+    answers, policies that compare them are used if they gain on held-out folds (`Contest.agreeing`). The frontier holds
+    the corners of the lower hull: each is the best policy at some λ, and a ladder stands between two of them.
+
+    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by the labels for single models. For
+    cascades it is raised by their optimism: held-out error minus in-sample error. Optimism and gains are estimated on
+    at most 50,000 queries, drawn at random.
 
     Args:
         log: the log to learn from.
-        model: what was learnt from it, as `fit` or `calibrated` do, which is the default.
-        lam: (L,) the frontier holds the best policy for each of these λ, in error probability per unit of money.
-        seed: of the folds.
-        abstain_price: the last model of a cascade may refuse to answer, at a price in errors, as in `solve_frontier`:
-            what is minimised, and compared on the folds, is error + abstain_price·abstention + λ·cost.
-        admits: which of the policies (C,) over a model's models may be chosen from, (C,) bool; None: all may.
+        model: the fitted model, of `fit` or `calibrated`; None: `calibrated(log)`.
+        lam: (L,) λ to return the best policies for, in error probability per unit of money; None: every corner.
+        seed: seed of the folds.
+        abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
+            and the loss is error + abstain_price·abstention + λ·cost; None: models do not refuse.
+        admits: function from policies (C,) and the model to those that may be chosen, (C,) bool; None: all.
 
-    Raises ValueError for an empty or negative `lam` or a negative price; LogError where there are fewer queries than
+    Raises ValueError for an empty or negative `lam` or a negative price; LogError if there are fewer queries than
     folds, or no query has the answers of all models.
 
     >>> import rcjax
@@ -114,7 +114,7 @@ def _candidates(
     contest: Contest,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
-    """Single models and pairs on a log of the model's models, and where they earn it policies that compare answers."""
+    """Score single models and pairs on a log, and policies that compare answers where the contest admits them."""
     log, earned = expected_log(log), contest.agreeing
     rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
     table, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
@@ -131,7 +131,10 @@ def raised_by_optimism(table: Candidates, contest: Contest) -> Candidates:
 
 
 def _prices(corners: Candidates) -> np.ndarray:
-    """(L,) a λ at which each corner of a hull, the dearest first, is the best: amid the slopes on either side."""
+    """Return a λ at which each corner of a hull, the dearest first, is the best: (L,).
+
+    It is the geometric mean of the slopes on both sides of the corner.
+    """
     slopes = -np.diff(corners.error) / np.diff(corners.cost)
     if not slopes.size:
         return np.where(corners.cost > 0, 1 / np.where(corners.cost > 0, corners.cost, 1.0), 1.0)
@@ -140,7 +143,7 @@ def _prices(corners: Candidates) -> np.ndarray:
 
 
 def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | None, compare: Any) -> Frontier:
-    """The frontier of some policies; `price` is that of a refusal, `compare` how answers are compared."""
+    """Make the frontier of some candidates; `price` is the price of a refusal, `compare` the comparison of answers."""
     wrong = np.maximum(table.error - (price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
@@ -148,29 +151,29 @@ def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | 
     return make_frontier(model, solved, Spec(abstain_price=price), compare)
 
 
-_SHARE = 0.05  # of the queries may wait longer than a limit on the tail
+_SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
 
-_AT_ONCE = 64  # policies that walk the log at a time
+_AT_ONCE = 64  # policies that are replayed at a time
 
-_MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
+_MOST_QUERIES = 5_000  # that seconds are estimated on: enough for the precision that a limit needs
 
-_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
+_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: How a draw of a log, by its rows, is tuned on: (calibrators (k,), policies (G,)), the rungs of a ladder, or one for
-#: each of some prices.
-Again = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
+#: Function from a log and rows drawn from it (n,) to (calibrators (k,), policies (G,)) tuned on the draw: the rungs of
+#: a ladder, or one policy for each of some prices.
+Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
 @dataclasses.dataclass(frozen=True)
 class SecondsFilter:
-    """Which policies keep to a limit, by the queries of a log."""
+    """A limit on the seconds of policies, checked on the queries of a log."""
 
     limit: SecondsLimit
     log: Log
 
     @classmethod
     def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
-        """By the complete queries of a log. LogError where it tells no seconds.
+        """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds.
 
         >>> import rcjax
         >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(200, seed=0))
@@ -188,14 +191,14 @@ class SecondsFilter:
         return cls(limit, log.take(np.sort(rows)))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
-        """(C,) bool: which of the policies over a model's models keep to the limit, with one standard error in hand."""
+        """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
         figure, error = self.figures(policies, model)
         return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
     def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
-        """(the share of the queries beyond the limit, or the mean; its standard error), (C,) each.
+        """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
 
-        Of the queries whose seconds are known, and infinite where there are none.
+        Only queries with known seconds count; without any, the first figure is infinite.
         """
         policies = policies.on_host()
         log = self.log.select(model.models)
@@ -214,9 +217,9 @@ class SecondsFilter:
         return in_pieces(of_some, policies, _AT_ONCE)
 
     def require_any(self, model: Fitted) -> None:
-        """Raise InfeasibleError where no policy over a model's models keeps to the limit.
+        """Raise InfeasibleError if no policy over a model's models keeps to the limit.
 
-        None does where no model alone does: who asks others too waits no less.
+        Single models suffice for the check, as a policy that asks more models does not take less time.
         """
         k = len(model.models)
         alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
@@ -230,7 +233,7 @@ class SecondsFilter:
             raise InfeasibleError(f"{what}; the fastest, {model.models[fastest]} alone, {takes}")
 
     def within(self, frontier: Frontier) -> Frontier:
-        """The points of a frontier that keep to the limit. Raises InfeasibleError where there are none."""
+        """Return the points of a frontier that keep to the limit. Raises InfeasibleError if there are none."""
         indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
         if not indices.size:
             raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
@@ -259,28 +262,28 @@ class Search(Protocol):
         Args:
             log: the log.
             model: what `fit` learnt from it.
-            limit: the policies that may be chosen; None: all.
-            lam: (L,) the λ of the frontier; None: as the search chooses them.
-            seed: of the folds of the contest.
+            limit: limit on the seconds of policies; None: no limit.
+            lam: (L,) the λ of the frontier; None: the search chooses them.
+            seed: seed of the folds of the contest.
 
-        Raises InfeasibleError where no policy keeps to the limit.
+        Raises InfeasibleError if no policy keeps to the limit.
         """
         ...
 
-    def again(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
-        """Return how some points (G,) of a frontier are tuned again on a draw of a log.
+    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
+        """Return the function that tunes points of a frontier again on a draw of its log.
 
         Args:
             frontier: the frontier that was tuned.
-            log: the log that it was tuned on.
-            points: (G,) positions of points of the frontier; None: its ladder, of a search by the labels.
+            log: the log that the frontier was tuned on.
+            points: (G,) positions of points of the frontier; None: its ladder, which only a search by labels tunes.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelSearch:
-    """Single models, pairs, and policies that compare answers, judged by the labels."""
+    """The search among single models, pairs, and policies that compare answers, scored by labels."""
 
     spec: Spec
 
@@ -297,18 +300,20 @@ class LabelSearch:
         selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
         return selection.frontier, selection.contest
 
-    def again(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
-        """Return how a draw is tuned again: to the rungs of a ladder, by rising cost, the last repeated up to `RUNGS`.
+    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
+        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
+
+        The rungs are by rising cost; the last is repeated up to `RUNGS`.
 
         Args:
             frontier: the frontier that was tuned.
-            log: the log that it was tuned on.
-            points: (G,) positions of points: the best policies at their prices, in place of a ladder.
+            log: the log that the frontier was tuned on.
+            points: (G,) positions of points of the frontier, whose prices are used; None: a ladder.
         """
         lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
         comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
-        judging = judging_of(log, transform, refusal)  # as for the contest, by the whole log
+        judging = judging_of(log, transform, refusal)  # estimated on the whole log, as for the contest
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labels, charge, answer = drawn(log, queries)
@@ -325,12 +330,12 @@ class LabelSearch:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSearch:
-    """Cascades of the search that a spec names, by the paper's model."""
+    """The search among the cascades that a spec names, by the paper's model."""
 
     spec: Spec
 
     def fit(self, log: Log) -> Fitted:
-        """Fit the paper's model; a search that cannot be made is refused before."""
+        """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
         from rcjax.solving.paths import candidate_paths
 
@@ -348,8 +353,8 @@ class ModelSearch:
         frontier = solve_frontier(model, lam=lam, **how)
         return (frontier if limit is None else limit.within(frontier)), None
 
-    def again(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
-        """Return how the λ of some points (G,) of a frontier are solved again on a draw; answers play no part."""
+    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
+        """Return the function that solves the λ of some points (G,) again on a draw; answers are not compared."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.frontiers import lay_out_problem, solve_at
@@ -359,7 +364,7 @@ class ModelSearch:
         assert isinstance(model, CascadeModel)  # as the search fitted it
         assert points is not None
         lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
-        plan = plan_cascades(model, self.spec.search)  # None: of adaptive policies
+        plan = plan_cascades(model, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
@@ -373,18 +378,18 @@ class ModelSearch:
 
 
 def search_of(spec: Spec) -> Search:
-    """Return the search that a spec names. ValueError for `minimise`, whose objective no spec holds."""
+    """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
     if spec.search == "minimised":
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
     return LabelSearch(spec) if spec.search == "selected" else ModelSearch(spec)
 
 
 def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:
-    """((logprob, correct, answered), money of each answer, codes of answers or None), each (n, k), of a draw.
+    """Return ((logprob, correct, answered), money of each answer, codes of answers or None) of a draw, (n, k) each.
 
     Args:
-        log: that it is of. Where its answers lack labels, they count as those of the draw let expect.
-        queries: (n,) its rows; some are in it again and again.
+        log: the log. Answers without a label get the outcome expected from the labels of the draw.
+        queries: (n,) rows of the log, which may repeat.
     """
     logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
     if log.hand is not None:

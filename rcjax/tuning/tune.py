@@ -1,6 +1,6 @@
-"""To tune: from a log to the frontier, the policy for a target, and its comparison with today's.
+"""Tune a log: find the frontier, the policy for a target, and its comparison with today's.
 
-The stages are always the same: split off held-out queries, fit, search, draw the log again, choose the policy, compare.
+The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare.
 """
 
 import dataclasses
@@ -37,14 +37,14 @@ from rcjax.tuning.replaying.comparing import Today, compare_policy, default_toda
 from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import SecondsFilter, search_of
 
-_UNSPENT = 0.1  # of a budget: from which on it is said why
+_UNSPENT = 0.1  # share of a budget left from which on a note says why
 
 
 def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
-    """A frontier that a model tells at mean prices, at what its policies' paths cost on the log, and what to say of it.
+    """Replace the costs that the paper's model predicts by the bills of the policies on a log; (frontier, notes).
 
-    Queries that are passed on may be more than the model tells, and longer than others. A frontier by the labels is of
-    bills as it is.
+    Deferred queries may be more than the model predicts, and longer than others. The costs of a frontier by labels are
+    bills already.
     """
     if frontier.search == "selected":
         return frontier, []
@@ -65,7 +65,7 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
 
 
 def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
-    """Why money is left of a budget."""
+    """Return a note if a tenth of a budget or more is left unspent."""
     budget, cost = target.get("budget"), float(policy.expected["cost"] or 0.0)
     if budget is None or cost >= (1 - _UNSPENT) * budget:
         return []
@@ -75,13 +75,13 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
 
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:
-    """The same frontier, with the seconds that the log it was tuned on lets expect; as it is where that has none."""
+    """Add the expected seconds of the policies to a frontier, if the log that it was tuned on has seconds."""
     replayed = None if log.seconds is None else _replayed(frontier, log)
     return frontier if replayed is None else dataclasses.replace(frontier, seconds=replayed.seconds)
 
 
 def _replayed(frontier: Frontier, log: Log) -> Replay | None:
-    """The frontier on a log; None where no query was answered by all of its models."""
+    """Replay a frontier on a log; None if no query was answered by all of its models."""
     try:
         return replay(frontier, log)
     except LogError:
@@ -90,76 +90,80 @@ def _replayed(frontier: Frontier, log: Log) -> Replay | None:
 
 @dataclasses.dataclass(frozen=True)
 class Alone:
-    """What one model does on its own, on the log."""
+    """Figures of a single model on the log."""
 
     model: str
+    """Name of the model."""
     answers: int
+    """Number of its answers."""
     accuracy: float
     """Share of its answers that are right."""
     cost: float
-    """Mean money per query."""
+    """Mean cost, in money per query."""
     calibration_error: float
-    """Expected calibration error of its labelled answers, each by what other folds tell; of 50,000 queries at most."""
+    """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
     certain: float
     """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
-    """Mean seconds of its answers, of those whose seconds are known; None where the log has none."""
+    """Mean of the known seconds of its answers; None if the log has no seconds."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, the seconds only where there are any."""
+        """Return the fields as JSON values, without `seconds` where it is None."""
         row = plain(dataclasses.asdict(self))
         return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """What tuning a log came to."""
+    """The result of tuning a log."""
 
     log: Log
-    """The log tuned on."""
+    """Log that was tuned on."""
     held_out: Log | None
-    """The queries that the guarantee was tested on."""
+    """Queries that the guarantee was tested on; None without a guarantee."""
     model: Fitted
+    """Fitted model of the search."""
     frontier: Frontier
+    """Frontier of the search."""
     contest: Contest | None
-    """The cross-validation of the default search; None for a search by the model."""
+    """Cross-validation of the default search; None for a search by the paper's model."""
     alone: tuple[Alone, ...]
-    """What each model does on its own, in the order of the models."""
+    """Figures of each single model, in the order of the models."""
     spec: Spec
-    """How the log was tuned, with `today` as it was taken."""
+    """Options of the tuning, with `today` filled in."""
     policy: AnyPolicy | None = None
-    """The policy for the target; None without one."""
+    """Policy for the target; None without a target."""
     certificate: Certificate | None = None
-    """What is guaranteed of the policy; None: nothing."""
+    """Guarantee of the policy; None without a guarantee."""
     comparison: Comparison | None = None
-    """The policy beside today's and the best single model for its money; None without a policy."""
+    """Comparison of the policy with today's, and with the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
-    """What else there is to say of the policy."""
+    """Notes on the policy, in words."""
 
     @property
     def target(self) -> Mapping[str, float]:
-        """The target by its name, as provenance keeps it; empty without one."""
+        """Name and value of the target, as in provenance; empty without a target."""
         return self.spec.target
 
     @property
     def money(self) -> Money:
-        """The unit in which money is told."""
+        """Unit in which money is printed."""
         return self.spec.money(np.asarray(self.model.cost, float).tolist())
 
     @property
     def verdict(self) -> str | None:
-        """What to do, in a sentence; None without a policy."""
+        """Sentence that says what to do; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
         return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
 
     def policy_for(self, target: Target) -> AnyPolicy:
-        """The policy for another target on the same frontier, or the single model that it gives way to.
+        """Return the policy for another target on the same frontier, or a single model where no cascade is better.
 
         Args:
             target: a budget, a limit on the error or a price.
 
-        Raises InfeasibleError where no point meets it.
+        Raises InfeasibleError if no point meets the target.
         """
         policy = self.frontier.policy(**target.to_json())
         if self.contest is None:
@@ -169,26 +173,26 @@ class Tuned:
 
     @property
     def notes_beside(self) -> tuple[str, ...]:
-        """What the last avoided error costs, the guarantee and the notes, in words."""
+        """The cost of the last avoided error, the guarantee and the notes, in words."""
         last = None if self.comparison is None else self.comparison.last_error(self.log.counted)
         return (*filter(None, (last, self.promise)), *self.notes)
 
     @property
     def promise(self) -> str | None:
-        """What is guaranteed, and by which queries, in words; None without a guarantee."""
+        """The guarantee and the queries that it rests on, in words; None without a guarantee."""
         return None if self.certificate is None else _promise(self.certificate, self.log.counted.noun)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The verdict, the best single model, what the last avoided error costs, the guarantee and the notes."""
+        """The verdict, the best single model, the cost of the last avoided error, the guarantee and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        said = [] if self.verdict is None else [self.verdict]
+        lines = [] if self.verdict is None else [self.verdict]
         if single is not None:
-            said.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
-        return (*said, *self.notes_beside)
+            lines.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
+        return (*lines, *self.notes_beside)
 
     def describe(self) -> str:
-        """Return lines of text: the log, how many policies there are, the one for the target, and the remarks.
+        """Return lines of text: the log, the number of policies, the policy for the target, and the remarks.
 
         >>> from rcjax import sample_log, tune
         >>> print(tune(sample_log(100), intervals=False).describe())
@@ -204,14 +208,14 @@ class Tuned:
             for weight, rung in zip(self.policy.weights, self.policy.policies, strict=True):
                 names = " → ".join(rung.models)
                 shares[names] = shares.get(names, 0.0) + weight
-            ways = ", ".join(f"{percent(share)} by {names}" for names, share in shares.items())
-            chosen = f"for the target {ways if len(shares) > 1 else next(iter(shares))}: {figures}"
+            mixture = ", ".join(f"{percent(share)} by {names}" for names, share in shares.items())
+            chosen = f"for the target {mixture if len(shares) > 1 else next(iter(shares))}: {figures}"
         return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
 
     __repr__ = describe
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `rcjax tune --json`."""
+        """Return the document of `rcjax tune --json`."""
         document = {
             "models": list(self.model.models),
             "counted": self.log.counted.noun,
@@ -234,17 +238,16 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
 
     Args:
         log: the log to learn from.
-        spec: how to tune; None: by default.
-        held_out: the log of the queries that a guarantee is tested on; by default half of those of `log`, drawn at
-            random, or where answers lack labels, half of those labelled by hand.
-        fields: those of `Spec`, in place of what `spec` says: `budget`, `max_error`, `match`, `error_cost` or `lam`,
-            `today`, `cascade`, `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
+        spec: options of the tuning; None: the defaults.
+        held_out: queries that a guarantee is tested on. By default half of the queries of `log`, drawn at random; where
+            answers lack labels, half of the queries labelled by hand.
+        fields: fields of `Spec`, which override `spec`: `budget`, `max_error`, `match`, `error_cost` or `lam`, `today`,
+            `cascade`, `confidence`, `intervals`, … Without a target the result has a frontier, and no policy.
 
-    Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy, or is None where the
-    budget is below the price of every model, which is told before anything is fitted. ValueError for options
-    that do not go together; LogError as `fit` and `select_frontier` do. An `OddLogWarning` says what is odd about a log
-    that can hardly be right, or whose policies are doubtful, and an `OddBudgetWarning` what is odd about a budget that
-    any policy meets.
+    Raises InfeasibleError if no policy meets the target. Its `tuned` holds everything but the policy; it is None if the
+    budget is below the price of every model, which is checked before any fit. Raises ValueError for options that
+    exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that is probably
+    wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -252,11 +255,11 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
-    for what in (*oddities(log), *doubts(log)):
-        warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
+    for oddity in (*oddities(log), *doubts(log)):
+        warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
-    if spec.budget is not None and (what := odd_budget(spec.budget, log, _per_query)):
-        warnings.warn(what, OddBudgetWarning, stacklevel=2)
+    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _per_query)):
+        warnings.warn(oddity, OddBudgetWarning, stacklevel=2)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log tells no segments: {advice}")
@@ -264,11 +267,11 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
 
 
 def _unnamed(log: Log) -> str:
-    """What is taken for today's where nobody says what that is, in words."""
-    taken = f"the model with the least {log.counted.noun}, or one within chance of it"
+    """Return a note that names the default for today's policy, in words."""
+    default = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
-        taken = "the model that answers are held to"
-    return f"nobody has said what is in use today: taken is {taken}"
+        default = "the model that answers are held to"
+    return f"nobody has said what is in use today: taken is {default}"
 
 
 def tune_in_stages(
@@ -277,13 +280,13 @@ def tune_in_stages(
     spec: Spec,
     stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> Tuned:
-    """Tune as a spec says, entering a context for each stage of the work: `tune` without its checks of the log.
+    """Tune as `tune` does, without its checks of the log, and enter a context for each stage of the work.
 
     Args:
         log: the log to learn from.
-        held_out: queries for the test of a guarantee; None where they are to be split off.
-        spec: how to tune.
-        stage: makes the context of a stage from its description.
+        held_out: queries for the test of a guarantee; None: they are split off where needed.
+        spec: options of the tuning.
+        stage: function from the description of a stage to its context.
     """
     named = spec.today is not None
     spec = dataclasses.replace(spec, today=today_for(log, spec.today))
@@ -299,7 +302,7 @@ def tune_in_stages(
 
 
 def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
-    """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where none keeps to a limit on seconds."""
+    """Tune up to the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
     if spec.confidence is not None:
@@ -314,7 +317,7 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
             limit.require_any(model)
         frontier, contest = search.find(log, model, limit=limit)
         if spec.intervals:
-            # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
+            # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
             refit = None if limit is None else False
             frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
         frontier, alone = with_seconds(frontier, log), describe_models(log, model)
@@ -324,13 +327,13 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     with stage(f"choosing cascades{drawing}"):
         try:
             return tuned(limit)
-        except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
+        except InfeasibleError as problem:  # no policy is quick enough: the frontier without the limit goes along
             problem.tuned = tuned(None)
             raise
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
-    """InfeasibleError for a budget that no model alone keeps to, by its mean price or its bill: before any fit."""
+    """Raise InfeasibleError if no single model keeps to a budget, by its mean price or its bill."""
     cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
@@ -339,7 +342,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
 
 
 def today_for(log: Log, today: Today | None) -> Today:
-    """Return what policies are compared with: as said, or the default. LogError where the log lacks its answers."""
+    """Return today's model or policy: the given one, or the default. Raises LogError if the log lacks its answers."""
     if today is None:
         return default_today(log)
     if absent := [name for name in models_of(today) if name not in log.models]:
@@ -349,7 +352,7 @@ def today_for(log: Log, today: Today | None) -> Today:
 
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
-    """The same with the policy for the target, if there is one, and what to say of it."""
+    """Add the policy for the target, if there is a target, with its comparison and notes."""
     target = tuned.target
     if not target:
         return tuned
@@ -372,10 +375,10 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
 def _earned(
     policy: AnyPolicy, frontier: Frontier, log: Log, contest: Contest, spec: Spec
 ) -> tuple[AnyPolicy, list[str]]:
-    """The policy for a target, or the best single model where a cascade does not earn its place; and why.
+    """Replace a cascade that does not earn its place by the best single model; (policy, notes that say why).
 
-    A cascade earns it where it is expected to gain a tenth of a point, and did not lose by more than a standard error
-    on queries left out: below that, policies lost what they were expected to gain (`benchmarks.budgets`).
+    A cascade earns its place if its expected gain is a tenth of a point, and its held-out gain is not below 0 by more
+    than a standard error. Other cascades did not keep their expected gain on fresh queries (`benchmarks.budgets`).
     """
     target = Target.of(**spec.target)
     limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
@@ -399,18 +402,18 @@ def _earned(
 
 
 def _promise(certificate: Certificate, noun: str) -> str:
-    """What is guaranteed, and by which queries, in words."""
+    """Describe the guarantee and the queries that it rests on, in words."""
     refused, more = f" and refused {certificate.refusals:,}" if certificate.refusals else "", certificate.more
-    had = f"{percent(certificate.errors / certificate.n)} {noun}"
+    figures = f"{percent(certificate.errors / certificate.n)} {noun}"
     if more is not None:
-        had += f", {abs(100 * more):.1f} points {'more' if more > 0 else 'less'} than today's"
-    did = f"on {certificate.n:,} queries held out for the test it had {had}"
-    sure = f"guaranteed with {100 * certificate.confidence:.4g} % confidence"
-    return f"{sure}: the target is kept; {did}{refused}"
+        figures += f", {abs(100 * more):.1f} points {'more' if more > 0 else 'less'} than today's"
+    test = f"on {certificate.n:,} queries held out for the test it had {figures}"
+    confidence = f"guaranteed with {100 * certificate.confidence:.4g} % confidence"
+    return f"{confidence}: the target is kept; {test}{refused}"
 
 
 def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
-    """What each model of a log does on its own, by the calibration of a fitted model."""
+    """Return the figures of each single model on a log, with the kind of calibration of a fitted model."""
     sample = sample_queries(log, 0)
     confidence, known = held_out_confidence(sample, model), sample.labelled
     truth = np.asarray(sample.correct)

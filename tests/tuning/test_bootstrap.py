@@ -6,7 +6,7 @@ import scipy.stats
 from selection_references import CUTS, draws_of, fixed_frontier, make_log
 
 import rcjax
-from rcjax.tuning.bootstrapping import bootstrap, quantiles, search_luck
+from rcjax.tuning.bootstrapping import bootstrap, quantiles, search_optimism
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -172,7 +172,7 @@ def test_the_luck_of_a_mean_is_twice_its_variance(n):
         weights = np.ones_like(weight), weight, weight == 0
         own, draws = np.full(40, sample.mean()), (weight * sample).sum(1) / n
         kept, tuned = (np.stack([_squared_off(sample, at, w) for w in weights], -1)[:, None] for at in (own, draws))
-        luck.append(search_luck(kept, tuned).item())
+        luck.append(search_optimism(kept, tuned).item())
     error = np.std(luck) / np.sqrt(len(luck))
     assert np.mean(luck) == pytest.approx(2 / n, abs=4 * error + 3 / n**2)
     assert 4 * error < 0.3 / n  # or the test could not fail
@@ -182,4 +182,4 @@ def test_a_replicate_without_queries_out_of_its_bag_says_nothing_of_luck():
     kept, tuned = np.random.default_rng(1).random((2, 30, 4, 3))
     kept[3, :, 2] = tuned[3, :, 2] = np.nan
     rest = np.arange(30) != 3
-    np.testing.assert_allclose(search_luck(kept, tuned), search_luck(kept[rest], tuned[rest]))
+    np.testing.assert_allclose(search_optimism(kept, tuned), search_optimism(kept[rest], tuned[rest]))

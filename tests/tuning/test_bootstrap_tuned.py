@@ -44,7 +44,7 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
     draws, judging = draws_of(0, N, B), judging_of(log, "generation")
-    again = search_of(frontier.spec).again(frontier, log, None)
+    again = search_of(frontier.spec).retuner(frontier, log, None)
     for draw in draws:
         _, policies = again(log, draw)
         assert policies.first.shape == (RUNGS,)
@@ -62,7 +62,7 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    again, pairs, judging = search_of(bare.spec).again(bare, log, np.arange(6)), 0, judging_of(log, "generation")
+    again, pairs, judging = search_of(bare.spec).retuner(bare, log, np.arange(6)), 0, judging_of(log, "generation")
     for draw in draws:
         _, policies = again(log, draw)
         part = log.take(draw)
@@ -118,7 +118,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    tune_again = search_of(frontier.spec).again(frontier, log, np.arange(4))
+    tune_again = search_of(frontier.spec).retuner(frontier, log, np.arange(4))
     differences = []
     for b in range(4):
         again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(log, draws[b])
