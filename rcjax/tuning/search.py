@@ -294,7 +294,11 @@ class LabelSearch:
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, Contest | None]:
-        """Select the cascades that earn their place."""
+        """Select the cascades that earn their place, by `select_frontier`.
+
+        Args:
+            log, model, limit, lam, seed: as in `Search`.
+        """
         admits = None if limit is None else limit.admits
         price = self.spec.abstain_price
         selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
@@ -345,7 +349,11 @@ class ModelSearch:
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, Contest | None]:
-        """Solve the frontier of the model."""
+        """Solve the frontier of the model, by `solve_frontier`; it holds no contest.
+
+        Args:
+            log, model, limit, lam, seed: as in `Search`; `seed` is not used.
+        """
         from rcjax.solving.frontiers import solve_frontier
 
         spec = self.spec
