@@ -1,4 +1,4 @@
-"""The paper's marginal (section 4.1 of Zellinger & Thomson 2025): between its ends, a mixture of two betas.
+"""The paper's marginal (section 4.1 of Zellinger & Thomson 2025): its smooth part is a mixture of two betas.
 
     G = π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)
 
@@ -19,7 +19,7 @@ from rcjax._core.numerics import divide
 from rcjax._core.parametric import NO_PARAMETER
 from rcjax.model.marginals import Marginal, Probes
 
-#: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
+#: Largest a + b of a fitted component: a spike on tied confidences keeps a width of about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 
 _QUANTILE_STEPS = 60
@@ -28,18 +28,18 @@ _EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
 
 
 class BetaMixture(Marginal):
-    """A marginal whose smooth part is a mixture of two betas; the uniform one, where nothing else is said.
+    """A marginal whose smooth part is a mixture of two betas; the uniform distribution by default.
 
     >>> round(float(BetaMixture(0.2, 0.9, 0.1, 0.1).quantile(0.5)), 4)
     0.55
     """
 
-    # Positional here, ahead of the parameters.
+    # Redeclared so that the ends are positional arguments ahead of the parameters.
     lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore[reportAssignmentType]
     highest: jax.Array = dataclasses.field(default=1.0, metadata=NO_PARAMETER)  # pyright: ignore[reportAssignmentType]
     mass_lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore
     mass_highest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore
-    #: (2,) π, sums to one.
+    #: (2,) π, the components' shares; their sum is 1.
     proportion: jax.Array = dataclasses.field(default_factory=lambda: jnp.full(2, 0.5), metadata=NO_PARAMETER)
     a: jax.Array = dataclasses.field(default_factory=lambda: jnp.ones(2), metadata=NO_PARAMETER)  # (2,)
     b: jax.Array = dataclasses.field(default_factory=lambda: jnp.ones(2), metadata=NO_PARAMETER)  # (2,)
@@ -51,15 +51,15 @@ class BetaMixture(Marginal):
         return mixture_cdf(self, jnp.asarray(x))
 
     def held_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x): the incomplete beta function holds at the ends too."""
+        """G(x), by the incomplete beta function, which is valid at the ends too."""
         return self.smooth_cdf(x)
 
     def smooth_density(self, x: ArrayLike) -> jax.Array:
-        """The density of the mixture inside (0, 1); 0 at either end."""
+        """Density of the mixture inside (0, 1); 0 at the ends."""
         return self.smooth_profile(jnp.asarray(x))[1]
 
     def smooth_log_density(self, x: ArrayLike) -> jax.Array:
-        """The logarithm of the mixture's density inside (0, 1)."""
+        """Log density of the mixture inside (0, 1)."""
         x = jnp.asarray(x)[..., None]
         log_power = (self.a - 1) * jnp.log(x) + (self.b - 1) * jnp.log1p(-x) - betaln(self.a, self.b)
         return special.logsumexp(log_power, axis=-1, b=self.proportion)
@@ -73,7 +73,7 @@ class BetaMixture(Marginal):
         return self.smooth_profile(jnp.asarray(x))[2]
 
     def smooth_profile(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(G(x), its density, ∫ₓ¹ t dG) from one evaluation of the incomplete beta function, elementwise.
+        """(G(x), density, ∫ₓ¹ t dG) from one evaluation of the incomplete beta function, elementwise.
 
         ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
         (DLMF 8.17.20).
@@ -89,17 +89,17 @@ class BetaMixture(Marginal):
         return x, mixture_mean_below(self, x[first:], components[first:])
 
     def probes(self) -> Probes:
-        """Points around either component."""
+        """Points around both components, and evenly spaced ones (`probe_mixture`)."""
         return probe_mixture(self)
 
 
 def mixture_cdf(marginal: BetaMixture, x: jax.Array) -> jax.Array:
-    """cdf of the beta mixture on (0, 1), elementwise in x."""
+    """The cdf of the beta mixture on (0, 1), elementwise in x."""
     return (marginal.proportion * betainc(marginal.a, marginal.b, jnp.asarray(x)[..., None])).sum(-1)
 
 
 def mixture_mean_below(marginal: BetaMixture, x: jax.Array, components: jax.Array) -> jax.Array:
-    """∫₀ˣ t f(t) dt of the beta mixture's density f (…), given both components' cdfs at x (…, 2)."""
+    """∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2); (…)."""
     inside = ((x > 0) & (x < 1))[..., None]
     safe = jnp.where(inside, x[..., None], 0.5)
     log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
@@ -108,16 +108,16 @@ def mixture_mean_below(marginal: BetaMixture, x: jax.Array, components: jax.Arra
 
 
 def _components_and_density(marginal: BetaMixture, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(…, 2) cdfs of both components and (…) density of the mixture, at x inside (0, 1)."""
+    """Return (cdfs of the components (…, 2), density of the mixture (…)) at x inside (0, 1)."""
     components, power = betainc_and_power(marginal.a, marginal.b, x[..., None])
     return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
 
 
 def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
-    """(…, 2): log π + log density of each component.
+    """log π + log density of each component; (…, 2).
 
     Args:
-        proportion, a, b: (2,) of the mixture.
+        proportion, a, b: (2,) parameters of the mixture.
         log_x, log_1x: (…) log x and log(1 − x) of the points.
     """
     log_proportion = jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
@@ -152,7 +152,7 @@ def _mixture_quantile_and_components_jvp(
 
 
 def probe_mixture(marginal: BetaMixture) -> Probes:
-    """Probes evenly spaced on the logit scale from end to end, and around each component.
+    """Lay out probes: evenly spaced on the logit scale from end to end, and denser around each component.
 
     The logit of a beta variate has mean ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b), with ψ(a) ≈ log(a + ½) − 1/a.
     """
@@ -175,7 +175,7 @@ def probe_mixture(marginal: BetaMixture) -> Probes:
 
 def _invert_mixture(marginal: BetaMixture, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
-    z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # under `jax.shard_map` all of the loop varies as both do
+    z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # so that z varies over both's devices (`jax.shard_map`)
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
     columns = jnp.stack([probes.x, probes.z, probes.density])
     left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
@@ -191,7 +191,7 @@ def _invert_mixture(marginal: BetaMixture, z: jax.Array, probes: Probes) -> tupl
         residual = components @ marginal.proportion - z
         low, high = jnp.where(residual <= 0, x, low), jnp.where(residual >= 0, x, high)
         newton = x - residual / density
-        # A Newton step that leaves the bracket, and every fourth step in any case, halves the bracket instead.
+        # Every fourth step, and any Newton step that leaves the bracket, halves the bracket instead.
         outside = ~((newton > low) & (newton < high)) | (step % 4 == 3)
         done = (
             done
@@ -211,7 +211,7 @@ def _invert_mixture(marginal: BetaMixture, z: jax.Array, probes: Probes) -> tupl
 
 
 def _inverse_hermite(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """x(z) by the cubic through both points with the slopes 1/density, held inside the interval."""
+    """x(z) by the cubic through both points with the slopes 1/density, clipped to the interval."""
     (x0, z0, f0), (x1, z1, f1) = left, right
     width = z1 - z0
     t = jnp.clip(divide(z - z0, width, 0.5), 0.0, 1.0)

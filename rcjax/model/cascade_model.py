@@ -1,8 +1,8 @@
-"""The Markov-copula model of a cascade's confidences, as one frozen pytree; its file; and an embedded example.
+"""The Markov-copula model of a cascade's confidences as a frozen pytree, its file, and an embedded example.
 
-Marginals (section 4.1 of the paper) joined by a copula for every pair of models (section 4.2); along a cascade the
-confidences are a Markov chain (section 4.3). The example, `demo.json`, holds parameters that `rcjax.fit` computed from
-a log of five Llama models on MMLU, by `benchmarks/make_demo.py`; no row of that log is in the package.
+Copulas of all pairs (section 4.2 of the paper) join the marginals (section 4.1); along a cascade the confidences are a
+Markov chain (section 4.3). The example, `demo.json`, holds parameters fitted to a log of five Llama models on MMLU
+(`benchmarks/make_demo.py`); the package holds no row of that log.
 """
 
 import dataclasses
@@ -43,14 +43,14 @@ from rcjax.model.model_file import ModelFile, calibrators_from_json, marginals_f
 )
 @dataclasses.dataclass(frozen=True, repr=False)
 class CascadeModel(Fitted):
-    """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
+    """A fitted Markov-copula model: a frozen pytree, differentiable in every array.
 
-    k models in the order of `models`, that of the log fitted to; k(k − 1)/2 pairs in the order of `pairs(k)`.
+    It has k models in the order of `models`, which is that of the training log, and k(k − 1)/2 pairs in the order of
+    `pairs(k)`.
 
-    `details`, where the model comes from, is no part of the pytree: two fits of the same models and families have one
-    structure, so that they stack, meet in `lax.cond` and share what is compiled. What `jax.tree.map`, `jax.jit` or
-    another transformation returns is another model, of which nothing was recorded; where it is the same one,
-    `dataclasses.replace(it, details=model.details)` says so.
+    The provenance (`details`) is not part of the pytree. Two fits of the same models and families then have one
+    structure: they stack, meet in `lax.cond`, and share compiled programs. Transformations such as `jax.tree.map` and
+    `jax.jit` drop it; `dataclasses.replace(result, details=model.details)` restores it.
     """
 
     calibrators: Calibrator  # leading axis k
@@ -58,10 +58,10 @@ class CascadeModel(Fitted):
     copulas: Copula  # leading axis k(k − 1)/2
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
-    details: Details = dataclasses.field(default_factory=Details)  # what was fitted on what, and how
+    details: Details = dataclasses.field(default_factory=Details)  # provenance, and tables of the fit
 
     def __repr__(self) -> str:
-        """A line for each model: its cost, and how sure it can be.
+        """A line for each model: its mean cost, and the range of its confidence.
 
         >>> import rcjax
         >>> print(str(rcjax.demo_model()).splitlines()[1])
@@ -105,9 +105,9 @@ class CascadeModel(Fitted):
         return self.chain.log_prob(confidence, clip=clip)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """(*shape, k) calibrated confidences drawn from the chain through all models, in their order.
+        """Draw calibrated confidences from the chain through all models, in their order; (*shape, k).
 
-        Pure. Of a model with leading axes (stacked ones) (*shape, *axes, k), as NumPyro has it.
+        The function is pure. Leading axes of the model come after `shape`, as in NumPyro: (*shape, *axes, k).
 
         >>> import rcjax
         >>> rcjax.demo_model().sample(jax.random.key(0), (3, 2)).shape
@@ -122,15 +122,19 @@ class CascadeModel(Fitted):
 
     @property
     def copula_table(self) -> list[dict[str, Any]] | None:
-        """Every family on every pair, where `fit` chose among several: `pair`, `family`, `parameters`,
-        `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `status`, `chosen`.
+        """Fits of every family to every pair; None unless `fit` chose among several families.
+
+        Keys: `pair`, `family`, `parameters`, `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `status`,
+        `chosen`.
         """
         return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
 
     @property
     def marginal_table(self) -> list[dict[str, Any]] | None:
-        """The marginal of every model, of a family of one's own: `model`, `family`, `parameters`, `standard_errors`,
-        `log_likelihood` of its smooth part scaled to (0, 1), `aic`, `status`; None for mixtures of betas.
+        """Fits of every model's marginal; None for mixtures of betas.
+
+        Keys: `model`, `family`, `parameters`, `standard_errors`, `log_likelihood` of the smooth part scaled to (0, 1),
+        `aic`, `status`.
         """
         return None if self.details.marginals is None else [dict(row) for row in self.details.marginals]
 
@@ -146,7 +150,7 @@ def _copulas_to_json(copulas: Any) -> dict[str, Any]:
 
 
 def model_from_json(data: Any) -> CascadeModel:
-    """A model from the object of `CascadeModel.to_json`; unknown keys are ignored, problems a ValueError."""
+    """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError if it is invalid."""
     model = fitted_from_json(data)
     if not isinstance(model, CascadeModel):
         require(False, "marginals", "must be an object", None)
@@ -154,7 +158,7 @@ def model_from_json(data: Any) -> CascadeModel:
 
 
 def fitted_from_json(data: Any) -> Fitted:
-    """A model, or where the file tells no dependence of confidences, what there is of each model by itself."""
+    """Read a `CascadeModel`, or a `Calibrated` if the file has no marginals and copulas."""
     header(data, FORMAT)
     file: ModelFile = read(ModelFile, data, "")
     calibrators = calibrators_from_json(file.calibrators)
@@ -172,13 +176,13 @@ def fitted_from_json(data: Any) -> Fitted:
 
 
 def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") -> Copula:
-    """The copulas of so many pairs; ValueError names the place of what is wrong with them.
+    """Read the copulas of all pairs; ValueError names the place of a fault.
 
     Args:
-        name: of their family.
-        held: what the file holds of their parameters.
-        size: how many pairs there are.
-        where: the place of the parameters.
+        name: name of the family.
+        held: parameters in the file.
+        size: number of pairs.
+        where: place of the parameters in the file.
     """
     values = read(Object, held, where)
     if read(str, name, where.removesuffix("s")) == "OneOf":
@@ -205,7 +209,7 @@ def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") 
 def load_model(path: str | os.PathLike[str]) -> CascadeModel:
     """Read a model that `CascadeModel.save` wrote.
 
-    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    Raises ValueError (file, place, problem) if the file is invalid, OSError if it cannot be read.
     """
     return load(path, model_from_json)
 
@@ -220,12 +224,12 @@ def demo_model() -> CascadeModel:
 
 
 def sample_log(n: int = 1000, seed: int = 0) -> Log:
-    """A SYNTHETIC log of n ≥ 2 queries, all five models asked on each, drawn from `demo_model()`.
+    """Draw a SYNTHETIC log of n ≥ 2 queries with answers of all five models from `demo_model()`.
 
-    No answer in it was given by an LLM. Confidences follow the model's chain; each model is right with the
-    probability that its calibrated confidence says, independently of the others given the confidences; a call
-    costs the model's mean cost times the query's length, lognormal with mean one and shared by all models.
-    The same `n` and `seed` give the same log, in each precision of floats. Raises ValueError for n < 2.
+    No LLM gave these answers. Confidences follow the model's chain. Labels are independent given the confidences, each
+    right with the probability of its calibrated confidence. A call costs the model's mean cost times the query's
+    length, which is lognormal with mean 1 and shared by all models. The same `n` and `seed` give the same log, for each
+    float precision. Raises ValueError for n < 2.
 
     >>> log = sample_log(500, seed=1)
     >>> log.logprob.shape, log.source
@@ -263,15 +267,15 @@ def _content() -> dict[str, Any]:
 def _draw(
     model: CascadeModel, variation: jax.Array, keys: list[jax.Array], uniform: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(n, k) log-probabilities, answers right or wrong, and costs, of uniform numbers (2, k, n) and two more keys.
+    """Draw log-probabilities, labels and costs, each (n, k), from uniform numbers (2, k, n) and two more keys.
 
-    What is drawn of a query depends on its row alone, so those that fill a log up change no other.
+    A query's draws depend on its row alone, so that padding changes no other row.
     """
     for_answer, for_length = keys
     confidence = model.chain.from_uniform(uniform)
     logprob = jax.vmap(Calibrator.inverse, in_axes=(0, 1), out_axes=1)(model.calibrators, confidence)
     correct = jax.random.bernoulli(for_answer, confidence)
-    # The lognormal with this variance of its logarithm has the coefficient of variation asked for.
+    # A lognormal with this variance of the logarithm has the wanted coefficient of variation.
     variance = jnp.log1p(jnp.asarray(variation, model.cost.dtype) ** 2)
     normal = jax.random.normal(for_length, confidence.shape[:1], model.cost.dtype)
     length = jnp.exp(jnp.sqrt(variance) * normal - variance / 2)

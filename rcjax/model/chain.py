@@ -1,15 +1,15 @@
-"""A chain of marginals joined by copulas, as pure functions: its log density and its draws.
+"""A Markov chain of marginals joined by copulas: its log density and its draws, as pure functions.
 
-Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours make a Markov chain (section 4.3 of the paper). Were every
-marginal smooth, its density would be
+Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours define a Markov chain (section 4.3 of the paper). With
+smooth marginals its density is
 
     p(x) = Π_j f_j(x_j) · Π_j c_j(F_j(x_j), F_{j+1}(x_{j+1}))
 
-With point masses it is a density of the measure that is Lebesgue's plus one for each point mass, in every coordinate: a
-value in a mass counts with probability and no longer with probability per unit of length, and a pair as
-`rcjax.model.pair_likelihood` has it. So log p is comparable between values that lie in the same masses, its integral
-over the smooth parts plus its sum over the masses is one, and likelihoods of parameters of copulas, of mixtures and
-of masses are right. Where the masses lie is no such parameter: as they move, so does the measure.
+With point masses, p is a density with respect to Lebesgue's measure plus a unit mass at each atom, in every coordinate.
+A value in a mass then counts with its probability, and one in the smooth part with its density; pairs follow
+`rcjax.model.pair_likelihood`. The integral of p over the smooth parts plus its sum over the masses is 1. Values of
+log p are comparable if they lie in the same masses. p is a likelihood for the parameters of copulas and mixtures and
+for the sizes of masses, but not for their places: the measure moves with these.
 """
 
 import dataclasses
@@ -36,18 +36,18 @@ Shape = tuple[int, ...]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """k marginals and the copulas that join neighbours; a batch of chains, where arrays have leading axes."""
+    """A chain of k marginals and the copulas of neighbours; leading axes batch it."""
 
     marginals: Marginal  # (*batch, k)
     copulas: Copula  # (*batch, k − 1)
 
     @classmethod
     def through(cls, marginals: Marginal, copulas: Copula) -> "Chain":
-        """The chain through all models of a cascade, in their order.
+        """Build the chain through all models of a cascade, in their order.
 
         Args:
-            marginals: (*batch, k) of the models.
-            copulas: (*batch, k(k − 1)/2) of all pairs, in the order of `pairs(k)`; those of neighbours are taken.
+            marginals: (*batch, k) marginals of the models.
+            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`; neighbours' are selected.
         """
         k = jnp.shape(marginals.lowest)[-1]
         neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)
@@ -60,12 +60,12 @@ class Chain:
 
     @property
     def batch_shape(self) -> Shape:
-        """What copulas and marginals broadcast to."""
+        """The shape to which copulas and marginals broadcast."""
         leaves = zip(jax.tree.leaves(self), self._axes(), strict=True)
         return np.broadcast_shapes(*(jnp.shape(leaf)[: jnp.ndim(leaf) - axes.count(",") - 1] for leaf, axes in leaves))
 
     def log_prob(self, value: ArrayLike, *, clip: bool = False) -> jax.Array:
-        """log p of values (…, k), broadcast against the batch; −∞ outside of the supports, NaN of NaN.
+        """log p of values (…, k), broadcast against the batch; −∞ outside the supports, NaN for NaN.
 
         With `clip`, a value beyond either end counts as that end.
 
@@ -81,16 +81,16 @@ class Chain:
 
     @partial(jax.jit, static_argnames="shape")
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
-        """Draws (*shape, *batch, k): quantiles at inverse conditionals of the model before (Rosenblatt 1952).
+        """Draw values by inverting each conditional given the model before (Rosenblatt 1952); (*shape, *batch, k).
 
-        The chain remembers a value, not where in a point mass it stood: a rank in a mass is drawn again for the next.
+        The chain depends on a value, not on its rank within a point mass: that rank is drawn anew for the next model.
         """
         batch, k = self.batch_shape, self.size
         draws = self.from_uniform(jax.random.uniform(key, (*batch, 2, k, math.prod(shape))))
         return jnp.moveaxis(draws, -2, 0).reshape(*shape, *batch, k)
 
     def from_uniform(self, uniform: jax.Array) -> jax.Array:
-        """Draws (*batch, S, k) of independent uniform numbers (*batch, 2, k, S): levels, and places in a mass."""
+        """Turn uniform numbers (*batch, 2, k, S), levels and places in a mass, into draws; (*batch, S, k)."""
 
         def draw(chain: Chain, uniform: jax.Array) -> jax.Array:
             levels, renewing = open_unit(uniform)
@@ -101,7 +101,7 @@ class Chain:
         return self.batched(draw, uniform, axes="(n,k,s)->(s,k)")
 
     def batched(self, function: Callable[..., jax.Array], *arrays: jax.Array, axes: str) -> jax.Array:
-        """A function of one chain and of arrays with these axes, as `jnp.vectorize` writes them, over the batch."""
+        """Map a function of one chain and arrays over the batch; `axes` is a signature of `jnp.vectorize`."""
         leaves, structure = jax.tree.flatten(self)
 
         def single(*values: jax.Array) -> jax.Array:
@@ -110,7 +110,7 @@ class Chain:
         return jnp.vectorize(single, signature=",".join([*self._axes(), axes]))(*leaves, *arrays)
 
     def _axes(self) -> list[str]:
-        """The axes of each array behind those of its batch, as `jnp.vectorize` writes them."""
+        """The axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
         ends, atoms = ["(k)"] * 4, ["(k,a)"] * len(jax.tree.leaves(self.marginals.atoms))
         rest = len(jax.tree.leaves(self.marginals)) - len(ends) - len(atoms)
         return [*ends, *atoms, *[self.marginals.parameter_axes] * rest] + ["(l)"] * len(jax.tree.leaves(self.copulas))
@@ -121,7 +121,7 @@ def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
     def one(chain: Chain, value: jax.Array) -> jax.Array:
         placed = jax.vmap(partial(_locate, clip=clip))(chain.marginals, value)
         total = placed.log_density.sum()
-        if chain.size > 1:  # a mass between two copulas is in both their terms
+        if chain.size > 1:  # the copulas on both sides count a mass between them
             first, second = part(placed.ranks, slice(-1)), part(placed.ranks, slice(1, None))
             total += jax.vmap(log_likelihood)(chain.copulas, first, second).sum() - placed.log_mass[1:-1].sum()
         else:
@@ -132,32 +132,32 @@ def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
 
 
 def _walk(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) -> jax.Array:
-    """(m, S) ranks of the later marginals of a chain of m + 1, from those of the first (S,).
+    """Draw the ranks of the later marginals of a chain of m + 1 from those of the first (S,); (m, S).
 
-    `draws` and `renewing` (m, S) are uniform: of the next rank, and of the place in a mass before it.
+    `draws` and `renewing` (m, S) are uniform: levels of the next rank, and places in the mass before it.
     """
     start, end = jax.vmap(Marginal.mass_ranks)(chain.marginals)
 
     def advance(rank: jax.Array, step: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
-        copula, start, end, draw, again = step
+        copula, start, end, draw, place = step
         inside = (rank[:, None] > start) & (rank[:, None] <= end)
-        renewed = (inside * (start + (end - start) * again[:, None])).sum(-1)
+        renewed = (inside * (start + (end - start) * place[:, None])).sum(-1)
         rank = copula.inverse_conditional(open_unit(jnp.where(inside.any(-1), renewed, rank)), draw)
         return rank, rank
 
     steps = chain.copulas, start[:-1], end[:-1], draws, renewing
-    # Like what comes next, so that under `jax.shard_map` both vary over the same devices.
+    # Added zeros: under `jax.shard_map` the first rank varies over the same devices as the later ones.
     first = rank + jnp.zeros_like(sum(leaf.sum() for leaf in jax.tree.leaves(steps)), rank.dtype)
     return jax.lax.scan(advance, first, steps)[1]
 
 
 class _Placed(NamedTuple):
-    """Where a value of a marginal lies."""
+    """Position of a value under its marginal: smooth part or mass."""
 
     ranks: Ranks
-    log_density: jax.Array  # of the marginal; 0 in a mass
-    log_mass: jax.Array  # of the mass; 0 in the smooth part
-    inside: jax.Array  # bool: there is density or mass
+    log_density: jax.Array  # log density of the smooth part; 0 in a mass
+    log_mass: jax.Array  # log probability of the mass; 0 in the smooth part
+    inside: jax.Array  # bool, whether the value has density or mass
 
 
 def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
@@ -174,7 +174,7 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
 
 
 def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
-    """Log density of the smooth part; of a value that is not `inside` it, something finite."""
+    """Log density of the smooth part; some finite number for values not `inside` it."""
     width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

@@ -1,4 +1,4 @@
-"""Maximum likelihood for the parameters of a copula: any family, many pairs, families and replicates at once."""
+"""Maximum likelihood fit of a copula family to a pair of margins, batched over pairs and replicates."""
 
 import dataclasses
 import itertools
@@ -16,32 +16,31 @@ from rcjax.model.pair_likelihood import Ranks, sum_of
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CopulaFit:
-    """A copula fitted to a pair by maximum likelihood. Leading axes batch it."""
+    """A copula fitted to a pair by maximum likelihood; leading axes batch it."""
 
     copula: Copula
-    standard_errors: dict[str, jax.Array]  # of each parameter, from the Hessian; inf where there is none
-    log_likelihood: jax.Array  # () of the weighted observations, less that of their margins
+    standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
+    log_likelihood: jax.Array  # () log-likelihood of the weighted observations, without their margins
     status: jax.Array  # () a `FitStatus`
 
 
 def count_parameters(family: type[Copula]) -> int:
-    """Parameters that a fit chooses, for information criteria; one that is profiled over a grid counts."""
+    """Number of fitted parameters, for information criteria; parameters profiled over a grid count."""
     return len(family.free) + len(family.grids)
 
 
 def fit_pair(
     family: type[Copula], first: Ranks, second: Ranks, weights: jax.Array, tau: jax.Array | float = 0.3
 ) -> CopulaFit:
-    """The member of a family under which a pair of margins is likeliest.
+    """Fit a family to a pair of margins by maximum likelihood; `vmap` it over pairs and replicates.
 
-    Scalar in the pair: `vmap` it over pairs and replicates. A parameter with a grid is profiled: the search is run for
-    each value, and the likeliest is kept.
+    A parameter with a grid is profiled: each value is fitted, and the most likely one kept.
 
     Args:
-        family: the family of copulas.
+        family: family of copulas.
         first, second: ranks of the same n observations under their two margins.
-        weights: (n,) how often each observation counts; 0: absent.
-        tau: () Kendall's τ of the member where the search starts.
+        weights: (n,) weight of each observation; 0: absent.
+        tau: () Kendall's τ at which the fit starts.
 
     >>> from rcjax.copulas import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))

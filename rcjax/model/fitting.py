@@ -1,4 +1,4 @@
-"""Fitting the Markov-copula model to a log, and again to others much like it."""
+"""Fitting the Markov-copula model to a log, and refitting it to similar logs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,21 +34,21 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 def fit_marginals(
     confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, stated: jax.Array | None = None
 ) -> Marginal:
-    """The marginals of the confidences of a log.
+    """Fit a marginal to each model's confidences.
 
     Args:
-        confidence: (n, k) calibrated.
+        confidence: (n, k) calibrated confidence.
         answered: (n, k) whether there is an answer.
-        near: the marginals of a like log: mixtures are sought around theirs.
-        stated: (k, A) the confidences that are to be atoms (`stated_confidences`); None: those of `near`, if any.
+        near: marginals of a similar log, at which the fit of mixtures starts.
+        stated: (k, A) confidences that become atoms (`stated_confidences`); None: the atoms of `near`, if any.
     """
     return map_entries(fit_marginal, len(confidence), (1, 1, 0, 0))(confidence, answered, stated, near)
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
-    """(k, V) the calibrated confidences of the values that models state, infinite behind; None if no model does.
+    """Calibrated confidences of the stated values, padded with infinity; None: no stated values; (k, V).
 
-    In place of that of no confidence, which is the least of all, the next one, which others may share.
+    The value of missing confidences is replaced by the next larger one, which other answers may share.
     """
     stated = calibrators.stated
     if stated is None:
@@ -58,9 +58,11 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """(P,) Kendall's τ of the confidences of all pairs, on the queries that both models answered.
+    """Kendall's τ of all pairs of models, on the queries that both answered; (P,).
 
-    confidence (n, k) calibrated, answered (n, k).
+    Args:
+        confidence: (n, k) calibrated confidence.
+        answered: (n, k) whether there is an answer.
     """
 
     def tau(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -69,13 +71,13 @@ def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
     return map_entries(tau, len(confidence), (0, 0))(*np.triu_indices(confidence.shape[1], 1))
 
 
-# The steps of a fit, compiled one by one: all who fit logs of one size share them.
+# The steps of a fit are compiled separately, so that all fits of logs of one size share them.
 marginals_of_log = compiled(fit_marginals)
 
 
 @partial(compiled, runs="long")
 def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """`pair_taus`, quicker for logs of few queries."""
+    """`pair_taus`, faster for short logs."""
     if len(confidence) <= FEW_ENTRIES:
         return kendall_taus(confidence, answered)[np.triu_indices(confidence.shape[1], 1)]
     return pair_taus(confidence, answered)
@@ -95,21 +97,21 @@ def fit(
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
-    Calibrators and marginals learn from all of a model's answers, the copula of a pair from the queries that both
-    answered. Arrays have jax's default float type.
+    Calibrators and marginals use all answers of a model; the copula of a pair uses the queries that both answered.
+    Arrays have JAX's default float type.
 
     Args:
-        log: the log to learn from.
-        copula: a family's name or class. With "auto", or several families, each pair takes the one that is best by
-            Akaike's criterion, fitted by likelihood; `CascadeModel.copula_table` tells how the others did.
-        method: "tau" inverts Kendall's τ-b, as the paper does, but where few values hold many of a model's answers,
-            which bias τ: such pairs are fitted by "likelihood", which is exact for point masses.
-        marginal: a family's name or class; any but the paper's mixture of betas is fitted by likelihood
+        log: training log.
+        copula: name or class of a family. With "auto", or several families, each pair takes the family with the least
+            AIC, fitted by likelihood; `CascadeModel.copula_table` lists all fits.
+        method: "tau" inverts Kendall's τ-b, as the paper does. Pairs with a model that gives few values, which bias τ,
+            are fitted by "likelihood" nevertheless, which is exact for point masses.
+        marginal: name or class of a family; any but the paper's mixture of betas is fitted by likelihood
             (`CascadeModel.marginal_table`).
-        transform: that of the raw confidence; "auto": by the log's task.
+        transform: transform of the raw confidence; "auto": by the log's task.
 
-    Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family or
-    method that does not exist.
+    Raises LogError if a model has no answers, or a pair fewer than two queries in common; ValueError for an unknown
+    family or method.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
@@ -143,7 +145,7 @@ def fit(
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
-    """The model fitted to another log of its models, with the same options as the first time."""
+    """Fit a model anew to another log of its models, with the options of its first fit."""
     family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
     options = model.details.fit or {"copula": family}
     same: Any = {"marginal": type(model.marginals), "transform": model.calibrators.transform}
@@ -151,7 +153,7 @@ def refit(model: CascadeModel, log: Log) -> CascadeModel:
 
 
 def _defaults(family: type[Marginal], k: int) -> Marginal:
-    """(k,) marginals with the default parameters of a family."""
+    """k marginals with the default parameters of a family; (k,)."""
     return jax.tree.map(lambda leaf: jnp.full(k, leaf, jnp.result_type(float)), family())
 
 
@@ -159,7 +161,7 @@ def _defaults(family: type[Marginal], k: int) -> Marginal:
 def _likeliest_marginals(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
 ) -> tuple[Ascent, jax.Array]:
-    """(the ascents to the marginals (k,) from near them, how many values are smooth (k,))."""
+    """Fit each marginal by likelihood, starting from `marginals`; (the fits (k,), numbers of smooth values (k,))."""
     atoms = None if marginals.atoms is None else marginals.atoms.stated
 
     def of_model(marginal: Marginal, x: jax.Array, there: jax.Array, stated: jax.Array | None) -> Any:
@@ -172,7 +174,7 @@ def _likeliest_marginals(
 
 
 def _marginal_rows(log: Log, calibrators: Calibrator, marginals: Marginal) -> tuple[dict[str, Any], ...] | None:
-    """What the fit of each model's marginal says of itself; None for mixtures of betas."""
+    """Rows of `CascadeModel.marginal_table`; None for mixtures of betas."""
     if isinstance(marginals, BetaMixture):
         return None
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
@@ -206,17 +208,17 @@ def fit_arrays(
     near: Marginal | None = None,
     values: ArrayLike | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
-    """The fit of arrays, step by step: each step is a compiled program that later logs of this size share.
+    """Fit calibrators, marginals and copulas to arrays, in compiled steps that later logs of this size share.
 
     Args:
-        logprob: (n, k) raw log-probabilities.
+        logprob: (n, k) raw log-probability.
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
-        transform: that of the raw confidence.
-        family: of the copulas; or the copulas of a like log: each pair keeps the family that it has there (by "tau").
-        method: as `fit` takes it.
-        near: the marginals of a like log: mixtures are sought around theirs, which is quicker.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
+        transform: transform of the raw confidence.
+        family: family of the copulas; or copulas of a similar log, whose families the pairs keep (by "tau").
+        method: "tau" or "likelihood", as in `fit`.
+        near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
     """
     logprob, correct, answered = fill_up(logprob, correct, answered)
     if values is not None:
@@ -234,14 +236,14 @@ def fit_arrays(
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """The model fitted to other arrays much like its own: `fit_arrays` near it.
+    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its families.
 
     Args:
-        model: the model of the other arrays.
-        logprob: (n, k) raw log-probabilities.
+        model: model fitted to the earlier arrays.
+        logprob: (n, k) raw log-probability.
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
-        cost: (k,) money per answer.
+        cost: (k,) mean money per answer.
     """
     how = model.calibrators.transform, model.copulas, "tau", model.marginals, model.calibrators.values
     calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how)
@@ -251,12 +253,14 @@ def fit_near(
 def copulas_of(
     family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
 ) -> Copula:
-    """(P,) the copulas of all pairs as `fit` has them by "tau", while jax traces: likelihoods are always taken.
+    """Fit the copulas of all pairs as `fit` does by "tau", for use under a trace; (P,).
+
+    The likelihood fit is always computed, since the choice between the methods is not known while JAX traces.
 
     Args:
-        family: of the copulas.
-        marginals: (k,) of the models.
-        confidence: (n, k) calibrated.
+        family: family of the copulas.
+        marginals: (k,) marginals of the models.
+        confidence: (n, k) calibrated confidence.
         answered: (n, k) whether there is an answer.
         taus: (P,) Kendall's τ of the pairs.
     """
@@ -265,7 +269,7 @@ def copulas_of(
 
 
 def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
-    """The copulas (P,), those of pairs that are `tied` (P,) by likelihood: `rows` are what `fit_family` takes."""
+    """Replace the copulas (P,) of `tied` pairs (P,) by likelihood fits; `rows` are the arguments of `fit_family`."""
     if isinstance(copulas, OneOf):
         members = tuple(_likeliest_where(tied, member, *rows) for member in copulas.members)
         return dataclasses.replace(copulas, members=members)
@@ -274,7 +278,7 @@ def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
 
 
 def from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Any:
-    """(P,) the copulas with Kendall's τ (P,): of a family, or each of the family that it has among other copulas."""
+    """Copulas with Kendall's τ (P,), of a family, or of the families that other copulas have pair by pair; (P,)."""
     if isinstance(family, OneOf):
         return dataclasses.replace(family, members=tuple(from_taus(member, taus) for member in family.members))
     return _invert(taus, family=family if isinstance(family, type) else type(family))
@@ -292,23 +296,23 @@ def select_copulas(
     taus: jax.Array,
     families: Sequence[type[Copula]] = FAMILIES,
 ) -> tuple[Copula, list[dict[str, Any]]]:
-    """(the copulas of all pairs, each of its best family; the table of all pairs and families).
+    """Choose a family for every pair by AIC, and return (the copulas (P,), rows of all pairs and families).
 
-    Every family is fitted to every pair by maximum likelihood, in one jitted call each; that with the least
-    −2 log L + 2 × parameters is the best. Independence always competes; a family whose fit failed does not.
+    Every family is fitted to all pairs by maximum likelihood, in one jitted call each; the least −2 log L + 2 ×
+    parameters wins. Independence always competes; failed fits do not.
 
     Args:
-        marginals: (k,) the fitted marginals.
-        confidence: (n, k) calibrated.
+        marginals: (k,) fitted marginals.
+        confidence: (n, k) calibrated confidence.
         answered: (n, k) whether there is an answer.
-        taus: (P,) Kendall's τ, where the searches start.
-        families: those that compete.
+        taus: (P,) Kendall's τ at which the fits start.
+        families: candidate families.
     """
     families = tuple(dict.fromkeys((Independence, *families)))
     slowest_first = sorted(families, key=count_parameters, reverse=True)
     fit_to_all = partial(fit_family, marginals, confidence, answered, taus)
     fitted = side_by_side(fit_to_all, slowest_first, n=confidence.shape[0], alike=False)
-    host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # to be looked at one by one
+    host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # numpy: read entry by entry
     fits = {family: host[family] for family in families}
     table = [_rows(fits, number, pair) for number, pair in enumerate(pairs(len(answered[0])))]
     best = [next(place for place, row in enumerate(rows) if row["chosen"]) for rows in table]
@@ -319,12 +323,12 @@ def select_copulas(
 
 
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
-    """(ranks of the first models, of the second ones, weights) of all pairs, each with leading axis P.
+    """(ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
 
     Args:
-        marginals: (k,) the fitted marginals.
-        confidence: (n, k) calibrated.
-        answered: (n, k) whether there is an answer; a query counts for a pair where both models answered it.
+        marginals: (k,) fitted marginals.
+        confidence: (n, k) calibrated confidence.
+        answered: (n, k) whether there is an answer; a query counts for a pair if both models answered it.
     """
     left, right = np.triu_indices(confidence.shape[1], 1)
     placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)
@@ -336,11 +340,11 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 def fit_family(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
 ) -> tuple[CopulaFit, jax.Array]:
-    """(P,) the likeliest members of a family for all pairs, and their τ.
+    """Fit a family to all pairs by maximum likelihood, and return (the fits (P,), their Kendall's τ (P,)).
 
     Args:
-        marginals, confidence, answered, taus: as of `select_copulas`.
-        family: the copulas among which the likeliest is sought.
+        marginals, confidence, answered, taus: as in `select_copulas`.
+        family: family of copulas.
     """
     fits = jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
     return fits, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(fits.copula)
@@ -349,7 +353,7 @@ def fit_family(
 def _rows(
     fitted: dict[type[Copula], tuple[CopulaFit, np.ndarray]], number: int, pair: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """The rows of the pair of this number, one for each family, from the fits and τ of all pairs."""
+    """Rows of one pair, by its number, for all families, from the fits and τ of all pairs."""
     rows = []
     for family, (fits, taus) in fitted.items():
         fit, names = part(fits, number), (*family.free, *family.grids)

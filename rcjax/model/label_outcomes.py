@@ -100,7 +100,7 @@ class LabelRegression:
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
-        """Probability that each answer is right, without its label; the log has the same models and judges; (W, n, k)."""
+        """Probability that each answer of a log with the same models is right, without its label; (W, n, k)."""
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = fill_up(columns)
         zeros = np.zeros(len(log.models), filled.dtype)

@@ -1,7 +1,7 @@
-"""Fitting the marginal of a confidence: its ends, its point masses, and what lies between them.
+"""Fitting the marginal of a confidence: its ends, its point masses, and its smooth part.
 
-Expectation–maximisation from several starts, of which the likeliest is taken on; see `rcjax.model.marginals` for the
-distribution itself (section 4.1 of Zellinger & Thomson 2025).
+Expectation–maximisation runs from several starts, of which the most likely is continued. `rcjax.model.marginals`
+defines the distribution (section 4.1 of Zellinger & Thomson 2025).
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ _MIN_SHAPE = 1e-2
 
 _EM_STEPS, _SHORT_RUN, REFIT_STEPS = 1_000, 30, 50
 
-#: Steps of Newton's method for a family of one's own, whose defaults may be far from the maximum.
+#: Greatest number of Newton steps for other families, whose defaults may be far from the maximum.
 _NEWTON_LIMIT = 50
 
 _EM_TOLERANCE = 1e-9
 
-#: Of more values than this the likeliest start is found on so many of them; values are gone through in blocks.
+#: Largest sample on which starts are compared; number of values processed at a time.
 _SAMPLE, _BLOCK = 2**14, 2**15
 
-#: Each start: the share of the values below the parting, and how much of a component's values lies across it.
+#: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 
 _NEWTON_STEPS = 2
 
-#: (π, a, b), each (2,): what a mixture of two betas is made of.
+#: Parameters (π, a, b) of a mixture of two betas, each (2,).
 Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 
@@ -45,20 +45,20 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 def fit_marginal(
     confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None, near: Marginal | None = None
 ) -> Marginal:
-    """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
+    """Fit the marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
-    With no value strictly between the extremes the mixture is uniform and has probability 0; with all values equal,
-    everything is in the mass at φ_max (φ_min = φ_max, w_min = 0).
+    If no value lies strictly between the extremes, the mixture is uniform and has probability 0. If all values are
+    equal, the mass at φ_max holds everything (φ_min = φ_max, w_min = 0).
 
-    Where the confidences are drawn from a marginal that is known, as in bootstraps, expectation–maximisation climbs
-    from its mixture, for fifty steps at most, which is quicker. Where the two betas overlap that ends a little short of
-    the maximum, and p-values come out a little too large.
+    Bootstraps know the marginal that confidences are drawn from. Expectation–maximisation then starts at its mixture
+    and takes fifty steps at most, which is faster. If the two betas overlap, it ends a little short of the maximum, and
+    p-values are slightly too large.
 
     Args:
-        confidence: (n,) calibrated.
+        confidence: (n,) calibrated confidence.
         answered: (n,) whether there is an answer.
-        stated: (A,) the confidences that are to be atoms, infinite where there are fewer; None: those of `near`.
-        near: the marginal that the confidences are drawn from.
+        stated: (A,) confidences that become atoms, padded with infinity; None: the atoms of `near`.
+        near: marginal that the confidences are drawn from.
     """
     if near is None:
         ends, atoms, scaled, inside = masses(confidence, answered, stated)
@@ -79,15 +79,15 @@ def likeliest_marginal(
     stated: jax.Array | None = None,
     near: Marginal | None = None,
 ) -> Ascent:
-    """The marginal of a family that is likeliest for one model's calibrated confidences, by Newton's method.
+    """Fit a marginal family to one model's calibrated confidences by maximum likelihood, with Newton's method.
 
-    The ends are the extremes and masses are counted, as `fit_marginal` has them; the mean log-likelihood is that of the
-    smooth part, scaled to (0, 1), per value in it.
+    Ends are the extremes and masses are counted, as in `fit_marginal`. The mean log-likelihood is that of the smooth
+    part, scaled to (0, 1), per value in it.
 
     Args:
-        family: its parameters start at their defaults.
-        confidence, answered, stated: as of `fit_marginal`.
-        near: to start from instead.
+        family: family of marginals; the fit starts at its default parameters.
+        confidence, answered, stated: as in `fit_marginal`.
+        near: another marginal to start at.
 
     >>> from rcjax.model.marginals import param
     >>> class Power(Marginal):
@@ -121,19 +121,21 @@ def likeliest_marginal(
 def masses(
     confidence: jax.Array, weight: jax.Array, stated: jax.Array | None
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
-    """((φ_min, φ_max, w_min, w_max), the atoms between, the confidences scaled to (0, 1), which of them are smooth).
+    """Divide confidences into ends, atoms and smooth values.
+
+    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), whether each is smooth (n,)).
 
     Args:
-        confidence: (n,) calibrated.
-        weight: (n,) whether each counts, or how much.
-        stated: (A,) the confidences that are to be atoms, as `fit_marginal` takes them.
+        confidence: (n,) calibrated confidence.
+        weight: (n,) weight of each confidence; 0 or False: absent.
+        stated: (A,) confidences that become atoms, as in `fit_marginal`.
     """
     present = weight > 0
     lowest, highest = extremes(confidence, present)
     inside = present & (confidence > lowest) & (confidence < highest)
     held = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
     if stated is not None:
-        # Those at the ends are not between them; the others by rising confidence.
+        # Values at the ends are no atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
         here = at_value(confidence, stated).T & inside
         inside &= ~here.any(0)
@@ -145,14 +147,14 @@ def masses(
     if stated is None:
         return ends, None, scaled, inside
     mass = jnp.stack(at_atoms) / count
-    order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # a value that nothing has takes no place
+    order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # values without answers become padding
     return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
 
 def columns_of(x: jax.Array, present: jax.Array, weight: jax.Array | None = None) -> jax.Array:
-    """(3, n): whether there is a value, log x, log(1 − x); a fourth row where they have weights.
+    """Stack presence, log x and log(1 − x) of values, and weights if given; (3, n) or (4, n).
 
-    Of many values (blocks, 3, B), filled up with values that are not there.
+    More than `_BLOCK` values are padded and divided into blocks; (blocks, 3, B) or (blocks, 4, B).
     """
     x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
     rows = [present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)]
@@ -164,15 +166,15 @@ def columns_of(x: jax.Array, present: jax.Array, weight: jax.Array | None = None
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
-    """(π, a, b) of a two-component beta mixture by expectation–maximisation, the likeliest of three starts.
+    """Fit (π, a, b) of a two-component beta mixture by expectation–maximisation, with the best of three starts.
 
-    x (n,) in (0, 1), present (n,) bool. The starts part the values in the middle and near either end, where a rare
-    component may hide. The M-step maximises each component's expected likelihood by Newton's method on log a and
-    log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which collapses on tied values stays
-    proper. Iterates until the mean log-likelihood of the likeliest gains less than 1e-9.
+    The values x (n,) lie in (0, 1); present (n,) is bool. The starts cut the values in the middle and near either end,
+    where a rare component may hide. The M-step maximises each component's expected likelihood by Newton's method on
+    log a and log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which collapses on tied
+    values stays proper. Iteration ends when the mean log-likelihood of the best start gains less than 1e-9.
 
-    Of more than 16,384 values, so many (evenly by their order) tell which start is likeliest and how far it climbs;
-    from there it climbs on all values.
+    With more than 16,384 values, the starts are compared and fitted on a sample of that size, and the best one is
+    continued on all values.
     """
     if len(x) <= _SAMPLE:
         return _likeliest(x, present)
@@ -180,8 +182,8 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(values, which are there) of at most so many of the values that are present, evenly by their order."""
-    order = jnp.cumsum(present)  # of each, from 1
+    """Take `_SAMPLE` of the values present, evenly by position; (values, whether each is present)."""
+    order = jnp.cumsum(present)  # number of each value present, from 1
     count = order[-1]
     number = jnp.arange(_SAMPLE, dtype=order.dtype)
     step, rest = count // _SAMPLE, count % _SAMPLE
@@ -191,7 +193,7 @@ def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
-    """The mixture of the likeliest of three starts."""
+    """Fit the mixture from three starts, and keep the most likely."""
     columns = columns_of(x, present)
     weight = present.astype(x.dtype)
     mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
@@ -214,12 +216,12 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
 
 
 def climb_on(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture, jax.Array]:
-    """(mixture, steps taken): from a mixture on, until the mean log-likelihood gains less than 1e-9.
+    """Continue expectation–maximisation until the gain is less than 1e-9, and return (mixture, steps taken).
 
     Args:
-        columns: of the values (`columns_of`).
-        mixture: to start from.
-        steps: at most.
+        columns: values as `columns_of` stacks them.
+        mixture: initial mixture.
+        steps: greatest number of steps.
     """
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
@@ -231,13 +233,13 @@ def climb_on(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture,
         mixture, new = _climb(columns, mixture)
         return step + 1, mixture, new, jnp.abs(new - likelihood)
 
-    unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies as they do under `jax.shard_map`
+    unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies over the devices of the columns (`jax.shard_map`)
     step, mixture, *_ = lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))
     return mixture, step
 
 
 def _climb(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
-    """One step of expectation–maximisation: (the next mixture, the mean log-likelihood of this one)."""
+    """Take one step of expectation–maximisation; (next mixture, mean log-likelihood of the given one)."""
     if columns.ndim == 2:
         sums = _expected(columns, mixture)
     else:
@@ -260,16 +262,16 @@ def _climb(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
 
 
 def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
-    """The sums that a step needs of values (3, n), or (4, n) with weights, which is all that it needs of them.
+    """Sufficient statistics of a step, from values (3, n), or (4, n) with weights.
 
-    (3, 2) of each component's share of every value, alone, times log x and times log(1 − x); the log-likelihood; the
-    weight.
+    Returns (sums (3, 2), log-likelihood (), weight ()). The sums are of each component's responsibility, alone, times
+    log x, and times log(1 − x).
     """
     present, log_x, log_1x, *counted = columns
     (weight,) = counted or [present]
     proportion, a, b = mixture
     first, second = log_components(proportion, a, b, log_x, log_1x).T
-    # Of two there is one exponential to take, of how much the less likely one is behind.
+    # Two components need one exponential, of the difference of their log densities.
     behind = jnp.exp(-jnp.abs(first - second))
     ahead = weight / (1 + behind)
     shares = ahead * jnp.where(first > second, 1.0, behind), ahead * jnp.where(first > second, behind, 1.0)
@@ -278,7 +280,7 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:
-    """Moments of the lower share of the values and of the rest, each with a little of the other."""
+    """Match moments of the lower share of the values and of the rest, each mixed with a little of the other."""
     share, little = start
     parting = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
     upper = jnp.where(x >= parting, 1 - little, little)
@@ -295,7 +297,7 @@ def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixtu
 def _shape_step(
     a: jax.Array, b: jax.Array, mean_log_x: jax.Array, mean_log_1x: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """One Newton step, in log a and log b, towards ψ(a) − ψ(a + b) = E[log x], ψ(b) − ψ(a + b) = E[log(1 − x)]."""
+    """Take a Newton step in log a and log b towards ψ(a) − ψ(a + b) = E[log x], ψ(b) − ψ(a + b) = E[log(1 − x)]."""
     digamma, trigamma = polygammas(jnp.stack([a, b, a + b]))
     gradient_a, gradient_b = digamma[0] - digamma[2] - mean_log_x, digamma[1] - digamma[2] - mean_log_1x
     shared = trigamma[2]

@@ -1,16 +1,16 @@
-"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outermost.
+"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outer ones.
 
 Section 4.1 of Zellinger & Thomson (2025):
 
     F = w_min δ(φ_min) + (1 − w_min − w_max) · G((φ − φ_min)/(φ_max − φ_min)) + w_max δ(φ_max)
 
-with G a distribution on (0, 1): the paper's is a mixture of two betas (`rcjax.model.beta_mixture`), and a family of
-one's own is its cdf. Where a model states few values, those between are masses too, and G has what they leave:
+G is a distribution on (0, 1), in the paper a mixture of two betas (`rcjax.model.beta_mixture`); another family is a
+subclass with a cdf. If a model states few values, the inner ones are masses (atoms) too, and G describes the rest:
 
     F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
 φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest. All
-functions are scalar mathematics on one marginal, elementwise in their other argument.
+functions take one marginal, and are elementwise in their other argument.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ from rcjax._core.exporting import exportable
 from rcjax._core.numerics import bisection, divide, implicit_root, open_unit, sorted_numbers
 from rcjax._core.parametric import NO_PARAMETER, Parametric, param as param, subclasses
 
-#: Confidences nearer to an atom than this, in units in the last place of 1, are the atom: others computed it.
+#: Machine epsilons within which a confidence is an atom, computed elsewhere with other rounding.
 _SNAP = 8
 
-#: A mean is taken panel by panel between quantiles of these log-odds, by so many Gauss nodes in each.
+#: Panels of a mean's quadrature end at the quantiles of these log-odds; number of Gauss nodes per panel.
 _LEVELS, _NODES = np.linspace(-22.0, 22.0, 45), 12
 
 
@@ -37,19 +37,19 @@ _LEVELS, _NODES = np.linspace(-22.0, 22.0, 45), 12
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Atoms:
-    """Point masses between the ends of a marginal, by rising confidence. Places that none takes: φ_max, of mass 0."""
+    """Point masses between the ends of a marginal, by rising confidence, padded with φ_max of mass 0."""
 
     value: jax.Array  # (A,) calibrated confidence
-    mass: jax.Array  # (A,) its probability
+    mass: jax.Array  # (A,) probability
 
     @property
     def stated(self) -> jax.Array:
-        """(A,) the confidences, infinite in places that none takes."""
+        """The confidences, padded with infinity; (A,)."""
         return jnp.where(self.mass > 0, self.value, jnp.inf)
 
 
 def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
-    """(…, A) bool: which of the values (A,), at most one, a confidence is; a value that is infinite is none.
+    """Whether a confidence is each of the values (A,), at most one of them; infinite values are padding; (…, A) bool.
 
     >>> at_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
     [[True, False], [False, False]]
@@ -59,33 +59,33 @@ def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def first_true(condition: jax.Array) -> jax.Array:
-    """(…, A) bool: where the first that is true stands along the last axis; where none is, the first of all."""
+    """Mark the first True along the last axis, or the first entry if all are False; (…, A) bool."""
     return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Probes:
-    """Points around every feature of a distribution on (0, 1), from 0 to 1, P of them."""
+    """P points from 0 to 1 around every feature of a distribution, with its cdf and density there."""
 
     x: jax.Array  # (P,) increasing
-    components: jax.Array  # (P, 2) the cdfs of two components; of another law, its own twice
-    z: jax.Array  # (P,) the cdf
+    components: jax.Array  # (P, 2) cdfs of two components; for other families the cdf twice
+    z: jax.Array  # (P,) cdf
     density: jax.Array  # (P,)
 
 
-#: Methods that are made of point masses and smooth part together, which nobody overrides.
-_WHOLE = ("cdf", "density", "quantile", "mean_above", "profile", "mass_ranks", "sample")
+#: Methods that combine point masses and smooth part, which subclasses must not override.
+_COMBINED = ("cdf", "density", "quantile", "mean_above", "profile", "mass_ranks", "sample")
 
 
 class Marginal(Parametric):
-    """The mixed discrete–continuous marginal of a calibrated confidence. A leading axis batches it over models.
+    """The mixed discrete–continuous marginal of a calibrated confidence; a leading axis batches it over models.
 
-    A family is a subclass: its annotated parameters (`param`) and `smooth_cdf(x)`, the cdf of the smooth part scaled to
-    (0, 1), in scalar mathematics. Density, quantiles and means follow, and the point masses are looked after; any
-    `smooth_…` method may be replaced by a closed form, and `rcjax.testing.check_marginal` says whether all agree.
-    `rcjax.fit(log, marginal=…)` fits it. TypeError for a subclass that overrides what is made of masses and smooth part
-    together, such as `cdf`.
+    A family is a subclass with annotated parameters (`param`) and `smooth_cdf(x)`, the cdf of the smooth part scaled to
+    (0, 1), in scalar mathematics. Density, quantiles, means and point masses follow. Any `smooth_…` method may be
+    replaced by a closed form; `rcjax.testing.check_marginal` checks that all agree, and `rcjax.fit(log, marginal=…)`
+    fits the family. A subclass that overrides a method of masses and smooth part together, such as `cdf`, raises
+    TypeError.
 
     >>> class Kumaraswamy(Marginal):
     ...     a: float = param(1.0, support=(0.01, 1e3))
@@ -105,18 +105,18 @@ class Marginal(Parametric):
     mass_lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
     #: () w_max
     mass_highest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
-    #: Point masses between the ends; None: there are none.
+    #: Point masses between the ends, if any.
     atoms: Atoms | None = dataclasses.field(default=None, metadata=NO_PARAMETER, kw_only=True)
 
-    #: The axes of each parameter of the smooth part behind those of a batch, as `jnp.vectorize` writes them.
+    #: Axes of each parameter of the smooth part behind its batch axes, in the notation of `jnp.vectorize`.
     parameter_axes: ClassVar[str] = "(k)"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        made = [name for name in _WHOLE if name in vars(cls)]
-        if made:
+        overridden = [name for name in _COMBINED if name in vars(cls)]
+        if overridden:
             raise TypeError(
-                f"{cls.__name__} overrides {made[0]}, which is made of the point masses and of the smooth part: define "
-                "smooth_cdf(self, x), the cdf of the smooth part scaled to (0, 1), or another method whose name begins "
+                f"{cls.__name__} overrides {overridden[0]}, which is made of the point masses and of the smooth "
+                "part: define smooth_cdf(self, x), the cdf of the smooth part scaled to (0, 1), or another method whose name begins "
                 "with smooth_"
             )
         super().__init_subclass__(**kwargs)
@@ -128,20 +128,20 @@ class Marginal(Parametric):
         raise TypeError(f"{type(self).__name__} defines no smooth_cdf(self, x)")
 
     def held_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x), 0 and 1 at the ends, where a formula need not hold: it and its derivatives are taken inside alone."""
+        """G(x), set to 0 and 1 at the ends: `smooth_cdf` and its derivatives are evaluated inside (0, 1) alone."""
         x = jnp.asarray(x)
         inside = (x > 0) & (x < 1)
         return jnp.where(inside, self.smooth_cdf(jnp.where(inside, x, 0.5)), jnp.clip(x, 0.0, 1.0))
 
     def smooth_density(self, x: ArrayLike) -> jax.Array:
-        """dG/dx inside (0, 1); 0 at either end."""
+        """Density dG/dx inside (0, 1); 0 at the ends."""
         x = jnp.asarray(x, jnp.result_type(float))
         inside = (x > 0) & (x < 1)
         safe = jnp.where(inside, x, 0.5)
         return jnp.where(inside, jax.jvp(self.smooth_cdf, (safe,), (jnp.ones_like(safe),))[1], 0.0)
 
     def smooth_log_density(self, x: ArrayLike) -> jax.Array:
-        """log dG/dx inside (0, 1)."""
+        """Log density log dG/dx inside (0, 1)."""
         return jnp.log(self.smooth_density(x))
 
     def smooth_quantile(self, z: ArrayLike) -> jax.Array:
@@ -173,12 +173,14 @@ class Marginal(Parametric):
         return x * (1 - self.held_cdf(x)) + partial + beyond[right]
 
     def _above_between(self, low: jax.Array, high: jax.Array, outer: ArrayLike) -> jax.Array:
-        """∫ (1 − G) from low to high, elementwise, on the scale of log-odds; linearly in an outermost panel, which is
-        without end there, and where G is as good as 0 or 1."""
+        """∫ (1 − G) from low to high, elementwise, by quadrature in log-odds.
+
+        Outer panels are unbounded in log-odds: they are integrated in x, where G is as good as 0 or 1.
+        """
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         share, outer = jnp.asarray((nodes + 1) / 2, low.dtype), jnp.asarray(outer)
         safe_low, safe_high = jnp.where(outer, 0.5, low), jnp.where(outer, 0.5, high)
-        start, end = (jnp.log(one) - jnp.log1p(-one) for one in map(open_unit, (safe_low, safe_high)))
+        start, end = (jnp.log(x) - jnp.log1p(-x) for x in map(open_unit, (safe_low, safe_high)))
         width = jnp.where(outer, high - low, end - start)[..., None]
         odds = jax.nn.sigmoid(start[..., None] + width * share)
         points = jnp.where(outer[..., None], low[..., None] + width * share, odds)
@@ -186,16 +188,16 @@ class Marginal(Parametric):
         return (width * slope * (1 - self.held_cdf(points))) @ jnp.asarray(weights / 2, low.dtype)
 
     def smooth_profile(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(G(x), its density, ∫ₓ¹ t dG), elementwise."""
+        """(G(x), density, ∫ₓ¹ t dG), elementwise."""
         return self.held_cdf(x), self.smooth_density(x), self.smooth_mean_above(x)
 
     def quantiles_and_means(self, z: jax.Array, first: int, probes: Probes) -> tuple[jax.Array, jax.Array]:
-        """(x with G(x) = z, ∫₀ˣ t dG of those from number `first` on); `probes` are where a search may begin."""
+        """(x with G(x) = z, ∫₀ˣ t dG for x[first:]); a search for x may start from `probes`."""
         x = self.smooth_quantile(z)
         return x, self.smooth_mean_above(jnp.zeros_like(x, shape=())) - self.smooth_mean_above(x[first:])
 
     def probes(self) -> Probes:
-        """Points around every feature of the smooth part, in which panels of quadrature are laid out."""
+        """Points around every feature of the smooth part, between which quadrature lays out its panels."""
         dtype = jnp.result_type(float)
         logit = jnp.linspace(-1.0, 1.0, 129, dtype=dtype) * -jnp.log(jnp.finfo(dtype).epsneg)
         even = jax.nn.sigmoid(logit)
@@ -213,7 +215,7 @@ class Marginal(Parametric):
         rest = 1 - self.mass_lowest - self.mass_highest
         if self.atoms is not None:
             rest = rest - self.atoms.mass.sum(-1)
-            # Where every value is an atom, what rounding leaves is nothing.
+            # If every value is an atom, the rest is a rounding error.
             rest = jnp.where(rest > 64 * jnp.finfo(rest.dtype).eps, rest, 0.0)
         return jnp.maximum(rest, 0.0)
 
@@ -264,13 +266,13 @@ class Marginal(Parametric):
         return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Independent draws of the confidence, of the given shape."""
+        """Draw independent confidences, of the given shape."""
         return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
 
     def mass_ranks(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end), each (2 + A,), of the point masses on the scale of ranks u, by rising confidence.
+        """(start, end) of the point masses on the scale of ranks u, by rising confidence; (2 + A,) each.
 
-        The first starts at 0, the last one ends at 1. Start and end are equal where no atom takes the place.
+        The first mass starts at 0, the last one ends at 1. Start and end of padding are equal.
         """
         bottom, top = jnp.asarray(self.mass_lowest)[None], 1 - jnp.asarray(self.mass_highest)[None]
         starts, ends = [jnp.zeros_like(bottom), top], [bottom, jnp.ones_like(top)]
@@ -281,36 +283,36 @@ class Marginal(Parametric):
         return jnp.concatenate(starts), jnp.concatenate(ends)
 
     def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
-        """(start, end), each (A,), of the atoms alone."""
+        """(start, end) of the atoms on the scale of ranks u; (A,) each."""
         below = self.mass_lowest + self.smooth * self.held_cdf(self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
     def at_atom(self, confidence: jax.Array) -> jax.Array:
-        """(…, A) bool: which atom, at most one, a confidence is."""
+        """Whether a confidence is each of the atoms, at most one of them; (…, A) bool."""
         assert self.atoms is not None, "this marginal has no atoms"
         return at_value(confidence, self.atoms.stated)
 
     @property
     def snap(self) -> float:
-        """How near to an atom a confidence is the atom, computed by others."""
+        """The distance within which a confidence counts as an atom, in confidence."""
         return _SNAP * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
 
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
-        """(…, A) 1 where a confidence is an atom or above it, else 0."""
+        """1 if a confidence is at an atom or above it, else 0; (…, A)."""
         return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(atoms.mass.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
-        """The probability of the atoms at most at a confidence, elementwise."""
+        """Probability of the atoms at or below a confidence, elementwise."""
         return 0.0 if self.atoms is None else (self._at_or_above(confidence, self.atoms) * self.atoms.mass).sum(-1)
 
     def _quantile_among_atoms(self, u: jax.Array, atoms: Atoms) -> jax.Array:
-        """Q(u) between the masses at the ends, elementwise: an atom's value on the ranks that it takes."""
+        """Q(u) between the masses at the ends, elementwise; constant on the ranks of an atom."""
         start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
         inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
-        # With nothing smooth between them, ranks that rounding leaves between two atoms are the upper one's.
+        # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper one.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth == 0))
         here = above & first_true(above)
         return jnp.where(here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth > 0, inner, self.highest))
@@ -320,9 +322,9 @@ class Marginal(Parametric):
 
 
 def as_marginal(name: str | type[Marginal]) -> type[Marginal]:
-    """The class of a family of marginals by its name, in any case; ValueError names the families there are.
+    """Find a family of marginals by its name, in any case; ValueError lists the known families.
 
-    Every subclass of `Marginal` that has been defined is known by its name, the user's own included.
+    Every subclass of `Marginal` that has been defined is known, including the user's.
     """
     if isinstance(name, type) and issubclass(name, Marginal):
         return name
@@ -339,9 +341,9 @@ def as_marginal(name: str | type[Marginal]) -> type[Marginal]:
 def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
     """√∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
 
-    confidence (n,), of which only what is `present` (n,) counts. The integral is exact: over the continuous part F̂_n
-    is a step function of u = F(φ), so each step contributes a cubic, and at φ_min and the atoms the squared difference
-    counts with their mass.
+    The confidences (n,) that are `present` (n,) form the sample. The integral is exact: over the continuous part F̂_n is
+    a step function of u = F(φ), and each step contributes a cubic. At φ_min and the atoms the squared difference is
+    weighted by their mass.
 
     >>> from rcjax.model.beta_mixture import BetaMixture
     >>> uniform = BetaMixture(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
@@ -359,12 +361,12 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     if marginal.atoms is None:
         return jnp.sqrt(smooth + start * at_lowest)
     begin, stop = (edge[1:-1] for edge in marginal.mass_ranks())
-    # What falls on an atom has the rank of its end, so within its ranks F̂_n does not rise.
+    # Confidences at an atom have the rank of its end, so that F̂_n is constant within its ranks.
     before = jnp.searchsorted(u, (begin + stop) / 2, side="right") / n
     inside = ((before - begin) ** 3 - (before - stop) ** 3) / 3
     through = (present[:, None] & (confidence[:, None] <= marginal.atoms.value + marginal.snap)).sum(0) / n
     at_atoms = marginal.atoms.mass * (through - stop) ** 2
     across = jnp.where(marginal.atoms.mass > 0, at_atoms - inside, 0.0).sum()
     squared = smooth + across + start * at_lowest
-    # With every value an atom nothing but rounding is left, which must not tell one sample from another.
+    # If every value is an atom, only rounding errors remain, and must not distinguish samples.
     return jnp.sqrt(jnp.where(squared > 64 * jnp.finfo(squared.dtype).eps, squared, 0.0))

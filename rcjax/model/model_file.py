@@ -1,7 +1,7 @@
-"""The file of a fitted model: its JSON values as records, checked when they are read, and the arrays made of them.
+"""The file of a fitted model: records that check its JSON values, and their conversion to arrays and back.
 
-The calibration of a model is a policy's, with what its fit says of itself. The parameters of copulas are checked by
-their families, which know the ranges. Of what models state, a file holds only the places that are taken.
+A calibrator has a policy's calibration plus the status of its fit. Families of copulas check the ranges of their
+parameters. Stated values and atoms are written without padding.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class CalibratorFile(Calibration):
-    """The calibrator of one model."""
+    """Calibrator of one model in a model file."""
 
     slope_p: Share | None = None
     status: Annotated[int, Between(0, max(CalibrationStatus))] = 0
@@ -44,7 +44,7 @@ _ENDS, _MIXTURE = ("lowest", "highest", "mass_lowest", "mass_highest"), ("propor
 
 @dataclasses.dataclass(frozen=True)
 class MarginalFile(Record):
-    """The marginal of one model."""
+    """Marginal of one model in a model file."""
 
     lowest: Share
     highest: Share
@@ -54,11 +54,11 @@ class MarginalFile(Record):
     a: tuple[Positive, Positive] | None = None
     b: tuple[Positive, Positive] | None = None
     atoms: Annotated[tuple[tuple[Share, Share], ...], _few] | None = None
-    """Value and mass of each."""
+    """(value, mass) of each atom."""
     family: str | None = None
-    """The class of the smooth part; None: the mixture of two betas, whose parameters are the three above."""
+    """Class name of the smooth part; None: the mixture of two betas, with `proportion`, `a` and `b`."""
     parameters: Object | None = None
-    """Of another family, its numbers by name."""
+    """Parameters of another family, by name."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -69,7 +69,7 @@ class MarginalFile(Record):
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile(Record):
-    """The file of a model; without marginals and copulas, of what there is of each model by itself."""
+    """The file of a `CascadeModel`, or, without marginals and copulas, of a `Calibrated`."""
 
     models: Names
     calibrators: tuple[CalibratorFile, ...]
@@ -97,7 +97,7 @@ def calibrators_from_json(data: Any) -> Calibrator:
 
 
 def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
-    """The marginal of each model, of its atoms those that there are."""
+    """The marginal of each model as JSON, its atoms without padding."""
     return [_marginal_to_json(marginal) for marginal in unstack(marginals)]
 
 
@@ -115,7 +115,7 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
 
 
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
-    """The inverse of `marginals_to_json`; atoms have as many places as the values that are stated."""
+    """The inverse of `marginals_to_json`; atoms are padded to the number of stated values."""
     files: tuple[MarginalFile, ...] = read(tuple[MarginalFile, ...], data, "marginals")
     dtype, family = jnp.result_type(float), _family_of(files)
     columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in _ENDS}
@@ -139,7 +139,7 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
 
 
 def _family_of(files: tuple[MarginalFile, ...]) -> type[Marginal]:
-    """The one family of all marginals; ValueError for an unknown one, or several."""
+    """The family that all marginals share; ValueError for an unknown family, or several."""
     names = {file.family for file in files}
     require(len(names) == 1, "marginals", "must have one family", sorted(map(str, names)))
     name = names.pop()

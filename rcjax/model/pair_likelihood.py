@@ -1,15 +1,15 @@
 """The likelihood of a pair of models' confidences under a copula, exact where margins have point masses.
 
-A confidence lies in a point mass of its margin or in the smooth part. Differentiating C along the smooth coordinates
-and differencing it along the masses gives every cell its probability (Genest & Nešlehová 2007, "A primer on copulas
-for count data", section 5, for the principle):
+A confidence lies in a point mass of its margin or in the smooth part. The likelihood differentiates C along smooth
+coordinates and differences it along masses (Genest & Nešlehová 2007, "A primer on copulas for count data", section 5,
+has the principle):
 
                         v smooth                        v in a mass (c, d]
     u smooth            c(u, v)                         h(d given u) − h(c given u)
     u in a mass (a, b]  ∂C/∂v (b, v) − ∂C/∂v (a, v)     C(b, d) − C(a, d) − C(b, c) + C(a, c)
 
-with h = ∂C/∂u. Of the masses at the ends, where a = 0 or b = 1, each cell takes one evaluation, of the corner that
-keeps its digits. The densities of the margins' smooth parts belong to the margins and are left out.
+with h = ∂C/∂u. For masses at the ends, where a = 0 or b = 1, one evaluation per cell suffices, at the corner that
+loses no digits. The densities of the margins' smooth parts belong to the margins and are left out.
 """
 
 import dataclasses
@@ -26,32 +26,32 @@ from rcjax.copulas.unit import Unit, unit
 from rcjax.model.marginals import Marginal
 
 SMOOTH = -1
-"""The number, in place of that of a point mass, of an observation that lies in none."""
+"""Mass number of an observation in the smooth part."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """Where observations of one margin lie on its u-scale. A leading axis batches it over margins.
+    """Ranks of observations of one margin, with its point masses; a leading axis batches it over margins.
 
-    The masses are in the order of their values: the first starts at 0, the last one ends at 1.
+    Masses are in the order of their values: the first starts at rank 0, the last one ends at 1.
     """
 
-    u: jax.Array  # (n,) F(φ); anything for those in a point mass
-    mass: jax.Array | None = None  # (n,) the number of the mass that holds it, or SMOOTH; None: there are no masses
-    start: jax.Array | None = None  # (S,) where the masses start on the u-scale
-    end: jax.Array | None = None  # (S,) where they end
+    u: jax.Array  # (n,) rank F(φ); any number in a point mass
+    mass: jax.Array | None = None  # (n,) number of the mass that holds it, or SMOOTH; None: the margin has no masses
+    start: jax.Array | None = None  # (S,) rank at which each mass starts
+    end: jax.Array | None = None  # (S,) rank at which each mass ends
 
     @property
     def masses(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end), each (S,), of a margin that has masses."""
+        """(start, end) of the masses of a margin that has some; (S,) each."""
         assert self.start is not None
         assert self.end is not None
         return self.start, self.end
 
 
 def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
-    """Ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
+    """Compute ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
 
     >>> from rcjax.model.beta_mixture import BetaMixture
     >>> marginal = BetaMixture(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
@@ -64,18 +64,18 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     if marginal.atoms is not None:
         here = marginal.at_atom(confidence)
         mass = jnp.where((mass == SMOOTH) & here.any(-1), 1 + jnp.argmax(here, axis=-1), mass)
-    # Of a model with one confidence, φ_min = φ_max, all is at φ_max.
+    # If φ_min = φ_max, all confidences are in the mass at φ_max.
     mass = jnp.where(confidence >= marginal.highest, len(start) - 1, mass)
-    # For those in a mass, which need no u, a point whose gradients are finite.
+    # Observations in a mass need no rank; any inner point keeps gradients finite.
     inside = jnp.where(mass == SMOOTH, confidence, (marginal.lowest + marginal.highest) / 2)
     return Ranks(marginal.cdf(inside), mass, start, end)
 
 
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
-    """(n,) the log-likelihood of each observation of a pair, less that of its margins; see the head of the module.
+    """Log-likelihood of each observation of a pair, without the densities of its margins; (n,).
 
-    Differentiable in the copula's parameters and in the ranks. For one copula: `vmap` it over pairs. ValueError where
-    one margin has masses and the other has none.
+    It is differentiable in the copula's parameters and in the ranks. `vmap` it over pairs. Raises ValueError if one
+    margin has masses and the other has none.
 
     >>> from rcjax.copulas import Gumbel
     >>> ends = Ranks(jnp.array([0.5, 0.5]), jnp.array([0, 1]), jnp.array([0.0, 0.5]), jnp.array([0.5, 1.0]))
@@ -91,14 +91,14 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 
 
 def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
-    """The weighted sum of `log_likelihood` as a function of the copula, for members that differ in free parameters.
+    """Return the weighted sum of `log_likelihood` as a function of members that differ in free parameters.
 
-    In less time than the sum of terms: cells count their observations, where each would work out its own.
+    Each cell of two masses is evaluated once and weighted by its observations, which is faster than a term for each.
 
     Args:
-        copula: computes what the members share.
+        copula: member that prepares the ranks for all members.
         first, second: ranks of the n observations under their two margins.
-        weights: (n,) how often each counts; what has none may be anything at all, not a number included.
+        weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
     """
     density = _density_of(copula, first, second)
     if not _have_masses(first, second):
@@ -131,22 +131,22 @@ def _have_masses(first: Ranks, second: Ranks) -> bool:
 
 
 def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> tuple[Unit, Unit]:
-    """The prepared ranks (n,) in both margins; of observations in a mass, anything."""
+    """Prepared ranks (n,) in both margins; ½ for observations in a mass."""
     smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
-    u, v = (copula.prepared(unit(one)) for one in smooth)
+    u, v = (copula.prepared(unit(rank)) for rank in smooth)
     return u, v
 
 
 def _density_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """log c (n,) as a function of the member; anything for observations in a mass."""
+    """Return log c (n,) as a function of the member; meaningless for observations in a mass."""
     u, v = _smooth_ranks(copula, first, second)
     return lambda member: member.two_sided_log_density(u, v)
 
 
 def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate.
+    """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member.
 
-    Of a mass at an end by the edge inside, of an atom between them as the difference of two probabilities.
+    A mass at an end takes the conditional at its inner edge; an atom takes the difference of two probabilities.
     """
     smooth_u = first.mass == SMOOTH
     u, v = _smooth_ranks(copula, first, second)
@@ -159,17 +159,17 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
         end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
-    every = list(zip(masses, numbers, tops, strict=True))
-    inside = at_edges(jnp.where(last, start[held], end[held]) for (start, end), held, last in every)
-    more = any(len(start) > 2 for start, _ in masses)
-    starting = at_edges(start[held] for (start, _), held, _ in every) if more else None
+    margins = list(zip(masses, numbers, tops, strict=True))
+    inside = at_edges(jnp.where(last, start[held], end[held]) for (start, end), held, last in margins)
+    have_atoms = any(len(start) > 2 for start, _ in masses)
+    starting = at_edges(start[held] for (start, _), held, _ in margins) if have_atoms else None
 
     def of_member(member: Any) -> jax.Array:
         near = inside(member)
         outermost = jnp.where(top, near.log_complement, near.log)
         if starting is None:
             return outermost
-        # The difference of whichever are small, the probabilities or their complements.
+        # Subtract the smaller of both, the probabilities or their complements.
         below = starting(member)
         between = jnp.where(near.value < 0.5, near.value - below.value, below.complement - near.complement)
         between = jnp.log(jnp.maximum(between, jnp.finfo(between.dtype).tiny))
@@ -184,7 +184,7 @@ def _conditional(
     first: tuple[Unit, Unit],
     second: tuple[Unit, Unit],
 ) -> Any:
-    """P(the mass below the other margin's end | the smooth one), for one smooth margin: u where `smooth_u`, else v."""
+    """P(other margin ≤ edge | smooth margin); the smooth margin is u where `smooth_u`, else v."""
     (u, end_u), (v, end_v) = first, second
     if copula.exchangeable:
         return copula.two_sided_conditional(_choose(smooth_u, u, v), _choose(smooth_u, end_v, end_u))
@@ -192,26 +192,25 @@ def _conditional(
     return _choose(smooth_u, by_u, by_v)
 
 
-def _choose(condition: jax.Array, one: Unit, other: Unit) -> Unit:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+def _choose(condition: jax.Array, first: Unit, second: Unit) -> Unit:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
 def cell_table(
     copula: Copula, first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
 ) -> Callable[[Any], jax.Array]:
-    """log P(U in a mass, V in a mass), (S, T), of all masses of both margins, as a function of the copula.
+    """Return log P(U in mass s, V in mass t) (S, T) as a function of the member.
 
     Args:
-        copula: prepares what members share.
-        first, second: where the masses (S,), (T,) start and end; the first one at 0, the last one at 1.
+        copula: member that prepares the edges for all members.
+        first, second: (start, end) of the masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
 
     >>> from rcjax.copulas import Gumbel
     >>> thirds = jnp.array([0, 1 / 3, 2 / 3]), jnp.array([1 / 3, 2 / 3, 1])
     >>> cell_table(Gumbel(1.0), thirds, thirds)(Gumbel(1.0))[0].round(3).tolist()  # log 1/9
     [-2.197..., -2.197..., -2.197...]
     """
-    # The edges inside (0, 1), where the copula is evaluated: ends of all but the last mass, starts of all but the
-    # first.
+    # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
     edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]
     lattice = copula.prepared(unit(edges[0][:, None])), copula.prepared(unit(edges[1]))
     middle = [(start + end) / 2 for start, end in (first, second)]
@@ -221,7 +220,7 @@ def cell_table(
 
     def of_member(member: Any) -> jax.Array:
         below, above = member.two_sided_cdf(*lattice)
-        # Each cell by the corner of the square that it is nearest to, whose probabilities are small.
+        # Each cell takes the quadrant of its nearest corner of the square, whose probabilities are small.
         quadrants = [below, jnp.maximum(u - below, 0.0), jnp.maximum(v - below, 0.0), above]
         lower_left, upper_left, lower_right, upper_right = (
             _difference(_bounded(quadrant, u, v, number), number) for number, quadrant in enumerate(quadrants)
@@ -233,38 +232,38 @@ def cell_table(
 
 
 def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> jax.Array:
-    """The probabilities of a quadrant at all edges, from 0 to 1, from those at the inner ones (E, F).
+    """Extend the probabilities of a quadrant from the inner edges (E, F) to all edges, with 0 and 1.
 
     Quadrants are below both edges (0), left of u and above v (1), right of u and below v (2), above both (3).
     """
     left, low = number in (0, 1), number in (0, 2)
     u, v = jnp.pad(u[:, 0], 1, constant_values=(0.0, 1.0)), jnp.pad(v, 1, constant_values=(0.0, 1.0))
-    # At 0 and 1 a quadrant is empty, or a margin.
+    # At ranks 0 and 1 a quadrant is empty, or has a margin's probability.
     end_u, end_v = (np.arange(size) == (size - 1 if far else 0) for size, far in ((len(u), left), (len(v), low)))
     by_u, by_v = (u if left else 1 - u)[:, None], v if low else 1 - v
     return jnp.where(end_u[:, None], by_v, jnp.where(end_v, by_u, jnp.pad(quadrant, 1)))
 
 
 def _difference(table: jax.Array, number: int) -> jax.Array:
-    """(S, T) the probability of each cell, from a quadrant's at the edges (2S, 2T): starts and ends in turn."""
+    """Probability of each cell from those of a quadrant at the edges (2S, 2T), starts and ends alternating; (S, T)."""
     start, end = table[0::2], table[1::2]
     sign_u, sign_v = (1 if number in (0, 1) else -1), (1 if number in (0, 2) else -1)
     strip = sign_u * (end - start)
     return sign_v * (strip[:, 1::2] - strip[:, 0::2])
 
 
-#: A share of answers at atoms from which, and one of smooth ones below which, Kendall's τ-b, which counts ties in no
-#: direction, is biased.
+#: Share of answers at atoms above which, and share of smooth answers below which, ties bias Kendall's τ-b.
 _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 
-@compiled  # a dozen programs of one operation each, otherwise
+@compiled  # one program in place of a dozen single operations
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
-    """(P,) bool: the pairs with a model of few values, whose copula is fitted by likelihood.
+    """Whether the copula of each pair is fitted by likelihood, since one of its models gives few values; (P,) bool.
 
-    That is a model whose atoms hold more than a twentieth of its answers, or whose smooth part holds less than a tenth.
+    Such a model's atoms hold more than a twentieth of its answers, or its smooth part less than a tenth.
 
-    marginals: (k,) of the models.
+    Args:
+        marginals: (k,) marginals of the models.
 
     >>> from rcjax.model.beta_mixture import BetaMixture
     >>> ends = map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5]))

@@ -108,7 +108,7 @@ class StatedValues:
 
 
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
-    """Find the values that k models state: raw log-probabilities, rising, padded with NaN; None: there are none; (k, V).
+    """Find the values that k models state: rising raw log-probabilities, padded with NaN; None: none; (k, V).
 
     A confidence of 1 may be a rounded computed probability. It counts as stated only if at most a tenth of the answers
     are neither certain nor at a stated value, and if either a value below 1 is stated too or all answers are certain.

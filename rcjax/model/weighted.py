@@ -1,10 +1,9 @@
-"""Fits as functions of how much each query counts, and of what was observed: pure and differentiable.
+"""Fits as pure, differentiable functions of the weights of queries and of the data.
 
-Every part of a fit but Kendall's τ and the costs solves equations of weighted sums: the score equations of a logistic
-regression and of a mixture of betas. From a fitted model a few Newton steps solve them for other weights; the implicit
-function theorem gives their derivatives (`stationary`). So a bootstrap is one vmap, and one derivative
-stands for it: the infinitesimal jackknife (Jaeckel 1972; Giordano, Stephenson, Liu, Jordan & Broderick 2019, "A Swiss
-Army infinitesimal jackknife").
+Logistic regressions and mixtures of betas solve score equations, which are weighted sums over queries. From a fitted
+model a few Newton steps solve them for other weights, and the implicit function theorem gives derivatives
+(`stationary`). A bootstrap is then one `vmap`, and a single derivative approximates it: the infinitesimal jackknife
+(Jaeckel 1972; Giordano, Stephenson, Liu, Jordan & Broderick 2019, "A Swiss Army infinitesimal jackknife").
 """
 
 import dataclasses
@@ -39,15 +38,15 @@ from rcjax.model.stated import estimate
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 _STEPS = 8
-#: Curvatures below this share of the largest are none: what they belong to stays where it is.
+#: Curvatures below this share of the largest count as 0, and their directions stay unchanged.
 _FLAT = 1e-10
 
 
 def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
-    """The maximum (d,) of objective(x, *inputs) near `start`, by Newton steps, with derivatives by the inputs.
+    """Maximise objective(x, *inputs) near `start` by Newton steps, differentiably in the inputs; (d,).
 
-    By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective does not curve
-    down stay where they are.
+    By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective is not concave
+    stay at `start`.
 
     >>> def objective(x, goal):
     ...     return -((x - goal) ** 2).sum()
@@ -65,29 +64,29 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
     def step(_: Any, x: jax.Array) -> jax.Array:
         moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
         least = objective(x, *still)
-        least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # what rounding takes
+        least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # tolerance for rounding
         return jnp.where(objective(moved, *still) >= least, moved, x)
 
     return lax.custom_root(
         lambda x: jax.grad(objective)(x, *inputs),
         lax.stop_gradient(start),
-        # From what varies as the objective does, over the devices of `jax.shard_map`.
+        # Added zeros make the state vary over the devices of the objective, under `jax.shard_map`.
         lambda _, start: lax.fori_loop(0, _STEPS, step, start + jnp.zeros_like(objective(start, *still))),
         lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
     )
 
 
 class WeightedRows(NamedTuple):
-    """What a fit takes of a log, n queries and k models; arrays of JAX's, without NaN."""
+    """The data of a log that a fit needs, n queries and k models, as JAX arrays without NaN."""
 
-    logprob: jax.Array  # (n, k); −1 where there is no answer
-    correct: jax.Array  # (n, k) how likely an answer is right: 0 or 1 where that is known
+    logprob: jax.Array  # (n, k) raw log-probability; −1 without an answer
+    correct: jax.Array  # (n, k) label 0 or 1, or the probability that an unlabelled answer is right
     answered: jax.Array  # (n, k) bool
-    cost: jax.Array  # (n, k) money; 0 where there is no answer
+    cost: jax.Array  # (n, k) money; 0 without an answer
 
 
 def rows_of(log: Log) -> WeightedRows:
-    """The rows of a log; what its answers without a label are taken for as `rcjax.fit` takes it."""
+    """Take the rows of a log, with the outcomes of unlabelled answers that `rcjax.fit` uses."""
     answered = jnp.asarray(np.asarray(log.answered))
     columns = log.logprob, expected_log(log).correct, log.query_cost
     logprob, correct, cost = (
@@ -98,16 +97,16 @@ def rows_of(log: Log) -> WeightedRows:
 
 
 def reweigh(model: CascadeModel, rows: WeightedRows, weights: jax.Array) -> CascadeModel:
-    """The model fitted to weighted rows, from a model that is fitted to them unweighted or to rows much like them.
+    """Refit a model to weighted rows; it must have been fitted to the same rows unweighted, or to similar ones.
 
-    Pure: under `jit`, `vmap` (over weights, models and rows) and `grad` by the weights, and apart from τ, which goes by
-    ranks, by the log-probabilities. Its copulas are found by Kendall's τ-b of weighted pairs. What the fit says of
-    itself (standard errors, statuses, provenance) stays as it was.
+    The function is pure: `jit`, `vmap` (over weights, models and rows) and `grad` in the weights apply. Gradients in
+    the log-probabilities leave out τ, which depends on ranks. Copulas invert Kendall's τ-b of weighted pairs. Standard
+    errors, statuses and provenance stay those of the first fit.
 
     Args:
-        model: the fitted model, of k models.
-        rows: of a log of these models, in their order (`rows_of`).
-        weights: (n,) how much each query counts, at least 0: 2 is twice the query, 0 as if it were not there.
+        model: fitted model of k models.
+        rows: rows of a log of these models, in their order (`rows_of`).
+        weights: (n,) weight of each query, at least 0; 2 counts a query twice, 0 leaves it out.
 
     >>> import jax, rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -127,15 +126,15 @@ def reweigh(model: CascadeModel, rows: WeightedRows, weights: jax.Array) -> Casc
 
 
 def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight: jax.Array) -> Calibrator:
-    """The calibrator of one model; columns (n,) of its answers."""
+    """Refit the calibrator of one model to weighted answers (n,)."""
     features, every = transform_confidence(logprob, near.transform), weight
-    if near.stated is not None:  # answers without a confidence are a value of their own
+    if near.stated is not None:  # missing confidences are a stated value, not part of the regression
         weight = jnp.where(logprob == NO_CONFIDENCE, 0.0, weight)
     there = (weight > 0) & jnp.isfinite(features)
     smallest, largest = extremes(features, there)
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
     features = jnp.clip(features, smallest, largest)
-    # On a scale of their own, which moves nothing: the two coefficients then hardly depend on each other.
+    # Standardised features decorrelate the two coefficients without changing the fit.
     center = lax.stop_gradient(divide((weight * features).sum(), weight.sum()))
     spread = lax.stop_gradient(jnp.sqrt(divide((weight * (features - center) ** 2).sum(), weight.sum())))
     spread = jnp.where(spread > 0, spread, 1.0)
@@ -166,7 +165,7 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
 
 
 def _marginal(near: Any, confidence: jax.Array, weight: jax.Array, stated: jax.Array | None) -> Any:
-    """The marginal of one model's confidences (n,), of which those that are `stated` (A,) are atoms."""
+    """Refit the marginal of one model to weighted confidences (n,), with atoms at `stated` (A,)."""
     ends, atoms, scaled, inside = masses(confidence, weight, stated)
     info = jnp.finfo(scaled.dtype)
     scaled, weight = jnp.clip(scaled, info.tiny, 1 - info.epsneg), jnp.where(inside, weight, 0.0)
@@ -185,14 +184,14 @@ def _marginal(near: Any, confidence: jax.Array, weight: jax.Array, stated: jax.A
 
 
 def _mixture(near: BetaMixture, x: jax.Array, weight: jax.Array) -> Mixture:
-    """(π, a, b) of the mixture of two betas that is likeliest for weighted values x (n,) in (0, 1)."""
+    """Refit (π, a, b) of a mixture of two betas to weighted values x (n,) in (0, 1)."""
 
     def likelihood(free: jax.Array, x: jax.Array, weight: jax.Array) -> jax.Array:
         proportion, a, b = _of_free(free)
         density = special.logsumexp(log_components(proportion, a, b, jnp.log(x), jnp.log1p(-x)), axis=-1)
         return divide((weight * density).sum(), weight.sum())
 
-    # From afar expectation–maximisation climbs more surely than Newton's method, which settles what it reaches.
+    # Expectation–maximisation is safer far from the maximum; Newton's method then converges.
     mixture = lax.stop_gradient((near.proportion, near.a, near.b))
     (proportion, a, b), _ = climb_on(columns_of(*lax.stop_gradient((x, weight > 0, weight))), mixture, REFIT_STEPS)
     share = jnp.clip(proportion, jnp.finfo(x.dtype).tiny, 1.0)
@@ -201,7 +200,7 @@ def _mixture(near: BetaMixture, x: jax.Array, weight: jax.Array) -> Mixture:
 
 
 def _of_free(free: jax.Array) -> Mixture:
-    """(π, a, b) of log odds and logarithms (5,)."""
+    """Map unconstrained numbers (5,), log-odds and logarithms, to (π, a, b)."""
     return jnp.stack([jax.nn.sigmoid(free[0]), jax.nn.sigmoid(-free[0])]), jnp.exp(free[1:3]), jnp.exp(free[3:])
 
 
@@ -213,24 +212,24 @@ def fit_copula(
     *,
     method: Literal["tau", "likelihood"] = "tau",
 ) -> Copula:
-    """The member of a family of copulas that fits pairs (u, v), by the estimators of `rcjax.fit`.
+    """Fit a copula family to pairs (u, v), by the estimators of `rcjax.fit`.
 
-    Pure: under `jit` (family and method static) and `vmap`, and differentiable by the weights, where they are given,
-    and by "likelihood" by u and v too. There the implicit function theorem is used, and a parameter that ends at an
-    end of its support has slope 0, as one that is profiled over a grid (Student's df).
+    The function is pure: `jit` (family and method static) and `vmap` apply. It is differentiable in weights that are
+    given and, by "likelihood", in u and v too, by the implicit function theorem. Parameters at an end of their support,
+    or profiled over a grid (Student's df), have slope 0.
 
     Args:
-        u, v: (n,) of the same n ≥ 2 observations. "tau" goes by their order alone, so they may be on any scale;
-            "likelihood" takes ranks in [0, 1] under smooth margins, of which a lone 0 counts as 1/2n and a lone 1 as
-            1 − 1/2n: an observation there would have no likelihood, or one that outweighs all others.
-        family: its name or class.
-        weights: (n,) how much each observation counts, at least 0: 2 is twice, 0 as if it were not there. None: all
-            the same. With weights "tau" takes time O(n²), without them O(n log n).
-        method: "tau" inverts Kendall's τ-b, which ties bias where they are many; "likelihood" climbs from there.
+        u, v: (n,) coordinates of the same n ≥ 2 observations. "tau" depends on their order alone, so that any scale
+            does. "likelihood" takes ranks in [0, 1] under smooth margins; a single 0 becomes 1/2n, and a single 1
+            becomes 1 − 1/2n, since the likelihood there is 0 or unbounded.
+        family: name or class of the family.
+        weights: (n,) weight of each observation, at least 0; 2 counts it twice, 0 leaves it out. None: equal weights.
+            "tau" takes O(n²) time with weights, and O(n log n) without.
+        method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
 
-    Raises ValueError for other shapes, for a family or method that does not exist, and where values are at hand (not
-    while jax traces) for one that is no number, by "likelihood" for u or v outside [0, 1] or several at 0 or at 1,
-    which are a point mass, and for a weight below 0.
+    Raises ValueError for other shapes, and for an unknown family or method. Unless JAX traces, it also raises
+    ValueError for NaN and negative weights and, by "likelihood", for u or v outside [0, 1], or several at 0 or at 1,
+    which are a point mass.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
@@ -269,7 +268,7 @@ def _fit(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family: type[
         tau = weighted_taus(jnp.stack([u, v], 1), jnp.stack([weights, weights], 1))[0]
     if method == "tau":
         return family.from_tau(tau)
-    # 0 and 1 are moved inwards by half of what one observation takes of the scale.
+    # 0 and 1 move inwards by half of one observation's share of the scale.
     half = 0.5 / len(u)
     u, v = (open_unit(jnp.where(z <= 0, half, jnp.where(z >= 1, 1 - half, z))) for z in (u, v))
     return _likeliest(family, (u, v), weights, tau)
@@ -278,7 +277,7 @@ def _fit(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family: type[
 def _likeliest(
     family: type[Copula], columns: tuple[jax.Array, jax.Array], weights: jax.Array, tau: jax.Array
 ) -> Copula:
-    """`fit_pair` of smooth ranks (n,), with derivatives by them and by the weights."""
+    """`fit_pair` for smooth ranks (n,), differentiable in ranks and weights."""
     weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
 
     (first, second), counted, start = lax.stop_gradient((columns, weights, tau))
@@ -291,23 +290,24 @@ def _likeliest(
         return sum_of(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(member_at(copula, z)) / len(weights)
 
     settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
-    # At an end of its support a parameter stays there, whatever the weights.
+    # A parameter at an end of its support stays there for all weights.
     inside = fitted.status == FitStatus.CONVERGED
     return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)
 
 
-#: Rows that are compared with all others at a time.
+#: Rows compared with all others at a time.
 _BLOCK = 128
 
 
 def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
-    """(P,) Kendall's τ-b of all pairs of columns, each pair of rows counted by the product of their weights.
+    """Kendall's τ-b of all pairs of columns, with pairs of rows weighted by the product of their weights; (P,).
 
-    In O(n²) for each pair of columns, some rows at a time.
+    It takes O(n²) time per pair of columns, `_BLOCK` rows at a time.
 
     Args:
-        columns: (n, k).
-        weights: (n, k); of a pair of columns a row counts where both have a weight, by that of the first.
+        columns: (n, k) observations.
+        weights: (n, k) weights; in a pair of columns a row has the first one's weight if both weights are positive,
+            else 0.
 
     >>> columns = jnp.array([[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [4.0, 4.0]])
     >>> round(float(weighted_taus(columns, jnp.ones((4, 2)))[0]), 4)
@@ -326,7 +326,7 @@ def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
             products = jnp.stack([by_x * by_y, by_x * by_x, by_y * by_y])
             return sums + (products @ weight) @ weight[rows], None
 
-        # Like what is added, so that under `jax.shard_map` both vary over the same devices.
+        # Added zeros: under `jax.shard_map` the sums vary over the same devices as the terms.
         nothing = jnp.zeros_like(x + y + weight, shape=(3,))
         concordant, untied_x, untied_y = lax.scan(add, nothing, blocks)[0]
         return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(columns.dtype).tiny)))
