@@ -1,4 +1,4 @@
-"""Frontiers and policies as arrays: what solvers give and everything after them takes.
+"""Frontiers and policies as arrays: the results of searches, which the rest of the toolkit and the product take.
 
 Takes points in order of λ; gives the policy for a target, mixtures, intervals, files."""
 

@@ -1,4 +1,4 @@
-"""Frontiers read from their files."""
+"""Read frontiers from their files."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, Policies, cas
 
 _INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
 
-_LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside [0, 1]
+_LOOSE = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
 
 _Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
 
@@ -44,7 +44,7 @@ _Interval = Annotated[tuple[float, float], _ordered]
 
 @dataclasses.dataclass(frozen=True)
 class PointFile(Record):
-    """A point of a frontier: its figures, and its policy as policies have it."""
+    """A point of a frontier: its figures, and its policy as in the file of a policy."""
 
     lam: Annotated[Amount, lambda value, where: value if value == 0 else read(Positive, value, where)]
     cost: Amount
@@ -68,7 +68,7 @@ class PointFile(Record):
 
 @dataclasses.dataclass(frozen=True)
 class BandsFile(Record):
-    """How the intervals of the points were made."""
+    """The level and the number of replicates of the intervals."""
 
     level: Annotated[float, Between(1e-9, 1 - 1e-9)]
     replicates: Annotated[int, Between(1, 10**15)]
@@ -76,7 +76,7 @@ class BandsFile(Record):
 
 @dataclasses.dataclass(frozen=True)
 class FrontierFile(Record):
-    """The file of a frontier, but for its model."""
+    """The file of a frontier, without its model."""
 
     models: Names
     search: Annotated[Any, read_search]
@@ -100,13 +100,13 @@ class FrontierFile(Record):
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
     """Read a frontier that `Frontier.save` wrote.
 
-    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
+    Raises ValueError (file, place, problem) if the file is not valid; OSError if it cannot be read.
     """
     return load(path, frontier_from_json)
 
 
 def frontier_from_json(data: Any) -> Frontier:
-    """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
+    """Make a frontier from the object of `Frontier.to_json`. Unknown keys are ignored; problems raise ValueError."""
     header(data, FORMAT)
     file: FrontierFile = read(FrontierFile, data, "")
     with inside("model"):
@@ -136,17 +136,17 @@ def frontier_from_json(data: Any) -> Frontier:
 
 
 def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
-    """(L, …) figures of points; NaN where one is open."""
+    """Collect figures of the points as arrays (L, …); NaN for None."""
     return [np.array([getattr(point, name) for point in points], float) for name in names]
 
 
 def _as_cascades(policies: Policies) -> Policies:
-    """The same with thresholds and refusals, where each model refuses, then asks the next one, then answers."""
-    own = np.arange(policies.members.shape[-1])[:, None]
+    """Convert policies whose models refuse, then ask the next model, then answer, to thresholds and refusals."""
+    itself = np.arange(policies.members.shape[-1])[:, None]
     used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
     thresholds, refusals = (
         np.where(used & chosen, policies.bounds, 0.0).max(-1)
-        for chosen in (policies.actions != own, policies.actions == ABSTAIN)
+        for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
     refused = refusals if refusals.any() else None

@@ -25,10 +25,10 @@ from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights,
 from rcjax.solving.frontier.points import Bands, Points, Seconds
 from rcjax.solving.frontier.policies import NEVER_REFUSE, Policies, Search, cascade_at
 
-#: How far inside of its limit a ladder stands, so that no rounding lifts it above.
+#: Relative distance of a ladder from its limit, so that rounding does not lift it above.
 _INSIDE = 1e-13
-#: The most rungs of a ladder, and how near to one a position is on it. With fewer rungs errors are a little higher:
-#: where some lay below the line between their neighbours by up to a tenth of a standard error, by 0.7 % (TriviaQA).
+#: Most rungs of a ladder; and the distance within which a position is on a rung. Fewer rungs raise errors a little: by
+#: 0.7 % where dropped rungs lay up to a tenth of a standard error below the line of their neighbours (TriviaQA).
 MOST_RUNGS, _ON = 20, 1e-9
 
 FORMAT = "rcjax-frontier"
@@ -46,35 +46,35 @@ FORMAT = "rcjax-frontier"
 class Frontier:
     """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
 
-    What there is for each of the k models is in the order of `models`, those of the log that was fitted to.
+    Arrays over the k models are in the order of `models`, the models of the fitted log.
 
-    Error and cost are expected figures per query, cost in the log's money: as the model predicts them, or for
-    `search="selected"` as the log lets them expect. Where models may refuse to answer (`abstain_price`), what is
-    minimised is error + abstain_price·abstention + λ·cost, and an error is a wrong answer that was given.
+    Error and cost are expected figures per query, cost in the log's money. The model predicts them; for
+    `search="selected"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
+    minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
     """
 
     lam: jax.Array
-    """(L,) error probability per unit of money; 1/λ is what one error costs."""
+    """(L,) error probability per unit of money; 1/λ is the cost of one error."""
     error: jax.Array
     """(L,) probability of a wrong answer."""
     cost: jax.Array
     """(L,) money per query."""
     status: jax.Array
-    """(L,) a `PointStatus`."""
+    """(L,) `PointStatus` of each point."""
     policies: Policies
-    """(L,) the policies as arrays."""
+    """(L,) policies as arrays."""
     model: Fitted
-    """The fitted model, on the scale of whose confidences the thresholds are."""
+    """Fitted model, whose calibrated confidences the thresholds apply to."""
     spec: Spec
-    """The options of the search that found it: `Spec.cascade` and `Spec.abstain_price`."""
+    """Options of the search: `Spec.cascade` and `Spec.abstain_price`."""
     bands: Bands | None = None
-    """How sure we are of each point, where `bootstrap` has told."""
+    """Intervals around each point; None before `bootstrap`."""
     abstention: jax.Array | None = None
     """(L,) share of the queries that get no answer; None: models may not refuse."""
     compare: Comparison | None = None
-    """How the answers of its log were compared, for policies that compare answers."""
+    """Comparison of the answers of the log; None: no policy compares answers."""
     seconds: Seconds | None = None
-    """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
+    """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""
 
     @property
     def search(self) -> Search | Literal["selected", "minimised"]:
@@ -83,7 +83,7 @@ class Frontier:
 
     @property
     def abstain_price(self) -> float | None:
-        """The price of a refusal, in errors; None: models may not refuse."""
+        """Price of a refusal, in errors; None: models may not refuse."""
         return self.spec.abstain_price
 
     @property
@@ -93,7 +93,7 @@ class Frontier:
 
     @property
     def members(self) -> jax.Array:
-        """(L, k) bool, the models of the cascade."""
+        """(L, k) bool: the models of each cascade."""
         return self.policies.members
 
     @property
@@ -101,7 +101,7 @@ class Frontier:
         """(L, k) calibrated confidence up to which each model refuses, at most its threshold; None when adaptive."""
         if self.abstain_price is None or self.search == "adaptive":
             return None
-        bounds = self.policies.bounds  # where it was too dear to be used, none refuses
+        bounds = self.policies.bounds  # without a bound for refusals, their price was too high for any
         return bounds[..., 0] if bounds.shape[-1] > 2 else 0 * bounds[..., 0] + NEVER_REFUSE
 
     @property
@@ -111,12 +111,12 @@ class Frontier:
 
     @property
     def counted(self) -> Counted:
-        """What is counted as errors, with the words for it."""
+        """Kind of error that is counted, with its words."""
         return recorded_counted(self.model.provenance)
 
     @property
     def penalty(self) -> jax.Array:
-        """(L,) what the policies minimise besides money: the error, and each refusal as `abstain_price` errors."""
+        """(L,) error, with each refusal as `abstain_price` errors: the loss without money."""
         if self.abstention is None or self.abstain_price is None:
             return self.error
         return self.error + self.abstain_price * self.abstention
@@ -129,22 +129,21 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> AnyPolicy:
-        """The policy to deploy for one target: a ladder that meets a limit exactly, or the point for a price.
+        """Return the policy to deploy for one target: a ladder that meets a limit exactly, or the point for a price.
 
-        The rungs of a ladder are corners of the frontier's lower hull; between two of them it gives each query to one
-        by a hash. For a budget a service moves along it, so that its bill keeps to the budget.
+        The rungs of a ladder are corners of the frontier's lower hull. Between two rungs a hash of the query decides
+        which rung answers it. For a budget, a service moves along the ladder so that its bill keeps to the budget.
 
-        Where models may refuse, a refusal counts as `abstain_price` errors in each of these, so that a policy cannot
-        keep to `max_error` by refusing.
+        Where models may refuse, every target counts a refusal as `abstain_price` errors, so that a policy cannot keep
+        to `max_error` by refusing.
 
         Args:
-            budget: least error at an expected cost per query of at most so much.
-            max_error: least cost at an error probability of at most so much.
-            error_cost: least cost plus errors, when one error costs so much (= 1/λ).
-            lam: least error + λ·cost.
+            budget: expected cost per query, at most; the policy has the least error within it.
+            max_error: error probability, at most; the policy has the least cost within it.
+            error_cost: cost of one error (= 1/λ); the policy has the least sum of cost and errors.
+            lam: price λ; the policy has the least error + λ·cost.
 
-        Raises InfeasibleError where no point meets the target, and ValueError unless exactly one target is given, as a
-        number that makes sense.
+        Raises InfeasibleError if no point meets the target; ValueError unless exactly one valid target is given.
         """
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
         if target.is_limit:
@@ -152,9 +151,9 @@ class Frontier:
         return self.point(self.choose(**target.to_json()), target.to_json())
 
     def shares(self, target: Target) -> np.ndarray:
-        """(L,) the share of the queries that goes by each point, under the policy for a target.
+        """Return the share of the queries that goes by each point under the policy for a target: (L,).
 
-        Raises InfeasibleError where no point meets it.
+        Raises InfeasibleError if no point meets the target.
         """
         if not target.is_limit:
             return np.eye(len(self.lam))[self.choose(**target.to_json())]
@@ -163,43 +162,43 @@ class Frontier:
         return shares
 
     def _position(self, target: Target) -> float:
-        """Where on the ladder a limit is met; InfeasibleError where it is not."""
+        """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
         self.choose(**target.to_json())
         cost, error = (np.asarray(figure, float)[self.rungs].tolist() for figure in (self.cost, self.penalty))
         return position_for(target, cost, error)
 
     @property
     def rungs(self) -> np.ndarray:
-        """(R,) positions of the points that are the rungs of a ladder, by rising cost: corners of the lower hull."""
+        """(R,) positions of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
         return hull[thinned(cost[hull], error[hull], MOST_RUNGS)] if hull.size else hull
 
     def ladder(self, position: float, target: Target) -> AnyPolicy:
-        """The ladder of the rungs at a position, chosen for a target; of a single rung, that policy.
+        """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.
 
         Args:
-            position: from 0 to the number of rungs less 1.
-            target: what it was chosen for; for a budget a service is to follow its bill.
+            position: position, from 0 to the number of rungs less 1.
+            target: target that the position was chosen for; with a budget, a service follows its bill.
         """
         points = tuple(self.point(int(index), target.to_json()) for index in self.rungs)
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
     def choose(self, **target: float) -> int:
-        """The position of the point that meets one target, as of `policy`, whose errors these are too."""
+        """Return the position of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         price = None if self.abstention is None else self.abstain_price
         return point_for(Target.of(**target), *figures, price, self.counted)
 
     def with_bands(self, bands: Bands) -> "Frontier":
-        """The same frontier, with what `bootstrap` told of it."""
+        """Add the intervals of `bootstrap`."""
         return dataclasses.replace(self, bands=bands)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
-        """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
+        """Return the policy at one position of the frontier; its provenance records its `target`."""
         cascade = cascade_at(self.models, self.policies.on_host(), index, self.compare or "text")
-        asked = {name: self.models.index(name) for name in cascade["models"]}
+        columns = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
@@ -212,14 +211,13 @@ class Frontier:
             ends["level"] = self.bands.level
         return Policy(
             **cascade,
-            calibrations={name: part(calibrators, j).deployed() for name, j in asked.items()},
-            cost={name: float(costs[j]) for name, j in asked.items()},
-            prices={name: prices[name] for name in asked if name in prices} or None,
+            calibrations={name: part(calibrators, j).deployed() for name, j in columns.items()},
+            cost={name: float(costs[j]) for name, j in columns.items()},
+            prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
                 **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
-                "error": float(
-                    np.clip(np.asarray(self.error)[index], 0.0, 1.0)
-                ),  # corrected by labels it may leave them
+                # Correction by labels may lift an error out of [0, 1].
+                "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
                 **price,
@@ -231,12 +229,12 @@ class Frontier:
 
     @property
     def _figures(self) -> dict[str, jax.Array]:
-        """(L,) what is expected, by name."""
+        """(L,) expected figures by name."""
         figures = {"error": self.error, "cost": self.cost, "abstention": self.abstention}
         return {name: column for name, column in figures.items() if column is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: `frontier` is a list of points, `model` what they were solved from."""
+        """Return the frontier as JSON values: `frontier` is the list of points, `model` the fitted model."""
         figures = {"lam": self.lam, "status": self.status, **self._figures}
         head: dict[str, Any] = {"search": plain(self.search)}
         if self.abstain_price is not None:
@@ -267,7 +265,7 @@ class Frontier:
 
 
 def position_for(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
-    """Where on a ladder a limit is met, as nearly as its first or last rung does: by the rungs' cost and error."""
+    """Return the position on a ladder that meets a limit, or its nearest end, by the rungs' cost and error."""
     limit = target.value * (1 - _INSIDE)
     budget = target.name == "budget"
     position = position_at(cost, limit) if budget else len(error) - 1 - position_at(error[::-1], limit)
@@ -275,10 +273,10 @@ def position_for(target: Target, cost: Sequence[float], error: Sequence[float]) 
 
 
 def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
-    """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.
+    """Return the provenance of a policy of a frontier: the data needed to check the policy and to tune it again.
 
-    What its model says of the log (`describe_fit`); `tuning`: the fields of `Spec` that a frontier knows, the `models`
-    to choose from and their `prices`; and `reference`: queries of that log.
+    It holds the provenance of the model (`describe_fit`); `tuning`: the fields of `Spec` that the frontier knows, with
+    the `models` of the search and their `prices`; and `reference`: queries of the log.
     """
     model = frontier.model
     spec = dataclasses.replace(
@@ -295,18 +293,18 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
 
 
 def make_frontier(model: Fitted, points: Points, spec: Spec, compare: Comparison | None = None) -> Frontier:
-    """Return a frontier of points in numpy's arrays.
+    """Make a frontier of points.
 
     Args:
         model: the fitted model.
-        points: L points.
-        spec: the options of tuning, of which the frontier keeps those of the search.
-        compare: the comparison of answers, for policies that compare them.
+        points: L points, in numpy arrays.
+        spec: options of the tuning; the frontier keeps those of the search.
+        compare: comparison of answers, for policies that compare them.
     """
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
         simple = dataclasses.replace(simple, agreements=None)
-    # Not jnp.asarray, which compiles a programme for each shape.
+    # `jnp.asarray` would compile a programme for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, simple))
     return Frontier(
         *(lam, expected.wrong, expected.cost, status, policies, model),

@@ -1,4 +1,4 @@
-"""Points that no other beats: the Pareto set, the lower convex hull, few of its corners; and the point for a target."""
+"""Find the points that are not dominated: the Pareto set, the lower convex hull, and the point for a target."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Target
 
-#: Errors, from which on a cascade is worth more than a single model.
+#: Least gain, in errors, for which a cascade is preferred to a single model.
 LEAST_GAIN = 0.001
 
 _Point = tuple[float, float]  # cost, error
 
 
 def pareto(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Places of the points that no other beats in both, by rising cost and falling error; of equal ones, the first.
+    """Return the positions of the points that are not dominated, by rising cost and falling error.
 
-    What is not finite has no say.
+    The first of equal points is kept. Points with a figure that is not finite are ignored.
 
     >>> pareto(np.array([3.0, 1.0, 2.5, 9.0]), np.array([0.1, 0.5, 0.4, 0.3])).tolist()
     [1, 2, 0]
@@ -34,9 +34,10 @@ def pareto(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 
 def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Places of the corners of the lower convex hull, by rising cost and falling error; what is not finite has no say.
+    """Return the positions of the corners of the lower convex hull, by rising cost and falling error.
 
-    Each corner is best at some price of cost against error (the monotone chain of Andrew 1979).
+    Each corner is the best point at some price (the monotone chain of Andrew 1979). Points with a figure that is not
+    finite are ignored.
 
     >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()
     [1, 2, 0]
@@ -52,15 +53,15 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 
 def thinned(cost: np.ndarray, error: np.ndarray, most: int, tolerance: float = 0.0) -> np.ndarray:
-    """Places of corners (H,) of a hull that stand for all of it, its ends among them.
+    """Thin the corners of a hull; return the positions of those that stay, the ends among them.
 
-    Between two that stay, none that goes lies below their line by more than the tolerance, which is doubled until few
-    enough are left.
+    A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
+    enough corners are left.
 
     Args:
-        cost, error: (H,) of the corners, cost rising.
-        most: corners that may stay; 2 or more.
-        tolerance: on the scale of errors.
+        cost, error: (H,) figures of the corners, by rising cost.
+        most: number of corners that may stay, 2 or more.
+        tolerance: tolerance to start with, in errors.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0.5, 0.3, 0.19, 0.1])
     >>> thinned(cost, error, 9).tolist(), thinned(cost, error, 3).tolist()
@@ -79,7 +80,7 @@ def thinned(cost: np.ndarray, error: np.ndarray, most: int, tolerance: float = 0
 
 
 def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
-    """(P, R) the shares of the queries that go by each of R rungs at positions (P,) of a ladder.
+    """Return the shares of the queries that go by each of R rungs at positions (P,) of a ladder: (P, R).
 
     >>> position_weights(np.array([0.0, 1.25]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.75, 0.25]]
@@ -88,12 +89,12 @@ def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
 
 
 def _deepest(cost: np.ndarray, error: np.ndarray) -> float:
-    """How far points lie below the line between the first and the last of them."""
+    """Return the greatest distance of points below the line from the first to the last, in errors."""
     return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())
 
 
 def _above(middle: _Point, left: _Point, right: _Point) -> bool:
-    """Whether a point lies on or above the line between its neighbours."""
+    """Return whether a point lies on or above the line between its neighbours."""
     (x, y), (x_left, y_left), (x_right, y_right) = middle, left, right
     return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)
 
@@ -101,16 +102,16 @@ def _above(middle: _Point, left: _Point, right: _Point) -> bool:
 def rows_to_show(
     cost: ArrayLike, error: ArrayLike, most: int, refusing: bool = False, kept: Sequence[int] = ()
 ) -> list[int]:
-    """Places of the points of a table, cheapest first: at most so many corners of the hull that stand for all of it.
+    """Choose the points that a table shows, cheapest first: at most `most` corners of the hull.
 
-    The hull is of figures as they are printed, with three digits: of points that are printed alike, one is a corner.
-    Where models may refuse, another point may be the best by that: then points are spread evenly.
+    The hull is computed from figures as printed, with three digits, so that equal rows appear once. Where models may
+    refuse, the hull of cost and error misses points that refuse less, so points are spread evenly instead.
 
     Args:
-        cost, error: (L,) of the points.
-        most: rows of the table, at most, beside those kept.
-        refusing: whether models may refuse.
-        kept: places that are shown unless another point beats them as printed, such as those of single models.
+        cost, error: (L,) figures of the points.
+        most: number of rows at most, beside `kept`.
+        refusing: models may refuse.
+        kept: positions that are shown unless a point dominates them as printed, such as those of single models.
 
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
@@ -122,7 +123,7 @@ def rows_to_show(
     costs = np.array([float(f"{figure:.3g}") for figure in np.ravel(cost)])
     errors = np.round(np.ravel(np.asarray(error, float)), 3)
     others = (place for place in range(len(costs)) if place not in {*kept})
-    first = [*kept, *others]  # of points that are printed alike
+    first = [*kept, *others]  # kept points go first among points that are printed alike
     front = np.array(first)[pareto(costs[first], errors[first])]
     if refusing:
         order = np.argsort(costs, kind="stable")
@@ -135,11 +136,13 @@ def rows_to_show(
 
 
 def best_buys(cost: ArrayLike, error: ArrayLike, single_cost: ArrayLike, single_error: ArrayLike) -> list[int]:
-    """Places of the single models that are the best buy for their money: no policy for it gains much.
+    """Return the positions of the single models that are the best buy for their money.
+
+    No policy gains `LEAST_GAIN` errors for the same money, or errs as little for less.
 
     Args:
-        cost, error: (L,) of the corners of a hull, between which ladders stand.
-        single_cost, single_error: (k,) of the models.
+        cost, error: (L,) figures of the corners of a hull; ladders lie on the lines between them.
+        single_cost, single_error: (k,) figures of the single models.
 
     >>> best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
     [0, 1]
@@ -155,7 +158,7 @@ def best_buys(cost: ArrayLike, error: ArrayLike, single_cost: ArrayLike, single_
 class InfeasibleError(ValueError):
     """No point of the frontier meets the target; the message names the best reachable figure."""
 
-    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where nothing was tuned.
+    #: Result of `rcjax.tune` without a policy, a `Tuned`; None if nothing was tuned.
     tuned: Any = None
 
 
@@ -166,17 +169,17 @@ def point_for(
     abstain_price: float | None,
     counted: Counted = ERRORS,
 ) -> int:
-    """The place of the point that meets a target.
+    """Return the position of the point that meets a target.
 
     Args:
-        target: a budget: the least error whose cost keeps to it;
-            a limit on the error: the least cost that keeps to it; a price: the least error + λ·cost.
+        target: a budget, for the least error within it; a limit on the error, for the least cost within it; or a
+            price, for the least error + λ·cost.
         cost: (L,) money per query.
         penalty: (L,) errors, and refusals at their price.
-        abstain_price: what a refusal counts, in errors, or None.
-        counted: what errors are, in words.
+        abstain_price: price of a refusal, in errors; None: models do not refuse.
+        counted: kind of error, for the message.
 
-    Raises InfeasibleError where no point meets it.
+    Raises InfeasibleError if no point meets the target.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
     >>> point_for(Target("budget", 2.5), cost, error, None)
@@ -197,12 +200,12 @@ def point_for(
 
 
 def too_dear(budget: float, cheapest: float, period: Period | None = None) -> str:
-    """The message that no cascade keeps to a budget.
+    """Return the message that no cascade keeps to a budget.
 
     Args:
-        budget: money per query.
-        cheapest: what the cheapest cascade costs a query.
-        period: the money that the budget is made of, if it is for a period.
+        budget: budget, in money per query.
+        cheapest: cost of the cheapest cascade, in money per query.
+        period: the budget for a period, if it was given so.
 
     >>> too_dear(1e-6, 1.82154e-5), too_dear(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
     ('no cascade costs $1.00 per million queries or less; the cheapest costs $18.22', 'give at least $36.45 a month')

@@ -1,4 +1,4 @@
-"""Points of a frontier as arrays: policies, their prices, what is to be expected of them, and how sure that is."""
+"""Points of a frontier as arrays: policies, their prices, their expected figures, and intervals around these."""
 
 import dataclasses
 from functools import partial
@@ -15,30 +15,30 @@ from rcjax.solving.frontier.policies import Policies
 
 
 class Outcomes(NamedTuple):
-    """What becomes of each query, or of queries on average; arrays of one shape, numpy's or jax's.
+    """Outcomes of queries, or their means: numbers, or arrays of one shape, of numpy or jax.
 
     >>> Outcomes(wrong=0.1, cost=2.0, refused=0.5).loss(lam=0.01, abstain_price=0.3)
     0.27
     """
 
     wrong: Any
-    """Whether it is answered wrongly, or how likely that is."""
+    """Wrong answer: 0 or 1, a score lost, or a probability."""
     cost: Any
-    """The money that it costs, each answer at its model's mean cost."""
+    """Money per query; seconds where answers are charged seconds."""
     refused: Any
-    """Whether it gets no answer, or how likely that is; 0 where no model may refuse."""
+    """Refusal: 0 or 1, or a probability; 0 where models do not refuse."""
 
     def penalty(self, abstain_price: float | None) -> Any:
-        """Errors, with each refusal as so many of them; None: no model may refuse."""
+        """Return errors, with each refusal as `abstain_price` errors; None: models do not refuse."""
         return self.wrong if abstain_price is None else self.wrong + abstain_price * self.refused
 
     def loss(self, lam: Any, abstain_price: float | None = None) -> Any:
-        """error + abstain_price·abstention + λ·cost."""
+        """Return error + abstain_price·abstention + λ·cost."""
         return self.penalty(abstain_price) + lam * self.cost
 
 
 class PointStatus(Status):
-    """What became of a λ: `Frontier.status`, and the status of a sweep's points."""
+    """Result code of the search at a λ, in `Frontier.status` and in the points of a sweep."""
 
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "converged, with a threshold at the end of a model's range (it always or never answers)"
@@ -55,24 +55,23 @@ class PointStatus(Status):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """L points of a frontier, one for each λ; arrays of jax's inside of compiled functions, of numpy's outside."""
+    """L points of a frontier, one for each λ; jax arrays within compiled functions, numpy arrays elsewhere."""
 
     lam: Any  # (L,) error probability per unit of money
-    status: Any  # (L,) a `PointStatus`
-    expected: Outcomes  # (L,) of a query
-    policies: Policies  # (L,)
+    status: Any  # (L,) `PointStatus` of each point
+    expected: Outcomes  # (L,) expected outcomes per query
+    policies: Policies  # (L,) policies
 
 
-_TAIL = 0.95 - 1e-9  # share of the queries, apart from what sums of weights are rounded by
+_TAIL = 0.95 - 1e-9  # share of the queries, less the rounding of sums of weights
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("mean", "p95"), meta_fields=())
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Seconds per query, summed over the calls along the path that each query takes; numpy's arrays.
+    """Seconds per query, summed over the calls along its path, of a policy or of the L policies of a frontier.
 
-    One policy, or with a leading axis L those of a frontier. Of the queries whose seconds are known along
-    the whole path; NaN if there are none.
+    Only queries whose seconds are known along the whole path count; NaN without any. Numpy arrays.
     """
 
     mean: Any
@@ -81,7 +80,7 @@ class Seconds:
     """(…) seconds within which 95 % of the queries are answered, an order statistic."""
 
     def to_json(self, at: Any = ...) -> dict[str, Any]:
-        """The figures of one policy, or of those `at` some places, as JSON values; what is not a number is None.
+        """Return the figures at an index of the arrays as JSON values; None for NaN.
 
         >>> Seconds(np.array([1.5, np.nan]), np.array([3.0, np.nan])).to_json()
         {'seconds': [1.5, None], 'seconds_p95': [3.0, None]}
@@ -91,11 +90,13 @@ class Seconds:
 
 
 def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
-    """The mean and the 95 % quantile, of the queries whose seconds are known under all policies; NaN without any.
+    """Return mean and 95 % quantile of the seconds of queries whose seconds are known under all policies.
+
+    Both are NaN if there is no such query.
 
     Args:
-        waits: (P, n) seconds of n queries under P policies, NaN if they are not known.
-        weights: (P, n) the share of a query that goes by each policy; 0 for one that does not count.
+        waits: (P, n) seconds of n queries under P policies; NaN if they are not known.
+        weights: (P, n) share of a query that goes by each policy; 0 for a query that does not count.
 
     >>> seconds = seconds_of(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))
     >>> float(seconds.mean), float(seconds.p95)
@@ -118,23 +119,26 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
 )
 @dataclasses.dataclass(frozen=True)
 class Bands:
-    """How sure we are of each point of a frontier: L points; an interval's ends come last."""
+    """Bootstrap intervals around the L points of a frontier; the last axis is (lower end, upper end)."""
 
-    error: jax.Array  # (L, 2) interval for the error probability in service, of `select_frontier` for the point's money
-    cost: jax.Array  # (L, 2) interval for its expected cost where nobody follows the bill, in money per query
-    level: float  # probability that an interval is to cover the truth
-    replicates: int  # how often the log was drawn again
-    abstention: jax.Array | None = None  # (L, 2) interval for the share of queries without answer; None: models answer
+    error: jax.Array  # (L, 2) error probability in service; for `select_frontier`, at the money of the point
+    cost: jax.Array  # (L, 2) expected cost of a service that does not follow its bill, in money per query
+    level: float  # coverage of each interval
+    replicates: int  # number of draws of the log
+    abstention: jax.Array | None = None  # (L, 2) share of queries without an answer; None: models do not refuse
 
 
 def check_level(level: float) -> None:
-    """ValueError unless it is a probability that an interval can have."""
+    """Raise ValueError unless the coverage of an interval lies between 0 and 1."""
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it is a probability between 0 and 1, such as 0.9")
 
 
 def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
-    """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
+    """Return λ on a geometric grid: (size,).
+
+    At the least λ the costs (k,) hardly matter; at the greatest λ only the cheapest model is asked.
+    """
     spent = np.sort(cost)
     gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
     unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
@@ -142,7 +146,7 @@ def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
 
 
 def check_lam(lam: Any) -> np.ndarray:
-    """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
+    """Return the distinct λ in rising order. Raises ValueError for none, or a λ that is negative or not finite."""
     try:
         prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
     except (TypeError, ValueError):
@@ -153,12 +157,12 @@ def check_lam(lam: Any) -> np.ndarray:
 
 
 def log_lam(lam: Any) -> np.ndarray:
-    """log λ, on which scale prices are near or far; finite for λ = 0."""
+    """Return log λ, the scale on which prices are compared; finite for λ = 0."""
     return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 
 
 def check_abstain_price(price: Any) -> float | None:
-    """The price as a number of errors, None where it is infinite; ValueError for one below 0."""
+    """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
     if price is None:
         return None
     if not price >= 0:  # so written, NaN is refused too
@@ -167,8 +171,8 @@ def check_abstain_price(price: Any) -> float | None:
 
 
 def refusal_at(price: float | None, dtype: Any) -> jax.Array | None:
-    """() what a refusal is worth, in right answers: 1 less its price in errors.
+    """Return the worth of a refusal, in right answers: 1 minus its price in errors, ().
 
-    None if nobody refuses, as a wrong answer is no more expensive.
+    It is None if models do not refuse: for a price of 1 or more, a wrong answer costs no more than a refusal.
     """
     return None if price is None or price >= 1 else jnp.asarray(1 - price, dtype)

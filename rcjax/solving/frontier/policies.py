@@ -1,7 +1,7 @@
-"""Policies as arrays: intervals of calibrated confidence, and what a model does in each.
+"""Policies as arrays: intervals of calibrated confidence, with the action of the model in each.
 
-Cascades, which have one threshold for each model, and policies that skip ahead are one type. `cascade_at` gives the
-models, rules and agreements of the policies that are deployed, `policies_of` takes them.
+Cascades with one threshold for each model, and policies that skip models, are one type. `cascade_at` converts arrays to
+the models, rules and agreements of a deployed policy; `policies_of` converts them back.
 """
 
 import dataclasses
@@ -17,36 +17,36 @@ from rcjax.policy.decisions import Agreement, Comparison, Rule
 
 Search = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
-#: The action of a model that gives no answer: no position of a model.
+#: Action of a model that refuses to answer; other actions are positions of models.
 ABSTAIN = -1
 
-#: Thresholds of a model that answers everything, and of one that answers nothing.
+#: Thresholds of a model that answers every query, and of a model that answers none.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
 
-#: Refusal threshold of a model that refuses nothing.
+#: Refusal threshold of a model that does not refuse.
 NEVER_REFUSE = 0.0
 
-#: The earlier model of one that compares no answers.
+#: Position in place of a model, where a model does not compare answers.
 NOBODY = -1
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Agreements:
-    """What models do by whether their answer is that of an earlier one; arrays of numpy's or jax's.
+    """The comparisons of answers in policies over k models; numpy or jax arrays.
 
-    A model that was asked after that one, where both answers are known, keeps its answer where they are equal. Where
-    one is not known, its intervals of confidence hold.
+    A model compares its answer with the answer of an earlier model. If they are equal, the answer is kept; if they
+    differ, a later model is asked. If one of them is not known, the model's intervals of confidence decide.
     """
 
     earlier: Any
-    """(…, k) position of the model whose answer a model's own is compared with; NOBODY where it is not."""
+    """(…, k) position of the earlier model; NOBODY for a model that does not compare answers."""
     differ: Any
-    """(…, k) what it does where they differ: the position of a later model to ask; NOBODY where it compares nothing."""
+    """(…, k) position of the model to ask if the answers differ; NOBODY for a model that does not compare answers."""
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> "Agreements":
-        """Of models (…, k) none of which compares answers.
+        """Return the agreements of models (…, k) that do not compare answers.
 
         >>> Agreements.none((2,)).earlier.tolist()
         [-1, -1]
@@ -55,7 +55,7 @@ class Agreements:
 
     @property
     def compares(self) -> Any:
-        """(…, k) bool: whether a model compares its answer with an earlier one."""
+        """(…, k) bool: the models that compare their answer with an earlier one."""
         return self.earlier != NOBODY
 
 
@@ -66,18 +66,18 @@ class Agreements:
 )
 @dataclasses.dataclass(frozen=True)
 class Policies:
-    """Policies over k models, with R intervals of confidence for each model; arrays of numpy's or jax's."""
+    """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
 
     first: Any
     """(…) position of the model asked first."""
     bounds: Any
     """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
     actions: Any
-    """(…, k, R) there: a model's own position to answer, a later model's to ask that one, ABSTAIN to refuse."""
+    """(…, k, R) action in each interval: the model's own position to answer, a later position to ask, or ABSTAIN."""
     members: Any
-    """(…, k) bool, the models that may be asked."""
+    """(…, k) bool: the models that may be asked."""
     agreements: Agreements | None = None
-    """(…, k) what models do by whether answers are equal; None: nobody compares them."""
+    """(…, k) comparisons of answers; None: no model compares answers."""
 
     @classmethod
     def of_cascades(
@@ -88,48 +88,48 @@ class Policies:
         xp: Any = np,
         agreements: Agreements | None = None,
     ) -> "Policies":
-        """Cascades by their thresholds: each member asks the next one up to its threshold, and answers above it.
+        """Make cascades from thresholds: each member asks the next up to its threshold, and answers above it.
 
-        Thresholds are the last bounds but one, and refusals, if any, those before.
+        The thresholds become the last bounds but one, and the refusals the bounds before.
 
         Args:
-            thresholds: (…, k) calibrated confidence.
-            members: (…, k) whether the model is in the cascade.
-            refusals: (…, k) none above its threshold: up to here a member abstains. None: nobody does.
-            xp: numpy, or jax.numpy for use inside a jitted function.
-            agreements: (…, k) between members.
+            thresholds: (…, k) calibrated confidence up to which a member asks the next.
+            members: (…, k) bool: the models of the cascade.
+            refusals: (…, k) calibrated confidence up to which a member refuses, at most its threshold; None: models do
+                not refuse.
+            xp: numpy, or jax.numpy within a jitted function.
+            agreements: (…, k) comparisons between members.
 
         >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
         """
-        everyone = np.arange(members.shape[-1])
-        later = members[..., None, :] & (everyone > everyone[:, None])
-        following = xp.where(later.any(-1), later.argmax(-1), everyone)
-        whole = xp.ones_like(thresholds)
-        ends, targets = [thresholds, whole], [following, xp.broadcast_to(everyone, following.shape)]
+        models = np.arange(members.shape[-1])
+        later = members[..., None, :] & (models > models[:, None])
+        following = xp.where(later.any(-1), later.argmax(-1), models)
+        ends, targets = [thresholds, xp.ones_like(thresholds)], [following, xp.broadcast_to(models, following.shape)]
         if refusals is not None:
             ends, targets = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
         return cls(members.argmax(-1), bounds, actions, members, agreements)
 
     def take(self, index: Any) -> "Policies":
-        """Those at some places of the leading axes."""
+        """Return the policies at an index of the leading axes."""
         return part(self, index)
 
     def on_host(self) -> "Policies":
-        """The same in numpy's arrays."""
+        """Convert the arrays to numpy."""
         return jax.tree.map(np.asarray, self)
 
 
 def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: Comparison) -> dict[str, Any]:
-    """The `models`, `rules` and `agreements` of a policy over k models: of rules, neighbours alike are one.
+    """Return the `models`, `rules` and `agreements` of one policy; neighbouring rules with one action are merged.
 
     Args:
-        names: of the k models.
-        policies: L policies, in numpy's arrays.
-        index: which of them.
-        compare: how answers are compared.
+        names: names of the k models.
+        policies: L policies, in numpy arrays.
+        index: position of the policy.
+        compare: comparison of answers.
 
     >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
     >>> cascade_at(("small", "large"), policies, 0, "text")["rules"]["small"]
@@ -146,11 +146,11 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
 
 
 def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> Policies:
-    """L policies over k models in numpy's arrays, padded to one number of intervals.
+    """Convert L policies to arrays over k models, padded to one number of intervals; numpy arrays.
 
     Args:
-        orders: for each, the k models in the order that it counts them by, in which it only asks later ones.
-        cascades: the policies, by their `models`, `rules` and `agreements`, as `rcjax.Policy` has them.
+        orders: order of the k models for each policy; a policy asks later models only.
+        cascades: the policies, with `models`, `rules` and `agreements` as in `rcjax.Policy`.
     """
     shape = len(cascades), len(orders[0])
     bounds = np.ones((*shape, max(len(table) for cascade in cascades for table in cascade.rules.values())))
@@ -172,7 +172,7 @@ def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> P
 
 
 def _rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
-    """The intervals (R,) of a model, by position, as rules: neighbours with the same action merged, no empty ones."""
+    """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, empty ones dropped."""
     table: list[Rule] = []
     start = 0.0
     for end, action in zip(np.asarray(bounds, float).tolist(), np.asarray(actions).tolist(), strict=True):
