@@ -1,6 +1,6 @@
-"""Policies on logged queries: who answers, what it costs, what is wrong; the area under a curve.
+"""Replay policies on logged queries: the answering models, costs and errors; areas under error–cost curves.
 
-Takes policies or a frontier and a `Log`; gives counts. Nothing here is modelled."""
+Takes policies or a frontier and a `Log`; gives counts, without a model of the queries."""
 
 from rcjax._base.extras import exports
 

@@ -1,12 +1,11 @@
-"""A policy beside today's model or policy and the best single model for its money, on the queries of a log.
+"""Compare a policy with today's model or policy, and with the best single model for its money, on a log.
 
-Differences are paired: what counts is how much more a policy errs than its rival on the same queries, which is far less
-noisy than two errors. The standard error of a mean difference supposes one query, at least, on which the two differ.
+Differences are paired: the error of a policy minus the error of its rival on the same queries is far less noisy than
+two separate errors. The standard error of a mean difference supposes that the two differ on one query at least.
 
-A query to which two policies give the same answer has a difference of 0, labelled or not: labels tell the two apart
-where their answers differ (`Differing`). Of a weekly log 1 to 7 % of the
-queries remain, and 50 labels of these decide more often than 100 of all queries. Labels that are
-drawn so are no fair sample of all queries: levels, and a new tuning, need others.
+If two policies give the same answer to a query, the difference is 0, labelled or not. So only labels of differing
+answers tell the two apart (`Differing`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
+often than a hundred labels of all queries. Such labels are no fair sample, so error rates and a new tuning need others.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from rcjax.tuning.replaying.replay import walk_log, walk_rungs
 _ROUNDING = 1e-9  # of an error or a bill
 
 Today = str | AnyPolicy
-"""What is in use today: a model by its name, or a policy."""
+"""The model, by name, or the policy that is in use today."""
 
 
 class Replies(NamedTuple):
-    """What became of n queries under a model or a policy."""
+    """Errors and costs of n queries under a model or a policy."""
 
     wrong: np.ndarray
     """(n,) errors, refusals at their price."""
@@ -46,9 +45,9 @@ class Replies(NamedTuple):
 
     @classmethod
     def of(cls, subject: Today, log: Log) -> Replies:
-        """What a model or a policy makes of a log whose labels are corrected, of queries that all have answered.
+        """Replay a model or a policy on a log with corrected labels and complete queries.
 
-        A ladder that follows its bill stands where it comes to the budget on these queries.
+        A ladder that follows its bill stands at the position whose bill on these queries is the budget.
         """
         if isinstance(subject, str):
             column = log.models.index(subject)
@@ -63,7 +62,7 @@ class Replies(NamedTuple):
 
 
 def _at_bill(bills: np.ndarray, budget: float) -> np.ndarray:
-    """(R,) the shares of the queries by R rungs with which their bills (R,) come to a budget, as nearly as they can.
+    """Return the shares of the queries for R rungs (R,) with which their bills add up to a budget, or come nearest.
 
     >>> _at_bill(np.array([1.0, 4.0, 2.0]), 3.0).tolist(), _at_bill(np.array([1.0, 4.0]), 9.0).tolist()
     ([0.0, 0.5, 0.5], [0.0, 1.0])
@@ -76,13 +75,13 @@ def _at_bill(bills: np.ndarray, budget: float) -> np.ndarray:
 
 
 def errors_alone(log: Log) -> np.ndarray:
-    """(k,) how often each model of a log errs, by its labels."""
+    """Return the error of each single model of a log, by its labels: (k,)."""
     answered = np.asarray(log.answered)
     return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def paired_error(differences: np.ndarray) -> np.ndarray:
-    """(…) standard error of a mean difference (…, n), as if one query at least differed by 1.
+    """Return the standard error of the mean of differences (…, n), as if one query at least differed by 1: (…).
 
     >>> paired_error(np.zeros(100)).item(), round(paired_error(np.eye(1, 100)[0]).item(), 4)
     (0.01, 0.01)
@@ -93,21 +92,21 @@ def paired_error(differences: np.ndarray) -> np.ndarray:
 
 
 def models_of(subject: Today) -> tuple[str, ...]:
-    """The models that a model or a policy may ask."""
+    """Return the names of the models that a policy may ask; the name itself of a model."""
     return (subject,) if isinstance(subject, str) else subject.models
 
 
 def comparable_log(log: Log, subjects: Sequence[Today]) -> Log:
-    """The queries that all models of some subjects have answered, with the labels that figures are told by.
+    """Take the queries that all models of some policies or models have answered, with corrected labels.
 
-    Raises LogError where the log lacks a model, or has no such query.
+    Raises LogError if the log lacks a model, or has no such query.
     """
     log = corrected_log(_log_of(log, subjects))
     return log if log.complete.all() else log.take(log.complete)
 
 
 def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
-    """The log of the models of some subjects; LogError where it lacks one, or has no query that all have answered."""
+    """Select the models of some subjects. Raises LogError if one is missing, or no query has the answers of all."""
     named = {name for subject in subjects for name in models_of(subject)}
     if absent := named.difference(log.models):
         known = ", ".join(log.models)
@@ -119,11 +118,10 @@ def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
 
 
 def default_today(log: Log) -> str:
-    """The model that policies are compared with where nobody says what is in use.
+    """Return the default for today's model: the reference of the log, or else the one-standard-error rule.
 
-    The model that answers are held to, if there is one. Otherwise the one-standard-error rule (Breiman, Friedman,
-    Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3): the cheapest model whose error is within
-    one paired standard error of the least.
+    The rule gives the cheapest model whose error is within one paired standard error of the least (Breiman, Friedman,
+    Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3).
 
     >>> import rcjax
     >>> default_today(rcjax.sample_log(1000, seed=0))
@@ -135,15 +133,14 @@ def default_today(log: Log) -> str:
     best = int(errors.argmin())
     if not log.complete.any():
         return log.models[best]
-    whole = corrected_log(log).take(log.complete)
-    right = np.asarray(whole.correct, float)
+    right = np.asarray(corrected_log(log).take(log.complete).correct, float)
     error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
     return log.models[int(np.where(alike, np.asarray(log.cost, float), np.inf).argmin())]
 
 
 def single_for(log: Log, money: float) -> str:
-    """The single model with the fewest errors that costs so much per query at most; the cheapest if none does."""
+    """Return the single model with the fewest errors within `money` per query; the cheapest if none is within it."""
     cost = np.asarray(log.cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, errors_alone(log), np.inf).argmin())]
@@ -157,12 +154,12 @@ def compare_policy(
     Args:
         policy: the policy.
         log: the log, with the answers of the policy's models and of today's.
-        today: a model or a policy; None for `default_today`.
-        money: dollars per query that the single model may cost; None for the bill of the policy.
-        tuned: whether the policy was tuned on this log. Its error and bill are then those expected of it, which are
-            corrected for optimism, and those of single models are by all of their labels.
+        today: a model or a policy; None: `default_today`.
+        money: dollars per query that the single model may cost; None: the bill of the policy.
+        tuned: the policy was tuned on this log. Its expected error and bill are used, which are corrected for optimism,
+            and single models are counted by all of their labels.
 
-    Raises LogError where the log lacks a model or a query that all of them have answered.
+    Raises LogError if the log lacks a model, or has no query that all models have answered.
 
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(1000, seed=0).split(0.5, seed=0)
@@ -176,8 +173,8 @@ def compare_policy(
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
-    own = Replies.of(policy, shared)
-    error, cost = _expected(policy) if tuned else (float(own.wrong.mean()), float(own.spent.mean()))
+    replies = Replies.of(policy, shared)
+    error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
         theirs = Replies.of(subject, shared)
@@ -187,7 +184,7 @@ def compare_policy(
             column = log.models.index(subject)
             err, bill = float(errors_alone(log)[column]), float(np.asarray(log.cost)[column])
         same = subject in (policy, _alone(policy))
-        se = 0.0 if same else float(paired_error(own.wrong - theirs.wrong))
+        se = 0.0 if same else float(paired_error(replies.wrong - theirs.wrong))
         return Rival(name, role, err, bill, 0.0 if same else error - err, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
@@ -195,42 +192,42 @@ def compare_policy(
 
 
 def _expected(policy: AnyPolicy) -> tuple[float, float]:
-    """(error with refusals at their price, bill), as a policy was tuned."""
+    """Return (error with refusals at their price, bill), as expected by the tuning."""
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
 
 
 def _bill(policy: AnyPolicy, log: Log) -> float:
-    """Dollars per query of a policy on a log."""
+    """Return the dollars per query of a policy on a log."""
     return float(Replies.of(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def _alone(policy: AnyPolicy) -> str | None:
-    """The model that a policy always asks, and no other; None for a cascade."""
+    """Return the only model of a policy that always answers by it; None for other policies."""
     names = {name for rung in policy.policies for name in rung.models}
     rules = [rule for rung in policy.policies for of_model in rung.rules.values() for rule in of_model]
     refuses = any(rule.action == "abstain" for rule in rules)
     return next(iter(names)) if len(names) == 1 and not refuses else None
 
 
-_REFUSED = -1
+_REFUSED = -1  # in place of the position of a model
 
 
 class Answering(NamedTuple):
-    """Who answers each of n queries, and what that costs."""
+    """The answering model and the cost of each of n queries."""
 
     model: np.ndarray
-    """(n,) position of the model in the log; −1: the query is refused."""
+    """(n,) position of the answering model in the log; −1 for a refusal."""
     spent: np.ndarray
     """(n,) dollars."""
 
     @classmethod
     def of(cls, subject: Today, log: Log) -> Answering:
-        """Of a model, or of a policy whose ladder sends each query by the rung of its lot, as a service does."""
+        """Find the answers of a model or a policy; a ladder sends each query by the rung of its lot, as in service."""
         n, money = log.n_queries, np.asarray(log.query_cost, float)
         if isinstance(subject, str):
             place = log.models.index(subject)
             return cls(np.full(n, place), money[:, place])
-        walked = walk_rungs(subject, replace(log, hand=None))  # who answers has nothing to do with labels
+        walked = walk_rungs(subject, replace(log, hand=None))  # labels do not affect which model answers
         rung = np.array([subject.rung_of(query) for query in log.queries])
         answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
         places = np.array([log.models.index(name) for name in subject.models])
@@ -239,20 +236,22 @@ class Answering(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """Where two subjects answer the n queries of a log differently."""
+    """The queries of a log that two models or policies answer differently."""
 
     log: Log
-    """Queries that all models of both have answered."""
+    """The n queries that all models of both have answered."""
     first: Answering
+    """Answers of the first."""
     second: Answering
+    """Answers of the second."""
     where: np.ndarray
-    """(n,) bool: their answers differ, or one of them refuses."""
+    """(n,) bool: the answers differ, or one of them is refused."""
 
     @classmethod
     def of(cls, first: Today, second: Today, log: Log) -> Differing:
-        """On the queries that all models of both have answered.
+        """Compare the answers to the queries that all models of both have answered.
 
-        Raises LogError where the log lacks a model, or has no such query.
+        Raises LogError if the log lacks a model, or has no such query.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)
@@ -262,18 +261,18 @@ class Differing(NamedTuple):
         """
         log = _log_of(log, (first, second))
         log = log.take(log.complete)
-        one, other = (Answering.of(subject, log) for subject in (first, second))
-        rows, same = np.arange(log.n_queries), one.model == other.model
+        left, right = (Answering.of(subject, log) for subject in (first, second))
+        rows, same = np.arange(log.n_queries), left.model == right.model
         if log.answer is not None:
             codes = np.asarray(log.answer)
-            alike = codes[rows, one.model] == codes[rows, other.model]
-            same |= alike & (codes[rows, one.model] != NO_ANSWER) & (one.model >= 0) & (other.model >= 0)
-        return cls(log, one, other, ~same)
+            alike = codes[rows, left.model] == codes[rows, right.model]
+            same |= alike & (codes[rows, left.model] != NO_ANSWER) & (left.model >= 0) & (right.model >= 0)
+        return cls(log, left, right, ~same)
 
     def draw(self, number: int, seed: int = 0) -> list[tuple[int, int]]:
-        """(query, model) of the answers to label, by position in `log`: both to each of so many queries, at random.
+        """Draw differing queries at random, and return the answers to label as (query, model), by position in `log`.
 
-        Queries whose two answers are labelled are not drawn. Raises LogError where there is none left.
+        Queries whose two answers are labelled are not drawn. Raises LogError if no other query differs.
         """
         labelled = self.log.labelled
         cells = {
@@ -288,9 +287,9 @@ class Differing(NamedTuple):
         return sorted((int(query), int(model)) for query in drawn for model in cells[query])
 
     def difference(self) -> Difference:
-        """By how much the second errs and costs more, from the labels where they differ.
+        """Estimate the differences in error and cost, second minus first, from the labels of differing answers.
 
-        Raises LogError where none of these is labelled.
+        Raises LogError if answers differ and none of them is labelled.
         """
         log, n = self.log, self.log.n_queries
         wrong, rows = np.zeros((2, n)), np.arange(n)
@@ -304,7 +303,7 @@ class Differing(NamedTuple):
             raise LogError(f"{log.source}: none of the {count(int(self.where.sum()), 'query')} that differ is labelled")
         each = (wrong[1] - wrong[0])[known]
         mean = float(each.mean()) if m else 0.0
-        # As if one of two queries more differed each way: few labels that are all alike tell no certainty.
+        # Two more queries are supposed, with a difference of 1 and −1, so that few equal labels give no certainty.
         spread = (float((each**2).sum()) + 2) / (m + 2) - (float(each.sum()) / (m + 2)) ** 2
         money = self.second.spent - self.first.spent
         return Difference(
@@ -319,23 +318,25 @@ class Differing(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """By how much a policy errs and costs more than another, on the same queries."""
+    """The differences in error and cost of a second policy minus a first, on the same queries."""
 
     queries: int
+    """Number of queries."""
     differing: int
-    """Queries to which the two give different answers."""
+    """Number of queries with different answers."""
     labelled: int
-    """Of these, those whose answers are labelled."""
+    """Number of queries with different answers whose answers are labelled."""
     more: float
-    """Error of the second minus that of the first."""
+    """Error of the second minus error of the first."""
     more_se: float
     """Standard error of `more`."""
     cost: float
-    """Dollars per query that the second costs more."""
+    """Cost of the second minus cost of the first, in dollars per query."""
     cost_se: float
+    """Standard error of `cost`."""
 
     def beside(self, lam: float) -> str:
-        """How the second is, at a λ that weighs money: better, worse, or not shown to be either.
+        """Return "better" or "worse" if the second significantly is, in error + λ·cost; "alike" otherwise.
 
         >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).beside(0.0)
         'better'
@@ -344,7 +345,7 @@ class Difference(NamedTuple):
         return "better" if loss < -Z95 * se else "worse" if loss > Z95 * se else "alike"
 
     def describe(self, counted: Counted = ERRORS) -> str:
-        """The figures, in words.
+        """Describe the figures in words.
 
         >>> print(Difference(100, 40, 20, -0.012, 0.005, 1e-5, 1e-6).describe())
         answers 40 of 100 queries otherwise (20 labelled): 1.2 ± 0.5 points less error at $10.0 per million queries more
@@ -356,5 +357,5 @@ class Difference(NamedTuple):
         return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost > 0 else 'less'}"
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
+        """Return the figures by name."""
         return self._asdict()

@@ -1,4 +1,4 @@
-"""Figures of error–cost curves and replays: areas, intervals for the true error, what a reference and labels tell."""
+"""Figures of error–cost curves and replays: areas, intervals for the true error, differences from a reference."""
 
 import dataclasses
 import math
@@ -19,17 +19,17 @@ from rcjax.tuning.replaying.replay import Replay, replay
 
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> Any:
-    """Mean height of an error–cost curve between two costs.
+    """Compute the mean height of an error–cost curve between two costs.
 
-    The curve joins the points by straight lines, after errors at equal costs are averaged; its integral, which is
-    exact, is divided by high − low. To compare methods, use the range of costs that their curves share.
+    The curve joins the points by straight lines, after errors at equal costs are averaged. Its exact integral is
+    divided by high − low. Methods should be compared over the range of costs that their curves share.
 
-    A number; under `jit`, `vmap` and `grad` an array of JAX's, which is NaN if the points do not cover the range.
+    The result is a number; under `jit`, `vmap` and `grad` a JAX array, NaN if the points do not cover the range.
 
     Args:
         cost: (L,) expected cost of each point, in any order.
-        error: (L,) its probability of error.
-        low, high: the range of costs, which the points must cover.
+        error: (L,) error probability of each point.
+        low, high: ends of the range of costs, which the points must cover.
 
     Raises ValueError for a range that is empty or not covered, for unlike shapes and for NaN.
 
@@ -65,10 +65,10 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
 
 
 def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:
-    """(…, 2) interval for the true error of what was replayed on a log: Wilson's, for so many queries as tell it.
+    """Return Wilson's interval for the true error of a replay on a log: (…, 2).
 
-    These are all that were replayed, where each of their answers is right or wrong by a label. With scores, or where
-    some answers have no label, it is as many as, all right or wrong, would have the standard error of the replay.
+    Its sample size is the number of queries replayed, if every answer is right or wrong by a label. With scores or
+    missing labels, it is the number of right or wrong answers that would have the standard error of the replay.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0)
@@ -83,10 +83,10 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
 
 
 def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
-    """(…) queries that, right or wrong, would have the standard error of a replay.
+    """Return the number of right or wrong answers that would have the standard error of a replay: (…).
 
-    Few labels may show no error at all, and a variance of none. So z²/2 right and z²/2 wrong answers count beside the
-    labels, as in Wilson's interval itself, and what these add to the variance of the labels is added here.
+    Few labels may show no error, and a variance of 0. So z²/2 right and z²/2 wrong answers are added to the labels, as
+    in Wilson's interval, and the variance is raised accordingly.
     """
     n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
     if is_whole(log):
@@ -98,9 +98,10 @@ def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.nda
 
 
 def _labels(replayed: Replay, log: Log) -> np.ndarray:
-    """(…) labels on the answers of what was replayed, as many as would tell as much if all answers had the same chance.
+    """Return the effective number of labels of a replay: (…).
 
-    That is 1 / Σ sⱼ/mⱼ, of models with mⱼ labels that give a share sⱼ of the answers.
+    As many labels would be as informative if all answers had the same probability of a label: n / Σ sⱼ/πⱼ, for models
+    whose answers are a share sⱼ of all, and are labelled with probability πⱼ.
     """
     columns = [log.models.index(name) for name in replayed.models]
     of_model = np.maximum(log.labelled[:, columns].sum(0), 1)
@@ -112,20 +113,21 @@ def _labels(replayed: Replay, log: Log) -> np.ndarray:
 
 
 class BesideReference(NamedTuple):
-    """Shares of the queries of a log, each with its standard error."""
+    """Differences of a policy from a reference model, and its errors by labels: shares of the queries of a log."""
 
     reference: str
+    """Name of the reference model."""
     differs: tuple[float, float]
-    """Answers of the policy that are not the reference's."""
+    """Share of answers that differ from the reference's, and its standard error."""
     errs: tuple[float, float] | None
-    """Wrong answers of the policy; None if no labels tell."""
+    """Share of wrong answers, and its standard error; None without labels."""
     errs_interval: tuple[float, float] | None = None
-    """90 % interval for the true share of wrong answers of the policy; None if no labels tell."""
+    """90 % interval for the true share of wrong answers; None without labels."""
     counted: Counted = ERRORS
-    """What the labels tell."""
+    """Kind of error that the labels count."""
 
     def describe(self) -> str:
-        """In words.
+        """Describe the figures in words.
 
         >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019)).describe()
         'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 %'
@@ -137,7 +139,7 @@ class BesideReference(NamedTuple):
         return f"{differs}, {self.counted.does(_percent(self.errs))}"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values: each share with its standard error, and the ends of the interval."""
+        """Return JSON values: each share with its standard error, and the ends of the interval."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self._asdict().items()
@@ -146,7 +148,7 @@ class BesideReference(NamedTuple):
 
 
 def beside_reference(policy: Any, log: Log) -> BesideReference | None:
-    """What a policy does on a log that was read with a reference; None for one that was not.
+    """Compare a policy with the reference of a log; None for a log that was read without one.
 
     Raises `LogError` as `replay` does.
     """
@@ -164,7 +166,7 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
 
 
 def _differences(log: Log) -> Log:
-    """The log with what is the same in place of labels."""
+    """Replace the labels of a log by whether an answer is the same as the reference's."""
     if log.hand is None or JUDGED_SAME not in log.hand.judges:
         return log
     same = np.asarray(log.hand.judged)[..., log.hand.judges.index(JUDGED_SAME)]

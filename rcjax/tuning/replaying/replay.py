@@ -1,8 +1,8 @@
-"""Replay policies on the queries of a log: one by one, all at once, or as the stream that a service sees.
+"""Replay policies on the queries of a log: one policy, all policies of a frontier, or the stream that a service sees.
 
-Nothing here is modelled: a policy walks through the answers that a log holds, and its mistakes are counted.
-On a log that was not used for tuning, this is the honest figure beside the one that the model predicts.
-A stream moves along a ladder by its bill, query by query.
+A policy walks through the answers of a log, and its errors are counted: no model of the queries is used. A log that was
+not used for tuning gives an unbiased figure beside the predicted one. In a stream, a ladder moves by its bill after
+each query.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from rcjax.tuning.replaying.walk import (
     walk,
 )
 
-_ROUND = 64
+_ROUND = 64  # policies of a frontier are filled up to a multiple of this
 
-_BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of intermediate arrays
+_BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
 @partial(
@@ -52,12 +52,12 @@ _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of int
 )
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """What happened to the queries of a log: scalars for a policy, a leading axis L for a `Frontier`."""
+    """Figures of a replay on a log: scalars for a policy, a leading axis L for a `Frontier`."""
 
     error: jax.Array
-    """(…) share of the queries that were answered wrongly; those that were refused count as no error."""
+    """(…) share of the queries that were answered wrongly; a refusal is no error."""
     cost: jax.Array
-    """(…) money per query as the paper counts it: each answer at its model's mean cost on the n queries."""
+    """(…) money per query as in the paper: each answer at its model's mean cost on the n queries."""
     error_se: jax.Array
     """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
     cost_se: jax.Array
@@ -65,51 +65,52 @@ class Replay:
     share: jax.Array
     """(…, k) share of the queries that each model answered; with `abstention`, sums to 1 over the models."""
     spent: jax.Array
-    """(…) money per query as billed: each answer at its own cost; above `cost` where long queries defer."""
+    """(…) money per query as billed: each answer at its own cost; above `cost` where long queries are deferred."""
     spent_se: jax.Array
     """(…) standard error of `spent`."""
     abstention: jax.Array
-    """(…) share of the queries that were refused: 0 unless the policies may abstain."""
+    """(…) share of the queries that were refused; 0 for policies that do not refuse."""
     n: int
-    """Number of queries replayed: those that every model that may be asked has answered."""
+    """Number of queries replayed: every model that may be asked has answered them."""
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
     seconds: Seconds | None = None
-    """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path, in
-    which two models that are asked at the same time take as long as the slower one."""
+    """Seconds until queries were answered: the sum along the path, in which the slower of two models that are asked at
+    the same time counts; None if the log has no seconds."""
 
     @property
     def error_answered(self) -> np.ndarray:
-        """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
+        """(…) share of wrong answers among the answered queries; 0 without any."""
         answered = 1 - np.asarray(self.abstention)
         return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
 
 @takes(policy_or_frontier=(AnyPolicy, Frontier), log=Log)
 def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
-    """Answer the queries of a log by a policy, a ladder, or every policy of a frontier, in jitted calls.
+    """Replay a policy, a ladder, or every policy of a frontier on the queries of a log, in jitted calls.
 
-    Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or defers by the
-    first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or wrong is the log's own,
-    and so is which answers are equal; a query that is refused is neither right nor wrong, and its calls are paid for.
+    Raw confidences are calibrated by the policy or the frontier's model. Model j then answers or defers by the first
+    interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. The labels of the log say which answers
+    are right, and its answers which are equal. A refused query is neither right nor wrong, and its calls are paid for.
+
     `cost` charges each answer the model's mean cost on the queries replayed, as the paper and the model's prediction
-    do, so that the two compare; `spent` charges what the answer itself cost, which is more where the queries that are
-    deferred are longer than others. Only queries answered by all the models that may be asked are replayed; a frontier
-    is replayed on the same queries throughout. Other models of the log do not matter. Of a ladder the rungs on
-    either side of its position answer every query, and what counts is the weighted mean: its expected figures on the
-    log, without the noise of the lots.
+    do. `spent` charges each answer its own cost, which is more where deferred queries are longer than others.
 
-    Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
-    `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
-    labels there are. The regression learns from the queries of this log, of the models of the policy.
+    Only queries answered by all models that may be asked are replayed, the same for all policies of a frontier. Other
+    models of the log do not matter. Both rungs beside the position of a ladder answer every query, and their weighted
+    mean counts: the expected figures, without the noise of the lots.
 
-    Where the log tells how long answers took, `Replay.seconds` says how long queries waited along their paths. Queries
-    with an answer on their path whose seconds are not known are left out of it.
+    Where answers lack labels, errors are computed from corrected outcomes (`Log.hand`, `rcjax.model.label_outcomes`).
+    They are unbiased however wrong a judge is, and their standard errors account for the number of labels. The
+    regression behind them is fitted to the queries of this log and the models of the policy.
 
-    Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
-    other side: replay in float64 where many confidences tie with a threshold.
+    `Replay.seconds` has the seconds until queries were answered, where the log has seconds. It leaves out queries with
+    an answer on their path whose seconds are not known.
 
-    Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, or policies
+    Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its other
+    side: replay in float64 where many confidences tie with a threshold.
+
+    Raises `LogError` if the log lacks a model that may be asked, no query has the answers of them all, or policies
     compare answers and the log has none.
 
     >>> import rcjax
@@ -131,38 +132,38 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
 
 
 class Trace(NamedTuple):
-    """What became of each of n queries under a policy of k models, or how likely it was; of R rungs (R, …) each."""
+    """Outcomes of n queries under a policy of k models, or their probabilities; under R rungs, (R, …) each."""
 
-    wrong: Any  # (n,)
-    refused: Any  # (n,)
+    wrong: Any  # (n,) wrong answer, or score lost
+    refused: Any  # (n,) refusal
     charge: Any  # (n,) money, each answer at its model's mean cost on these queries
     spent: Any  # (n,) money, each answer at its own cost
-    answers: Any  # (k, n) who answered
-    asked: Any  # (k, n) who was asked
-    waits: Any = None  # (n,) seconds, NaN where they are not known; None where the log has none
-    query_cost: Any = None  # (k, n) money, 0 for a model that no query can reach
+    answers: Any  # (k, n) the model that answered
+    asked: Any  # (k, n) the models that were asked
+    waits: Any = None  # (n,) seconds, NaN where they are not known; None: the log has no seconds
+    query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
 
     def mean(self, weights: Sequence[float]) -> Trace:
-        """Of R rungs, how likely each outcome is where the queries are dealt out to them by these shares (R,)."""
+        """Return the expected outcomes if lots send queries to R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
-        return Trace(*(np.tensordot(shares, of, 1) for of in self[:6]), query_cost=self.query_cost)
+        return Trace(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
     def first(self, n: int) -> Trace:
-        """Of the first n queries, in float64."""
-        return Trace(*(None if of is None else np.asarray(of, float)[..., :n] for of in self))
+        """Take the first n queries, in float64."""
+        return Trace(*(None if column is None else np.asarray(column, float)[..., :n] for column in self))
 
 
 def walk_log(policy: AnyPolicy, log: Log) -> Trace:
-    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it; numpy's arrays.
+    """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
 
-    Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
+    Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
     """
     rungs, counts = _walk_rungs(policy, log, policy.policies)
     return rungs.mean(policy.weights).first(counts.sum())
 
 
 def walk_rungs(policy: AnyPolicy, log: Log) -> Trace:
-    """The same by every rung of a ladder, whatever its position: (R, …)."""
+    """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
     rungs, counts = _walk_rungs(policy, log, policy.rungs)
     return rungs.first(counts.sum())
 
@@ -172,7 +173,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     policies = reachable(frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, policies, policies.members.any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
-    # Frontiers have any number of points; rounded up, few programmes serve them all.
+    # The number of points is rounded up, so that few programmes are compiled.
     points = len(policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
     batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
@@ -182,7 +183,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 
 
 def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Trace, np.ndarray]:
-    """(what becomes of queries by some rungs of a policy, those that count)."""
+    """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
     reached, number = _reached(policy, policies, places), len(cascades)
@@ -190,17 +191,18 @@ def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[T
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     filled = np.minimum(np.arange(1 << (number - 1).bit_length()), number - 1)  # so few shapes are compiled
     paths = _walk_all(phi, policies.take(filled), places[filled], columns)
-    of = np.zeros((len(rungs), len(columns.counts)), int)
+    chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
     if number > len(rungs):
-        of[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(policy.models)[reached]))
+        chosen[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(policy.models)[reached]))
     else:
-        of += np.arange(number)[:, None]
-    walked = jax.tree.map(lambda path: np.moveaxis(np.asarray(path)[of, ..., np.arange(of.shape[1])], 1, -1), paths)
+        chosen += np.arange(number)[:, None]
+    queries = np.arange(chosen.shape[1])
+    walked = jax.tree.map(lambda path: np.moveaxis(np.asarray(path)[chosen, ..., queries], 1, -1), paths)
     return walked._replace(query_cost=columns.query_cost), columns.counts
 
 
 def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
-    """(k,) bool: the models that some query can reach; by every rung, where a policy moves along them."""
+    """Return the models that some query can reach: (k,) bool; by every rung, if the policy follows its bill."""
     if policy.follows:
         every = [cascade for rung in policy.rungs for cascade in rung.cascades]
         policies, places = policy_arrays(policy.models, every, float)
@@ -208,20 +210,20 @@ def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.nd
 
 
 def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
-    """(R, n) the number of the cascade by which each of R rungs answers each complete query: of its segment, if any.
+    """Return the number of the cascade by which each of R rungs answers each complete query: (R, n).
 
-    Raises LogError where the log tells no segments.
+    It is the cascade of the query's segment, or else of the rung. Raises LogError if the log has no segments.
     """
     if log.segment is None:
         named = f"with_segments(log, source, {policy.segment_column!r})"
         raise LogError(f"{log.source}: the policy goes by segments of queries, and the log has none: {named}")
     segment, numbers = np.asarray(log.segment, object)[log.complete], count()
     rows = [(next(numbers), {name: next(numbers) for name in rung.segments}) for rung in rungs]
-    return np.array([[own.get(name, otherwise) for name in segment] for otherwise, own in rows])
+    return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
 
 
 def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
-    """What becomes of each query, by the calibrated confidences (k, n)."""
+    """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
     where = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
@@ -232,7 +234,7 @@ def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
 
 
 def _figures(paths: Trace, counts: jax.Array) -> tuple[jax.Array, ...]:
-    """The fields of `Replay` but for the seconds, from the paths of all queries, of which those that count do."""
+    """Compute the fields of `Replay` without the seconds, from the outcomes of the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.charge, counts)
     n = counts.sum().astype(paths.wrong.dtype)
@@ -244,7 +246,7 @@ def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.A
     n = counts.sum().astype(values.dtype)
     guess = jnp.where(counts, values, 0).sum() / n
     residual = jnp.where(counts, values - guess, 0)
-    correction = residual.sum() / n  # a float32 sum of small numbers loses digits: the second pass restores them
+    correction = residual.sum() / n  # a second pass restores the digits that a float32 sum of small numbers loses
     variance = jnp.where(counts, (residual - correction) ** 2, 0).sum() / (n - 1)
     return guess + correction, jnp.sqrt(variance / n)
 
@@ -274,15 +276,15 @@ def _replay_all(phi: jax.Array, policies: Policies, columns: Columns, *, batch: 
 
 
 class Stream(NamedTuple):
-    """What became of each of n queries that came one after the other."""
+    """Expected outcomes of n queries in a row, under a ladder that follows its bill."""
 
-    position: np.ndarray  # (n,) on the ladder
-    wrong: np.ndarray  # (n,) expected, as the others
-    refused: np.ndarray  # (n,)
+    position: np.ndarray  # (n,) position on the ladder at each query
+    wrong: np.ndarray  # (n,) probability of a wrong answer
+    refused: np.ndarray  # (n,) probability of a refusal
     spent: np.ndarray  # (n,) money
 
     def to_json(self) -> dict[str, float]:
-        """Means over queries: `error`, `bill` per query, `abstention`; of the `position` also `low`, `high`, `last`."""
+        """Return means over queries: `error`, `bill`, `abstention`, `position`; and its `low`, `high` and `last`."""
         where = self.position
         means = {"error": self.wrong, "bill": self.spent, "abstention": self.refused, "position": where}
         ends = {"low": where.min(), "high": where.max(), "last": where[-1]}
@@ -290,33 +292,34 @@ class Stream(NamedTuple):
 
 
 class Rungs(NamedTuple):
-    """What becomes of n queries by each of R rungs."""
+    """Outcomes of n queries under each of R rungs of a ladder."""
 
-    tuned: tuple[float, ...]  # (R,) money that a query was tuned to cost
-    wrong: np.ndarray  # (R, n)
-    refused: np.ndarray  # (R, n)
+    tuned: tuple[float, ...]  # (R,) expected money per query, as tuned
+    wrong: np.ndarray  # (R, n) wrong answer, or score lost
+    refused: np.ndarray  # (R, n) refusal
     spent: np.ndarray  # (R, n) money
 
     @classmethod
     def of(cls, policy: AnyPolicy, log: Log) -> Rungs:
-        """Of the queries of a log that all models of a ladder have answered. LogError as `replay` raises it."""
+        """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
         walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
 
     def followed(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
-        """The queries as a stream, the position after each by the bill.
+        """Answer the queries as a stream, and move the ladder by its bill after each query.
 
         Args:
-            bill: at the start.
-            changes: (n,) what each query costs, times what the log says; by default as it says.
+            bill: the bill at the start.
+            changes: (n,) factor on the cost of each query; None: costs are those of the log.
 
         >>> rungs = Rungs((1.0, 3.0), np.array([[1, 1], [0, 0]]), np.zeros((2, 2)), np.array([[1.0, 1.0], [4.0, 4.0]]))
         >>> rungs.followed(Bill.of(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
         costs, n = self.tuned, self.wrong.shape[1]
-        rows, outcomes = np.empty((n, 4)), np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R), quicker as lists
+        rows = np.empty((n, 4))
+        outcomes = np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R); lists are faster than arrays here
         for query, by_rung in enumerate(outcomes):
             position = bill.position(costs)
             wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
@@ -327,9 +330,9 @@ class Rungs(NamedTuple):
 
 
 def follow(policy: AnyPolicy, log: Log) -> Stream | None:
-    """What a policy would have done with the queries of a log, one after the other; None for one that follows no bill.
+    """Replay the queries of a log as a stream under a policy that follows its bill; None for other policies.
 
-    Errors and money are those of `replay`. LogError as it raises it.
+    Errors and money are those of `replay`, and so is LogError.
 
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)

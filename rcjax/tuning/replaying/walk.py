@@ -1,6 +1,6 @@
-"""Queries walking through policies: which model answers each, if any, and which ones were asked.
+"""Walk queries through policies: find the models that are asked, and the model that answers, if any.
 
-Policies and a log's answers are packed as arrays first, with how raw confidences are calibrated.
+Policies, calibrations and the answers of a log are converted to arrays first.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from rcjax.policy.policy import Policy
 from rcjax.solving.frontier.points import Outcomes
 from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, NOBODY, Policies, policies_of
 
-_FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
+_FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
 
 
 class Route(NamedTuple):
-    """Where each of n queries went under one policy of k models."""
+    """The paths of n queries under one policy of k models."""
 
     answers: jax.Array
-    """(k, n) bool: which model answers; none if one of them refuses."""
+    """(k, n) bool: the model that answers; no model if the query is refused."""
     asked: jax.Array
-    """(k, n) bool: which models are asked."""
+    """(k, n) bool: the models that are asked."""
 
     @property
     def refused(self) -> jax.Array:
-        """(n,) bool: the query gets no answer."""
+        """(n,) bool: the queries that get no answer."""
         return ~self.answers.any(0)
 
     def wrong(self, correct: jax.Array) -> jax.Array:
-        """(n,) bool: the query is answered wrongly; correct (k, n), who is right, or a score.
+        """Return the queries that are answered wrongly: (n,) bool; or the scores lost, if `correct` (k, n) is scores.
 
         >>> where = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
         >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
@@ -53,41 +53,42 @@ class Route(NamedTuple):
         return self.answers.any(0) & ~(self.answers & correct).any(0)
 
     def paid(self, money: jax.Array) -> jax.Array:
-        """(n,) the sum over the models asked; money (k, n), or (k, 1) of any query."""
-        # Model by model: of a sum over the first axis whose mean is then taken, XLA makes ten times the work on CPUs.
+        """Sum `money`, (k, n), or (k, 1) for every query, over the models asked: (n,)."""
+        # Model by model: XLA takes ten times as long on CPUs for a sum over the first axis followed by a mean.
         bills = (jnp.where(asked, bill, 0) for asked, bill in zip(self.asked, money, strict=True))
         return sum(bills, jnp.zeros((), money.dtype))
 
 
 def waited(where: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
-    """(n,) seconds until n queries are answered under one policy: those of the models asked, one after the other.
+    """Return the seconds until each query is answered under one policy: (n,).
 
-    Of two models that are asked whatever the first one answers, as their answers are compared, the longer counts: a
-    service asks both at the same time (`rcjax.policy.Policy.together`). seconds (k, n), NaN where they are not known.
+    The seconds of the models asked add up, with one exception: a service asks two models at the same time if both are
+    always asked and their answers compared (`rcjax.policy.Policy.together`). The slower of these counts. `seconds` are
+    (k, n), NaN where they are not known.
     """
     total = where.paid(seconds)
     if policy.agreements is None:
         return total
     first, bounds = policy.first, jnp.asarray(policy.bounds)[policy.first]
-    whole = jnp.argmax(bounds >= NEVER_ANSWER)  # the interval that ends at 1
-    alone = jnp.where(whole > 0, bounds[whole - 1] <= 0, True)
-    second = jnp.asarray(policy.actions)[first, whole]
-    both = alone & (second > first) & (jnp.asarray(policy.agreements.earlier)[second] == first)
+    last = jnp.argmax(bounds >= NEVER_ANSWER)  # the interval that ends at 1
+    is_only = jnp.where(last > 0, bounds[last - 1] <= 0, True)
+    second = jnp.asarray(policy.actions)[first, last]
+    both = is_only & (second > first) & (jnp.asarray(policy.agreements.earlier)[second] == first)
     return total - jnp.where(both, jnp.minimum(seconds[first], seconds[second]), 0)
 
 
 def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Route:
-    """Where n queries go under one policy, by their calibrated confidence (k, n). `vmap` it over policies.
+    """Route n queries through one policy by their calibrated confidence (k, n); map it over policies with `vmap`.
 
-    `answer` (k, n) are codes as `Log.answer` has them, for policies that compare answers; without them no answer is
-    known, and confidences decide.
+    Policies that compare answers need `answer` (k, n), codes as in `Log.answer`; without it no answer is known, and
+    confidences decide.
 
     >>> import numpy as np
     >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
     >>> [where.tolist() for where in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
     [[[False, True], [True, False]], [[True, True], [True, False]]]
 
-    With agreement, the second model's answer is kept where it is the first one's:
+    With agreements, the answer of the second model is kept where it equals the answer of the first:
 
     >>> from rcjax.solving.frontier.policies import Agreements
     >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
@@ -108,23 +109,23 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
         target = _at(ends, action, column)
         if compared:
             code, earlier, differ = compared
-            other = jnp.where(earlier == NOBODY, NO_ANSWER, known[earlier])  # of a model that was not asked, none
+            other = jnp.where(earlier == NOBODY, NO_ANSWER, known[earlier])  # NO_ANSWER too for a model not asked
             comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
             target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
             known = known.at[j].set(jnp.where(here, code, NO_ANSWER))
         return (jnp.where(here, target, at), known), (here & (target == j), here)
 
-    # Asks only go forward, so one pass is enough; `at` is the model that each query is with, ABSTAIN none.
+    # Models ask later models only, so one pass is enough; `at` is the model that each query is at, or ABSTAIN.
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, *columns
     return Route(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
 
 
 def _at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:
-    """(n,) the action of the first interval, by its upper end (R,), that a confidence (n,) is not above."""
+    """Return the action of the interval that holds each confidence (n,): the first with an end (R,) not below it."""
     if len(ends) > _FEW_BOUNDS:
         return action[jnp.searchsorted(ends, confidence, side="left")]
     target = jnp.broadcast_to(action[0], confidence.shape)
-    for end, following in zip(ends[:-1], action[1:], strict=True):  # quicker than to look actions up, query by query
+    for end, following in zip(ends[:-1], action[1:], strict=True):  # faster than a look-up for each query
         target = jnp.where(confidence <= end, target, following)
     return target
 
@@ -137,17 +138,15 @@ def outcomes(
     answer: jax.Array | None = None,
     waits: bool = False,
 ) -> Outcomes:
-    """What becomes of n queries, (L, n), under each of L policies.
-
-    Who is refused an answer is not answered wrongly.
+    """Return the outcomes of n queries under each of L policies: (L, n); a refused query is not wrong.
 
     Args:
-        confidence: (n, k) calibrated.
-        correct: (n, k) whether the answer is right.
-        cost: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
+        confidence: (n, k) calibrated confidence.
+        correct: (n, k) whether the answer is right, or its score.
+        cost: cost of each answer (n, k), or mean cost of each model (k,).
         policies: L policies over k models.
-        answer: (n, k) codes, for policies that compare answers.
-        waits: whether what is charged is seconds, of which two models that are asked at once share some.
+        answer: (n, k) codes of answers, for policies that compare answers.
+        waits: `cost` is in seconds: of two models that are asked at the same time, the slower counts.
     """
     codes = None if answer is None else answer.T
 
@@ -165,15 +164,17 @@ def outcomes(
 def outcomes_on_log(
     calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any, *, waits: bool = False
 ) -> Outcomes:
-    """`outcomes` on a log, compiled, in numpy's arrays; queries that lack a model are walked by a stand-in.
+    """Return `outcomes` of the queries of a log, by a compiled function; numpy arrays.
+
+    Missing answers have a stand-in confidence, so that every query has an outcome.
 
     Args:
-        calibrators: (k,) of the models.
+        calibrators: (k,) calibrators of the models.
         policies: L policies over k models.
         log: the log.
-        right: (n, k) whether the answer is right.
-        charge: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
-        waits: as of `outcomes`.
+        right: (n, k) whether the answer is right, or its score.
+        charge: cost of each answer (n, k), or mean cost of each model (k,).
+        waits: as for `outcomes`.
     """
     codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
@@ -197,17 +198,17 @@ def _outcomes_filled(
 
 
 def require_answers(policies: Policies, log: Log) -> None:
-    """Refuse a log without answers for policies that compare them: replayed by confidence, they would be others."""
+    """Raise LogError if policies compare answers and a log has none; replayed by confidence, they would differ."""
     if policies.agreements is not None and np.asarray(policies.agreements.compares).any() and log.answer is None:
         advice = "add a column answer, or give a table of answers (answers=, on the command line --answers FILE)"
         raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
 
 
 def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> tuple[Policies, np.ndarray]:
-    """((C,) policies over k models as they are walked, (C, k) the places in `models` of those that each counts).
+    """Convert cascades to (policies (C,) over k models, positions (C, k) of the models, in the order of each cascade).
 
-    Cascades may ask the same models in different orders, as those of segments do. ValueError for one that is not
-    calibrated.
+    Cascades may ask the same models in different orders, as those of segments do. Raises ValueError for a cascade that
+    is not calibrated.
     """
     if not all(cascade.calibrations for cascade in cascades):
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
@@ -217,12 +218,12 @@ def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: An
 
 
 def reachable(policies: Policies, dtype: Any) -> Policies:
-    """Policies (L,) as they are walked, in numpy's arrays: of the models, those are members that some query reaches."""
+    """Restrict the members of policies (L,) to the models that some query can reach; numpy arrays."""
     policies = policies.on_host()
     first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
     bounds, agreements = np.asarray(policies.bounds, dtype), policies.agreements
     reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
-    live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, and no confidence falls there
+    live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, so its intervals are empty
     for j in range(bounds.shape[1]):
         rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True
@@ -233,32 +234,32 @@ def reachable(policies: Policies, dtype: Any) -> Policies:
 
 
 class Columns(NamedTuple):
-    """A log's columns (k, n) of the models of a policy, filled up to the size class."""
+    """The columns (k, n) of a log for the models of a policy, filled up to the size class."""
 
     logprob: Any
     correct: Any
     query_cost: Any
-    seconds: Any  # None where the log has none
-    codes: Any  # of answers; None where none are compared
-    counts: Any  # (n,) bool: the queries that count
+    seconds: Any  # None: the log has no seconds
+    codes: Any  # codes of answers; None: answers are not compared
+    counts: Any  # (n,) bool: the queries that count; the others fill up
 
     def of_models(self, places: Any) -> Columns:
-        """The same for the models at some places."""
+        """Return the columns of the models at some positions."""
         columns = (column if column is None else column[places] for column in self[:-1])
         return Columns._make((*columns, self.counts))
 
 
 def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: np.ndarray) -> Columns:
-    """The columns that some policies need, of the queries that all models asked have answered.
+    """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:
         log: the log.
-        models: of the policies, k.
-        policies: those that are to be walked.
-        asked: (k,) bool, the models that some query can reach.
+        models: names of the k models of the policies.
+        policies: the policies to walk.
+        asked: (k,) bool: the models that some query can reach.
 
-    Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
-    policies compare answers, and the log has none.
+    Raises LogError if the log lacks a model, if no query has the answers of all models asked, or if the policies
+    compare answers and the log has none.
     """
     require_answers(policies, log)
     names = [name for name, used in zip(models, asked, strict=True) if used]
@@ -280,7 +281,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: np.
 
 
 def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:
-    """(k, n) calibrated confidences of raw log-probabilities (k, n) as a policy has it; transforms may differ.
+    """Calibrate raw log-probabilities (k, n) by the calibrations of a policy, whose transforms may differ: (k, n).
 
     >>> calibrated_confidence([Calibration("none", 0.0, 1.0, -9.0, 0.0)], np.zeros((1, 2))).tolist()
     [[0.5, 0.5]]
