@@ -314,7 +314,7 @@ class Caller:
         exchange = Exchange(question, model, self.endpoints[model], pace=self._paces[model])
         delivery, first = None, self._send
         if kept and question.deliver is not None:
-            calls = tuple(one.call for one in attempts)
+            calls = tuple(attempt.call for attempt in attempts)
             delivery = Delivery(question.deliver, Piece(model, calls, position=question.position, rung=question.rung))
             first = partial(self._hand_on, delivery)
         try:

@@ -158,10 +158,10 @@ class Endpoint:
             pace: the pace of the model's answers; None estimates an answer that was cut off by its bytes alone.
             most: limit on the tokens of one answer; None without a limit.
         """
-        told = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
-        missing, cost = usage.replies - usage.counted, 0.0 if told is None else float(told)
-        whole = not missing and not usage.waiting
-        estimated = (told is None or not whole) and bool(usage.replies or usage.waiting)
+        money = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
+        missing, cost = usage.replies - usage.counted, 0.0 if money is None else float(money)
+        is_complete = not missing and not usage.waiting
+        estimated = (money is None or not is_complete) and bool(usage.replies or usage.waiting)
         cut = usage.cut if estimated and pace is not None else 0
         if estimated and self.price is not None:
             sizes = usage.uncounted_read + usage.waiting, usage.uncounted_written
@@ -173,7 +173,7 @@ class Endpoint:
         if estimated and self.mean is not None and (missing or cut or self.price is None):
             lost = cut if pace is not None else 0 if usage.replies else self.samples
             cost = max(cost, self.mean * max(lost, min(self.samples, usage.replies)) / self.samples)
-        read, written, cached, stored = usage.tokens if whole and usage.replies else (None, None, 0, 0)
+        read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
 
@@ -207,17 +207,17 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
     require_runnable(signal for signal in signals.values() if isinstance(signal, Check))
     endpoints = {}
     for model, signal in signals.items():
-        told, known = asking.models.get(model), read_price(prices.get(model))
+        settings, known = asking.models.get(model), read_price(prices.get(model))
         options = {**records.get(model, {}).get("options", {}), **asking.options, **signal.options}
         endpoints[model] = Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
-            model if told is None else told.served,
+            model if settings is None else settings.served,
             signal,
-            checked_options(options | ({} if told is None else dict(told.options))),
-            known if told is None or told.price is None else told.price.completed(known),
+            checked_options(options | ({} if settings is None else dict(settings.options))),
+            known if settings is None or settings.price is None else settings.price.completed(known),
             policy.cost.get(model),
             signal.samples if getattr(signal, "apart", False) else 1,
-            frozenset() if told is None else told.fixed,
+            frozenset() if settings is None else settings.fixed,
         )
     unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean is None]
     if unpriced:

@@ -25,7 +25,7 @@ CACHED = ("cached_tokens", "cache_write_tokens")
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "asked")
 _APART = ("text", "confidence", "added", "billed")
 
-VERSION = 1  # of the lines of a call log
+VERSION = 1  # version of the lines of a call log
 
 #: Outcomes of logging a call.
 LOGGED = ("written", "lost")
@@ -208,8 +208,10 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """Return a call as a line of a log, without its text, as JSON values."""
-    row = {"call_log": VERSION} | {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _APART}
-    row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # which JSON has no number for
+    row = {"call_log": VERSION} | {
+        field.name: getattr(call, field.name) for field in fields(call) if field.name not in _APART
+    }
+    row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
     row |= {} if call.billed is None else asdict(call.billed)
     return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}

@@ -109,7 +109,7 @@ def check_question(query: Any, messages: Any) -> None:
     named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not named:
         raise TypeError(f"query must be a whole number, or a text that is not empty, not {what_it_is(query)}")
-    listed = isinstance(messages, Sequence) and messages and all(isinstance(one, Mapping) for one in messages)
+    listed = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
     if not isinstance(messages, str) and not listed:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
         raise TypeError(f"{wanted}, not {what_it_is(messages)}")
@@ -304,7 +304,7 @@ class Cascade:
                 result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay([one.call for one in attempts], cost, question.client)
+                self.billing.pay([attempt.call for attempt in attempts], cost, question.client)
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
@@ -331,8 +331,8 @@ class Cascade:
         cost = math.fsum(self._caller.expect(question, model) for model in models)
         with self.billing.holding_beside(cost) as is_covered:
             if is_covered:
-                asked = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
-                self.billing.pay_beside([one.call for one in asked])
+                exchanges = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
+                self.billing.pay_beside([exchange.call for exchange in exchanges])
 
     async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
@@ -359,8 +359,8 @@ class Cascade:
             if attempt.call.text is None:
                 model = next(iter(later), None)
                 continue
-            said = {one.model: one.call.answer for one in visited}
-            decision = policy.step(model, logprob=attempt.call.logprob, answer=said.pop(model), answers=said)
+            answers = {attempt.model: attempt.call.answer for attempt in visited}
+            decision = policy.step(model, logprob=attempt.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
                 return make_result(question, status, attempt, attempts, at_once)
@@ -369,7 +369,7 @@ class Cascade:
         if not usable:
             last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
             return make_result(question, "failed", last, attempts, at_once)
-        surest = max(usable, key=lambda one: -1.0 if one.call.confidence is None else one.call.confidence)
+        surest = max(usable, key=lambda attempt: -1.0 if attempt.call.confidence is None else attempt.call.confidence)
         return make_result(question, "best so far", surest, attempts, at_once)
 
     async def _ask_both(
@@ -401,10 +401,10 @@ def make_result(
         attempts: all exchanges, in order.
         at_once: number of the first exchanges that ran in parallel.
     """
-    calls = tuple(one.call for one in attempts)
+    calls = tuple(exchange.call for exchange in attempts)
     call = attempt.call if attempt else None
     gives = call is not None and status not in ("abstained", "failed")
-    failures = [one.failure for one in attempts if one.failure is not None]
+    failures = [exchange.failure for exchange in attempts if exchange.failure is not None]
     return Result(
         query=question.query,
         status=cast(Status, status),
@@ -412,10 +412,10 @@ def make_result(
         answer=call.answer if call and gives else None,
         model=call.model if call else None,
         confidence=call.confidence if call else None,
-        cost=math.fsum(one.cost for one in calls),
+        cost=math.fsum(call.cost for call in calls),
         calls=calls,
         completion=attempt.completion if attempt and status != "abstained" else None,
-        usage=sum_usages([one.usage for one in attempts]),
+        usage=sum_usages([exchange.usage for exchange in attempts]),
         failure=failures[-1] if failures and status == "failed" else None,
         position=question.position,
         rung=question.rung,

@@ -32,7 +32,7 @@ from rcjax.serving.text_chunks import Patterns, TextChunk
 from rcjax.serving.usage import Usage, usage_of
 from rcjax.serving.workers import in_short
 
-_MOST_PARTS = 1_000_000  # of one reply: log-probabilities of 5,000 tokens, each with twenty others
+_MOST_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
 def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mapping[str, Any]:
@@ -46,19 +46,21 @@ def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mappin
     Choices that report a failure are left out. Raises CallError if no other is there, and for malformed content.
     """
     data = read_json(content)
-    told = data if isinstance(data, Mapping) else {}
-    listed = told.get("choices")
-    messages = [one.get("message") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    usage.add(usage_of(told), sent, sum(map(said_bytes, messages)))
-    choices = told.get("choices")
-    if not isinstance(choices, list) or not choices or told_in_place(told) is not None:
+    fields = data if isinstance(data, Mapping) else {}
+    listed = fields.get("choices")
+    messages = (
+        [choice.get("message") for choice in listed if isinstance(choice, Mapping)] if isinstance(listed, list) else []
+    )
+    usage.add(usage_of(fields), sent, sum(map(said_bytes, messages)))
+    choices = fields.get("choices")
+    if not isinstance(choices, list) or not choices or told_in_place(fields) is not None:
         raise unusable(data)
     problems = [told_in_choice(choice) for choice in choices]
     failures = [problem for problem in problems if problem is not None]
     if len(failures) == len(choices):
         raise failures[0]
     sound = [choice for choice, problem in zip(numbered_choices(choices), problems, strict=True) if problem is None]
-    return {**told, "choices": sound}
+    return {**fields, "choices": sound}
 
 
 def read_json(content: bytes | str) -> Any:
@@ -149,9 +151,9 @@ def choice_text(choice: Any) -> str:
     'I cannot help with that.'
     """
     message = choice.get("message") if isinstance(choice, Mapping) else None
-    said = message if isinstance(message, Mapping) else {}
-    content = said.get("content") or said.get("refusal")
-    if isinstance(content, list):  # in parts, as some servers have it
+    fields = message if isinstance(message, Mapping) else {}
+    content = fields.get("content") or fields.get("refusal")
+    if isinstance(content, list):  # some servers send parts
         texts = [part for part in content if isinstance(part, Mapping) and part.get("type", "text") in _TEXT_PARTS]
         parts = [part.get("text") for part in texts]
         content = "".join(part for part in parts if isinstance(part, str))
@@ -168,11 +170,11 @@ def said_bytes(message: Any) -> int:
     >>> said_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
     11
     """
-    said = message if isinstance(message, Mapping) else {}
-    calls = said.get("tool_calls")
+    fields = message if isinstance(message, Mapping) else {}
+    calls = fields.get("tool_calls")
     functions = [call.get("function") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
-    arguments = [one.get("arguments") for one in functions if isinstance(one, Mapping)]
-    texts = [choice_text({"message": said}), *map(said.get, REASONING), *arguments]
+    arguments = [function.get("arguments") for function in functions if isinstance(function, Mapping)]
+    texts = [choice_text({"message": fields}), *map(fields.get, REASONING), *arguments]
     return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
 
 
@@ -218,12 +220,12 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
         if data in ({}, []):  # some servers send them to keep a connection open
             continue
         choices = (data.get("choices") or []) if isinstance(data, Mapping) and told_in_place(data) is None else None
-        choices = [one for one in choices if one is not None] if isinstance(choices, list) else None
+        choices = [choice for choice in choices if choice is not None] if isinstance(choices, list) else None
         if choices is None or not all(isinstance(choice, Mapping) for choice in choices):
             raise unusable(data)
-        choices = [{**one, "finish_reason": told_finish(one)} for one in numbered_choices(choices)]
-        finished = finished or any(one["finish_reason"] is not None for one in choices)
-        chunk = {**data, "choices": [calls[one["index"]].of_choice(one) for one in choices]}
+        choices = [{**choice, "finish_reason": told_finish(choice)} for choice in numbered_choices(choices)]
+        finished = finished or any(choice["finish_reason"] is not None for choice in choices)
+        chunk = {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}
         patterns.learn(chunk)
         yield chunk
     if not finished:
@@ -248,11 +250,11 @@ async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerat
             if not waiting and not name and (chunk := patterns.read(data)) is not None:
                 yield chunk
                 continue
-            said = None if waiting else _END if data == _END else read_json(data)
-            if said is None:  # the JSON goes on in the next line
+            event = None if waiting else _END if data == _END else read_json(data)
+            if event is None:  # the JSON goes on in the next line
                 waiting.append(data)
             else:
-                yield _as_named(name, said)
+                yield _as_named(name, event)
         elif line.startswith("event:"):
             name = line[6:].strip()
         elif not line:

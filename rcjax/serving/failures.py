@@ -128,16 +128,21 @@ def told_in_place(data: Any) -> CallError | None:
     >>> str(told_in_place({"text": "no", "error_code": 50001})), told_in_place({"error": None, "choices": []})
     ('an error in place of an answer (50001)', None)
     """
-    told = data if isinstance(data, Mapping) else {}
-    base = told.get("base_resp")  # MiniMax's field
+    fields = data if isinstance(data, Mapping) else {}
+    base = fields.get("base_resp")  # MiniMax's field
     status = base.get("status_code") if isinstance(base, Mapping) else None
-    errors = [told[name] for name in _ERRORS if told.get(name)] + ([status] if status else [])
-    bare = not told.get("choices") and "usage" not in told and isinstance(told.get("message"), str) and "code" in told
-    if not errors and not bare and not any(told.get(name) == value for name, value in _ERROR_MARKS):
+    errors = [fields[name] for name in _ERRORS if fields.get(name)] + ([status] if status else [])
+    bare = (
+        not fields.get("choices")
+        and "usage" not in fields
+        and isinstance(fields.get("message"), str)
+        and "code" in fields
+    )
+    if not errors and not bare and not any(fields.get(name) == value for name, value in _ERROR_MARKS):
         return None
-    error = next((one for one in errors if isinstance(one, Mapping | list)), None)
+    error = next((error for error in errors if isinstance(error, Mapping | list)), None)
     error = error[0] if isinstance(error, list) else error
-    codes = {"code": next((one for one in (told.get("error_code"), status, told.get("code")) if one), None)}
+    codes = {"code": next((code for code in (fields.get("error_code"), status, fields.get("code")) if code), None)}
     return _call_error("an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, passing=False)
 
 

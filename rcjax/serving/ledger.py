@@ -113,7 +113,7 @@ class Page:
 
     def take(self, reply: Any) -> None:
         """Take the store's answer. Raises ValueError or TypeError for a malformed one."""
-        amount, queries = (float(one) for one in reply[:2])
+        amount, queries = (float(figure) for figure in reply[:2])
         pace = tuple(map(float, reply[2].split()))
         with self._turn:
             sent = _Sum() if self._sent is None else self._sent
@@ -229,8 +229,8 @@ class Ledger:
         if self._thread is not None:
             self._thread.join(2 * _PATIENCE)
         if self.waiting and not self.sync():
-            what = f"the ledger at {self.place} was not told of {count(self.waiting, 'payment')}"
-            warnings.warn(f"{what}: their money counts as left", CascadeWarning, stacklevel=2)
+            news = f"the ledger at {self.place} was not told of {count(self.waiting, 'payment')}"
+            warnings.warn(f"{news}: their money counts as left", CascadeWarning, stacklevel=2)
         self._client.close()
 
     def _run(self) -> None:
@@ -245,16 +245,16 @@ class Ledger:
         if self.down_since is None:
             self.down_since = time.time()
             since = datetime.fromtimestamp(self.down_since, UTC)
-            what = f"the ledger at {self.place} does not answer since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
+            news = f"the ledger at {self.place} does not answer since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
             rest = "answers go on, and what they cost is counted later"
-            warnings.warn(visible(f"{what}: {rest}"), CascadeWarning, stacklevel=2)
+            warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
     def _is_there(self) -> None:
         self.has_answered = True
         if self.down_since is not None:
-            what = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
+            news = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None
-            warnings.warn(f"{what}: all that was spent meanwhile is counted", CascadeWarning, stacklevel=2)
+            warnings.warn(f"{news}: all that was spent meanwhile is counted", CascadeWarning, stacklevel=2)
 
 
 _NO_NAME = re.compile(r"[^\w.:/@+-]")

@@ -6,11 +6,11 @@ base_url = "http://localhost:8000/v1"  # by default OpenAI's
 key_env = "SMALL_KEY"                  # the environment variable that holds the key
 input = 0.1                            # money per million tokens; without input and output those of genai-prices
 output = 0.4
-cached_input = 0.01                    # of input from a cache; by default as other input
-cache_write = 0.125                    # of input that is put into one; likewise
+cached_input = 0.01                    # input from a cache; by default as other input
+cache_write = 0.125                    # input that is put into a cache; likewise
 options = { max_tokens = 1, temperature = 0 }
-signal = "choice"                      # by default that of the command
-samples = 3                            # answers to each question of `rcjax collect`; by default those of the command
+signal = "choice"                      # by default the command's
+samples = 3                            # answers to each question of `rcjax collect`; by default the command's
 
 A log keeps the options of an allow-list alone, as others may hold a prompt or a secret. A digest stands for the others,
 so that different settings can be told apart. A policy tuned on the log keeps the record too
@@ -201,8 +201,8 @@ def _settings(name: str, table: Any, where: str) -> ModelSettings:
             raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
     entry: _Entry = read(_Entry, {"input": 0, "output": 0, **table}, where)
     listed = listed_price(entry.model or name, entry.base_url, where) if is_listed else None
-    prices = (getattr(entry, one) for one in PRICES) if listed is None else listed.price
-    price = Price(*(None if one is None else Decimal(str(one)) for one in prices))
+    prices = (getattr(entry, kind) for kind in PRICES) if listed is None else listed.price
+    price = Price(*(None if value is None else Decimal(str(value)) for value in prices))
     options = dict(entry.options)
     settings = entry.signal, entry.base_url, entry.key_env, entry.samples
     return ModelSettings(name, entry.model or name, price, options, *settings, listed and listed.describe())
@@ -318,14 +318,14 @@ def _is_plain(name: str, value: Any) -> bool:
     """Return whether an option is a sampling option with a usual value, and no text that somebody wrote."""
     if name == "stop":
         texts = value if isinstance(value, list | tuple) else [value]
-        return len(texts) <= _MOST and all(isinstance(one, str) and len(one) <= _LONGEST_STOP for one in texts)
+        return len(texts) <= _MOST and all(isinstance(text, str) and len(text) <= _LONGEST_STOP for text in texts)
     if name == "logit_bias":
         pairs = value.items() if isinstance(value, Mapping) and len(value) <= _MOST else [("", None)]
         return all(str(token).isdigit() and len(str(token)) < 10 and _is_number(bias) for token, bias in pairs)
     if name not in _SAMPLING:
         return False
     values = value if isinstance(value, list | tuple) else [value]
-    scalars = [one is None or _is_number(one) or (isinstance(one, str) and _WORD.fullmatch(one)) for one in values]
+    scalars = [item is None or _is_number(item) or (isinstance(item, str) and _WORD.fullmatch(item)) for item in values]
     return len(values) <= _MOST and all(scalars)
 
 

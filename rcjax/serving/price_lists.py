@@ -180,7 +180,7 @@ class PriceFile(PriceList):
         alike = [name for name in self.entries if name.rpartition("/")[2] == last]
         for name in (model, last, *(alike if len(alike) == 1 else ())):
             entry = self.entries.get(name, {})
-            price = _price([entry.get(one) for one in self.names], 1e6)
+            price = _price([entry.get(name) for name in self.names], 1e6)
             if price is not None:
                 return ListedPrice(price, f"{self.file}: {name}", self._tiers(entry))
         return None
@@ -188,8 +188,8 @@ class PriceFile(PriceList):
     def _tiers(self, entry: Mapping[str, Any]) -> tuple[tuple[int, Price], ...]:
         """Read LiteLLM's prices of long requests."""
         starts = [k for k in (128, 200, 256) if entry.get(f"{self.names[0]}_above_{k}k_tokens") is not None]
-        told = ([entry.get(f"{one}_above_{k}k_tokens", entry.get(one)) for one in self.names] for k in starts)
-        prices = [_price(values, 1e6) for values in told]
+        rows = ([entry.get(f"{name}_above_{k}k_tokens", entry.get(name)) for name in self.names] for k in starts)
+        prices = [_price(row, 1e6) for row in rows]
         return tuple((1000 * k, price) for k, price in zip(starts, prices, strict=True) if price is not None)
 
     def __iter__(self) -> Iterator[str]:
@@ -207,8 +207,8 @@ def list_in(content: Any, file: str) -> PriceFile | None:
     """
     models = content.get("data") if isinstance(content, Mapping) else None
     if isinstance(models, list):
-        told = [one for one in models if isinstance(one, Mapping) and isinstance(one.get("pricing"), Mapping)]
-        entries = {str(one.get("id")): one["pricing"] for one in told}
+        priced = [entry for entry in models if isinstance(entry, Mapping) and isinstance(entry.get("pricing"), Mapping)]
+        entries = {str(entry.get("id")): entry["pricing"] for entry in priced}
         return PriceFile(file, entries, _NAMES[2]) if entries else None
     entries = {name: entry for name, entry in content.items() if isinstance(entry, Mapping)}
     if any(_NAMES[1][0] in entry for entry in entries.values()):

@@ -116,8 +116,8 @@ def _says_text_alone(chunk: Mapping[str, Any]) -> bool:
         return False
     (choice,) = choices
     delta = choice.get("delta")
-    said = {name: value for name, value in choice.items() if name not in ("index", "delta") and value is not None}
-    is_plain = choice.get("index") == 0 and not said and isinstance(delta, Mapping)
+    others = {name: value for name, value in choice.items() if name not in ("index", "delta") and value is not None}
+    is_plain = choice.get("index") == 0 and not others and isinstance(delta, Mapping)
     if not is_plain or not isinstance(delta.get("content"), str):
         return False
     return all(value is None for name, value in delta.items() if name not in ("content", "role"))

@@ -126,18 +126,18 @@ class FileTotals:
             del pages[key], self._pages[key]
         if self.path is None or not pages:
             return
-        own = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
-        rows = self._exchanged(own, oldest)
+        rows_here = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
+        rows = self._exchanged(rows_here, oldest)
         for key, page in pages.items():
             others = {row.writer: total for row, total in rows.items() if row[:3] == key and row.writer != self._writer}
             page.by_writer = {writer: (total.money, total.requests) for writer, total in others.items()}
             page.others = _Total(*map(sum, zip(*others.values(), strict=True))) if others else _Total()
 
-    def _exchanged(self, own: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
+    def _exchanged(self, rows_here: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
         """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
-            file = os.open(self.path, os.O_RDWR | (os.O_CREAT if own else 0) | getattr(os, "O_BINARY", 0), 0o600)
+            file = os.open(self.path, os.O_RDWR | (os.O_CREAT if rows_here else 0) | getattr(os, "O_BINARY", 0), 0o600)
         except FileNotFoundError:
             return {}
         try:
@@ -147,9 +147,9 @@ class FileTotals:
             content = _content(file)
             before = _parsed(content)
             if content.strip() and not before:
-                what = f"{self.path} cannot be read: what was spent is counted anew"
-                warnings.warn(what, CascadeWarning, stacklevel=2)
-            rows = {account: total for account, total in before.items() if account.end > oldest} | dict(own)
+                news = f"{self.path} cannot be read: what was spent is counted anew"
+                warnings.warn(news, CascadeWarning, stacklevel=2)
+            rows = {account: total for account, total in before.items() if account.end > oldest} | dict(rows_here)
             if rows != before:
                 text = _written(rows)
                 os.lseek(file, 0, os.SEEK_SET)

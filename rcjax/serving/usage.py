@@ -58,8 +58,8 @@ def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
 
 def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
     """Count the bytes that a model reads: the text of the messages, and tools and tool calls as JSON."""
-    tools = [options.get("tools"), options.get("functions"), *(one.get("tool_calls") for one in messages)]
-    return text_bytes(messages) + sum(len(json.dumps(one, default=str)) for one in tools if one)
+    tools = [options.get("tools"), options.get("functions"), *(message.get("tool_calls") for message in messages)]
+    return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
 
 
 _COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting", "cut", "broken", "impossible")
@@ -178,7 +178,7 @@ class Usage:
 
 def _exact(price: Price | None) -> Price | None:
     """Return a price in decimals."""
-    return None if price is None else Price(*(None if one is None else Decimal(str(one)) for one in price))
+    return None if price is None else Price(*(None if value is None else Decimal(str(value)) for value in price))
 
 
 def _is_wrong(bill: Decimal, by_price: Decimal | None) -> bool:
@@ -200,7 +200,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
         return False
     if tokens.read <= _ADDED:
         return True
-    texts = [one for one in messages if isinstance(one.get("content"), str)]
+    texts = [message for message in messages if isinstance(message.get("content"), str)]
     if len(texts) < len(messages) or "web_search_options" in options:
         return True
     return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _ADDED
@@ -214,7 +214,7 @@ def usage_of(body: Mapping[str, Any]) -> Any:
     """
     choices, groq = body.get("choices"), body.get("x_groq")
     inside = [groq, *(choices if isinstance(choices, list) else ())]
-    found = [one.get("usage") for one in (body, *inside) if isinstance(one, Mapping)]
+    found = [part.get("usage") for part in (body, *inside) if isinstance(part, Mapping)]
     return next((usage for usage in found if usage), None)
 
 
@@ -258,16 +258,16 @@ def told_tokens(usage: Any) -> Tokens | None:
     >>> told_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is told_tokens({"prompt_tokens": 20}) is None
     True
     """
-    told = usage if isinstance(usage, Mapping) else {}
-    read, written = (_first(told, names) for names in _TOKENS)
-    cached, stored = _first(told, _CACHED) or 0, _first(told, _STORED) or 0
-    beside = _first(told, (_CACHED_BESIDE,)) or 0, _first(told, (_STORED_BESIDE,)) or 0
+    fields = usage if isinstance(usage, Mapping) else {}
+    read, written = (_first(fields, names) for names in _TOKENS)
+    cached, stored = _first(fields, _CACHED) or 0, _first(fields, _STORED) or 0
+    beside = _first(fields, (_CACHED_BESIDE,)) or 0, _first(fields, (_STORED_BESIDE,)) or 0
     if read is None or written is None or not read + sum(beside):
         return None
-    total, reasoning = _first(told, ("total_tokens",)) or 0, _first(told, _REASONING) or 0
+    total, reasoning = _first(fields, ("total_tokens",)) or 0, _first(fields, _REASONING) or 0
     if any(beside):
         cached, stored = beside
-        by_anthropic = told.get("prompt_tokens") is None and "input_tokens_details" not in told
+        by_anthropic = fields.get("prompt_tokens") is None and "input_tokens_details" not in fields
         if by_anthropic or sum(beside) > read or total >= read + written + sum(beside):
             read += sum(beside)
     written = max(written, total - read, written + reasoning if reasoning > written else 0)
@@ -275,10 +275,10 @@ def told_tokens(usage: Any) -> Tokens | None:
     return Tokens(read, written, cached, min(stored, read - cached))
 
 
-def _first(told: Mapping[str, Any], names: Sequence[str]) -> int | None:
+def _first(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
     """Return the first of these counts that is present; a point in a name leads into a mapping."""
     for name in names:
-        value: Any = told
+        value: Any = fields
         for part in name.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
@@ -319,11 +319,11 @@ def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
     return _sum(reports, deep=True)
 
 
-def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
+def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
     """Sum numbers by name, and with `deep` those of inner mappings; other fields have their last value."""
     sums: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in several for name in one):
-        values = [one[name] for one in several if one.get(name) is not None]
+    for name in dict.fromkeys(name for usage in usages for name in usage):
+        values = [usage[name] for usage in usages if usage.get(name) is not None]
         if values and all(type(value) in (int, float) and abs(value) <= _LARGEST_SUMMAND for value in values):
             sums[name] = sum(values)
         elif values and deep and all(isinstance(value, Mapping) for value in values):

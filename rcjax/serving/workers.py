@@ -355,7 +355,7 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
 
     def check(call: dict[str, Any]) -> float:
         calls, wanted = read_calls(call["tool_calls"]), call.get("tool_choice")
-        ids = [one.get("id") for one in call["tool_calls"] if isinstance(one.get("id"), str) and one["id"]]
+        ids = [made.get("id") for made in call["tool_calls"] if isinstance(made.get("id"), str) and made["id"]]
         if calls is None or len({*ids}) < len(ids) or call.get("finish_reason") in CUT:
             return 0.0
         forced = wanted == "required" or isinstance(wanted, dict)
@@ -363,13 +363,13 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
             return 0.0
         offered = {function["name"]: function.get("parameters") for function in functions_of(call.get("tools"))}
         named = functions_of([wanted]) if isinstance(wanted, dict) else []
-        allowed = {one["name"] for one in named} or {*offered}
+        allowed = {function["name"] for function in named} or {*offered}
         return float(
             all(
-                one["name"] in offered
-                and one["name"] in allowed
-                and (offered[one["name"]] is None or holds(offered[one["name"]], one["arguments"]))
-                for one in calls
+                made["name"] in offered
+                and made["name"] in allowed
+                and (offered[made["name"]] is None or holds(offered[made["name"]], made["arguments"]))
+                for made in calls
             )
         )
 

@@ -64,13 +64,13 @@ class Accounts:
             return
         now, mine = time.time(), self._open.setdefault(client.name, _Open())
         if client.at_once is not None and mine.requests >= client.at_once:
-            what = f"{client.name} may have {client.at_once} requests at once: try again"
-            raise ApiError(429, what, "too_many_requests", wait=1.0)
+            problem = f"{client.name} may have {client.at_once} requests at once: try again"
+            raise ApiError(429, problem, "too_many_requests", wait=1.0)
         start = now - now % _MINUTE
         end = start + _MINUTE
         if client.requests is not None and self._requests(client.name, "minute", (start, end)) >= client.requests:
-            what = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_when(end)}"
-            raise ApiError(429, what, "client_limit", wait=end - now)
+            problem = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_when(end)}"
+            raise ApiError(429, problem, "client_limit", wait=end - now)
         for every, around in (("minute", (start, end)), self._period(client, now)):
             self._totals.page(_key(client.name), every, around).add(0.0, 1)
             counts = mine.seen
@@ -93,8 +93,8 @@ class Accounts:
         every, around = self._period(client, now)
         left = client.money.money - self._page(client, now).told()[0] - math.fsum(mine.held.values())
         if cost > left or left <= 0:
-            what = f"what is left to {client.name} of {client.money} does not cover this request"
-            message = f"{what}: the next {every} begins {_when(around[1])}"
+            problem = f"what is left to {client.name} of {client.money} does not cover this request"
+            message = f"{problem}: the next {every} begins {_when(around[1])}"
             raise ApiError(429, message, "client_limit", wait=around[1] - now, lasting=True)
         hold = object()
         mine.held[hold] = cost

@@ -280,7 +280,7 @@ class Conversation:
             try:
                 attempt = await caller.call(question, model, None, self._left, attempts, kept=True)
             finally:  # a client that disconnects still pays for the calls made
-                calls = [one.call for one in attempts]
+                calls = [attempt.call for attempt in attempts]
                 if self.metrics is not None:
                     self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
@@ -386,7 +386,7 @@ def _headers(report: Mapping[str, Any]) -> dict[str, str]:
 def _header(name: str, value: Any) -> str:
     if name in _FORMATS:
         return format(value, _FORMATS[name])
-    texts = [quote(one, safe=_SAFE) for one in (value if isinstance(value, list) else [value])]
+    texts = [quote(text, safe=_SAFE) for text in (value if isinstance(value, list) else [value])]
     return ",".join(texts).strip()  # no header may begin or end with a space
 
 

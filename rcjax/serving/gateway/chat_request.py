@@ -279,7 +279,7 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
     model, messages = data.get("model"), data.get("messages")
     if not isinstance(model, str) or not model:
         raise invalid("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid("messages", "must be a list of messages, each an object, not an empty one")
     _check_types(data)
     options = data.get("stream_options")

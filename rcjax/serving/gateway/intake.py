@@ -95,8 +95,8 @@ class Intake:
                     self._coming.pop(timer, None)
         except TimeoutError:
             if held.gave_way:
-                what = "too many requests come at once: try again"
-                raise ApiError(429, what, "too_many_requests", wait=1.0) from None
+                problem = "too many requests come at once: try again"
+                raise ApiError(429, problem, "too_many_requests", wait=1.0) from None
             raise ApiError(408, "the request did not come in time", "request_timed_out") from None
         return b"".join(parts)
 

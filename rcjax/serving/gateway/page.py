@@ -84,10 +84,12 @@ def _clients(clients: Sequence[Used]) -> str:
     if not clients:
         return ""
     rows, heads = list[tuple[str, ...]](), ("client", "period", "requests", "paid", "of")
-    for one in clients:
-        money = one.client.money
+    for used in clients:
+        money = used.client.money
         limit = "no limit" if money is None else f"${figure(money.money)}"
-        rows.append((one.client.name or "", f"this {one.every}", f"{one.requests:,}", f"${figure(one.money)}", limit))
+        rows.append(
+            (used.client.name or "", f"this {used.every}", f"{used.requests:,}", f"${figure(used.money)}", limit)
+        )
     return "<h2>Clients</h2>" + _table("What they have used", heads, rows, [False] * len(rows))
 
 
@@ -101,7 +103,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         since = time.strftime(_CLOCK, time.gmtime(requests[0].time))
         about.append(f"{count(len(requests), 'request')} since {since}")
     budget, bill = policy.budget, billing.bill
-    paid = sum(one.cost for one in requests) / len(requests) if requests else 0.0
+    paid = sum(request.cost for request in requests) / len(requests) if requests else 0.0
     unit = choose_unit([rung.expected.get("cost") or 0.0 for rung in policy.rungs] + [paid, budget or 0.0])
     money = [f"<strong>{unit.full(paid)}</strong> paid" if requests else "nothing asked yet"]
     money += [] if budget is None else [f"budget {unit.full(budget)}"]
@@ -116,7 +118,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
     parts += [f"<p>{_period(bill, time.time(), stops=billing.stops)}</p>"] if isinstance(bill, PeriodBill) else []
     parts.append(_promised(policy, unit))
     if len(requests) > 1:
-        parts.append(_chart([one.cost * unit.scale for one in requests], budget and budget * unit.scale))
+        parts.append(_chart([request.cost * unit.scale for request in requests], budget and budget * unit.scale))
     answering = _answering("Who answers", requests) if requests else ""
     moved = _moved([*shifts.of(f"{served.name} {served.digest}", time.time())])
     return "".join([*parts, _check(requests), moved, _ladder(served, billing.position, unit), answering])
@@ -130,18 +132,18 @@ def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
     day = f"{time.gmtime(start).tm_mday} {month}"
     which = {"day": day, "week": f"The week from {day} on", "month": month}[period.every]
     until = f"{days:.1f} of {(end - start) / DAY:.0f} days" if period.every != "day" else f"{24 * days:.1f} of 24 hours"
-    told = f"{which} (UTC): <strong>${figure(max(left, 0.0))} of ${figure(period.money)} left</strong>, for {until}"
+    text = f"{which} (UTC): <strong>${figure(max(left, 0.0))} of ${figure(period.money)} left</strong>, for {until}"
     if left <= 0:
         then = "requests are refused" if stops else "the cheapest rung answers"
-        return f"{told}. All is spent: {then} until the {period.every} ends."
+        return f"{text}. All is spent: {then} until the {period.every} ends."
     pace = left / period.money * (end - start) / (end - now)
     if 1 / _UNEVEN <= pace <= _UNEVEN:
-        return f"{told}, at an even pace."
+        return f"{text}, at an even pace."
     means = f"Queries go by cheaper rungs until the {period.every} ends."
     if pace > 1:
         means = f"What a {period.every} has not spent is for the rest of it, as where a service starts late in it; "
         means += "its queries go by dearer rungs."
-    return f"{told}: {figure(pace, 2)} times an even pace. {means}"
+    return f"{text}: {figure(pace, 2)} times an even pace. {means}"
 
 
 def _promised(policy: AnyPolicy, unit: Money) -> str:
@@ -155,7 +157,7 @@ def _promised(policy: AnyPolicy, unit: Money) -> str:
 
 def _check(requests: Sequence[Ended]) -> str:
     """Compare the mean cost of requests with the cost that their rungs were tuned to, which needs no label."""
-    pairs = [(one.cost, one.tuned) for one in requests if one.tuned]
+    pairs = [(request.cost, request.tuned) for request in requests if request.tuned]
     if len(pairs) < _FEWEST:
         return ""
     paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
@@ -231,7 +233,7 @@ def _answering(caption: str, requests: Sequence[Ended]) -> str:
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool]) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(
         f"<tr{' class=here' if mark else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
         for row, mark in zip(rows, here, strict=True)

@@ -418,7 +418,7 @@ async def _error(_: Request, problem: Exception) -> Response:
 
 async def _no_path(request: Request, problem: Exception) -> Response:
     status = getattr(problem, "status_code", 404)
-    what = "method" if status == 405 else "path"
+    noun = "method" if status == 405 else "path"
     advice = "there are /v1/chat/completions, /v1/responses and /v1/models"
-    error = ApiError(status, f"there is no such {what}: {advice}", f"unknown_{what}")
-    return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # what is allowed
+    error = ApiError(status, f"there is no such {noun}: {advice}", f"unknown_{noun}")
+    return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # the allowed methods
