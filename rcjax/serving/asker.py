@@ -110,7 +110,7 @@ class Exchange:
         """
         signal = self.endpoint.signal
         try:
-            self.completion = completion = await self._answered(first)
+            self.completion = completion = await self._ask(first)
             if signal is None:
                 self.text = _first_text(completion)
                 return
@@ -123,7 +123,7 @@ class Exchange:
         except SignalError as problem:
             self.error = self.unread = str(problem)
 
-    async def _answered(self, send: Send) -> Mapping[str, Any]:
+    async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question itself; answers that vote are asked for at once, and joined."""
         request = self.endpoint, self.question.messages, self.endpoint.options_for(self.question.options), self.usage
 

@@ -34,7 +34,7 @@ _LOOK = 1.0  # seconds between two reads of the spending of others
 
 Option = TypeVar("Option")
 
-_BESIDE = 1_000_000  # the step of calls that shadow queries add, none of which begins a query
+_SHADOW_STEP = 1_000_000  # the step of calls that shadow queries add, none of which begins a query
 
 
 class BudgetSpentError(RuntimeError):
@@ -150,14 +150,14 @@ class Billing:
         if not covered and self.stops:
             raise BudgetSpentError(self.bill.period, self.bill.period.around(now)[1])
         place = covered[0] if covered else len(options) - 1
-        with self._aside(costs[place]):
+        with self._put_aside(costs[place]):
             yield options[place]
 
     @contextmanager
     def holding_beside(self, cost: float) -> Iterator[bool]:
         """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
         is_covered = self._covers(cost)
-        with self._aside(cost if is_covered else 0.0):
+        with self._put_aside(cost if is_covered else 0.0):
             yield is_covered
 
     def _covers(self, cost: float) -> bool:
@@ -165,7 +165,7 @@ class Billing:
         return cost <= left and left > 0
 
     @contextmanager
-    def _aside(self, cost: float) -> Iterator[None]:
+    def _put_aside(self, cost: float) -> Iterator[None]:
         hold = object()
         self._held[hold] = cost
         try:
@@ -206,7 +206,7 @@ class Billing:
 
         A budget per query limits the cost of an answer, as the tuning promised: there, added calls are on no bill.
         """
-        return replace(self.mark, step=_BESIDE) if isinstance(self.bill, PeriodBill) else None
+        return replace(self.mark, step=_SHADOW_STEP) if isinstance(self.bill, PeriodBill) else None
 
     def pay_beside(self, calls: Sequence[Call]) -> None:
         """Add the cost of calls that a shadow query adds, if the bill is for a period."""
@@ -221,7 +221,7 @@ class Billing:
         if page is None or self._ledger is None:
             return
         self._ledger.start()
-        self._heard = page, page.told()[1]
+        self._last_page = page, page.told()[1]
         if page.pace is not None and isinstance(self.bill, PeriodBill):
             queries, at = page.pace
             self.bill = replace(self.bill, queries=queries, time=min(at, time.time()))
@@ -248,14 +248,14 @@ class Billing:
         page.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
         self._ledger.wake()
 
-    def _hear(self, page: Page) -> None:
+    def _take_total(self, page: Page) -> None:
         """Update the bill from the ledger's total of all replicas."""
         amount, others = page.told()
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
         elif isinstance(self.bill, PeriodBill):
-            before = self._heard[1] if self._heard[0] is page else 0.0  # another period begins
-            now, self._heard = time.time(), (page, others)
+            before = self._last_page[1] if self._last_page[0] is page else 0.0  # another period begins
+            now, self._last_page = time.time(), (page, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
             page.own_pace = (self.bill.queries, self.bill.time) if page.own_pace else None
 
@@ -273,7 +273,7 @@ class Billing:
         """Update the bill with the spending of others: from the ledger each time, from the log once a second."""
         page = self._page()
         if page is not None:
-            self._hear(page)
+            self._take_total(page)
         bill, now = self.bill, time.monotonic()
         if not isinstance(bill, PeriodBill) or now - self._looked < _LOOK:
             return

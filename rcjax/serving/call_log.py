@@ -104,7 +104,7 @@ class Call:
     client: str | None = None
     """The client's name; None if clients have no names."""
     billed: Billed | None = None
-    """The bill that the call is charged to; None for a call that a shadow query adds under a budget per query."""
+    """The bill that the call is charged to; None without one, as for added calls under a budget per query."""
 
 
 class CallLog:

@@ -254,21 +254,21 @@ async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerat
             if event is None:  # the JSON goes on in the next line
                 waiting.append(data)
             else:
-                yield _as_named(name, event)
+                yield _parse_event(name, event)
         elif line.startswith("event:"):
             name = line[6:].strip()
         elif not line:
             if waiting:
-                yield _as_named(name, read_json("\n".join(waiting)))
+                yield _parse_event(name, read_json("\n".join(waiting)))
             waiting, name = [], ""
     if waiting:
-        yield _as_named(name, read_json("\n".join(waiting)))
+        yield _parse_event(name, read_json("\n".join(waiting)))
 
 
-def _as_named(name: str, said: Any) -> Any:
+def _parse_event(name: str, data: Any) -> Any:
     """Return the data of an event; an object with an error if the event's name says that it is one."""
-    is_plain = name not in ("error", "exception") or said == _END
-    return said if is_plain or told_in_place(said) is not None else {"error": said or True}
+    is_plain = name not in ("error", "exception") or data == _END
+    return data if is_plain or told_in_place(data) is not None else {"error": data or True}
 
 
 def numbered_choices(choices: Sequence[Any]) -> list[Any]:
@@ -341,10 +341,10 @@ class CallNumbers:
         calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
         if not isinstance(delta, Mapping) or not isinstance(calls, list):
             return choice
-        numbered = [self._numbered(call) for call in calls if isinstance(call, Mapping)]
+        numbered = [self._number(call) for call in calls if isinstance(call, Mapping)]
         return {**choice, "delta": {**delta, "tool_calls": numbered}}
 
-    def _numbered(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _number(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
         function = piece.get("function")
         fields = function if isinstance(function, Mapping) else {}
         index = piece["index"] if type(piece.get("index")) is int else None

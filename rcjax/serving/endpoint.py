@@ -241,7 +241,7 @@ async def _arrived(stream: Any) -> AsyncIterator[bytes]:
 TIMED_OUT = "timed out"
 
 #: Arguments of `chat.completions.create` outside the body, by the names that `post` has for them.
-_BESIDE = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+_POST_NAMES = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
 #: Errors of HTTPX, then of aiohttp, for a connection that was not made.
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
@@ -284,8 +284,8 @@ async def complete(
 
 async def _post(client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
     """Send a request and return the response, unread if it streams."""
-    fields = {name: value for name, value in options.items() if name not in _BESIDE}
-    beside = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
+    fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
+    beside = {_POST_NAMES[name]: value for name, value in options.items() if name in _POST_NAMES}
     body = {"model": model, "messages": messages, **fields}
     if streaming:
         body["stream"] = True
@@ -368,19 +368,19 @@ def _problem(error: Exception, usage: Usage, connected: bool = False) -> CallErr
     retries = error.request.headers.get(RETRIES, "0") if isinstance(error, openai.APIError) else "0"
     if not connected:
         usage.attempts += int(retries) + 1 if retries.isdigit() else 1
-    kinds = _kinds(error)
+    kinds = _class_names(error)
     if isinstance(error, openai.APIConnectionError):
-        return CallError(_lost(kinds), _failure(error))
+        return CallError(_connection_message(kinds), _failure(error))
     if isinstance(error, openai.APIError):
         status = f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else type(error).__name__
         code = error_word(error.body)
         return CallError(f"{status} ({code})" if code else status, _failure(error))
     if kinds & {"TransportError", "ClientError"}:
-        return CallError(_lost(kinds), Failure(passing=not connected, charged=True))
+        return CallError(_connection_message(kinds), Failure(passing=not connected, charged=True))
     return CallError(f"the client failed: {type(error).__name__}")
 
 
-def _kinds(error: BaseException) -> set[str]:
+def _class_names(error: BaseException) -> set[str]:
     """Return the class names of an error and its causes, or of aiohttp's error alone if there is one.
 
     The transport of aiohttp for HTTPX calls every lost connection a timeout, so its own error decides.
@@ -395,7 +395,7 @@ def _kinds(error: BaseException) -> set[str]:
     return names
 
 
-def _lost(kinds: set[str]) -> str:
+def _connection_message(kinds: set[str]) -> str:
     """Return the message for a lost connection: a timeout, or no connection."""
     return TIMED_OUT if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
 
@@ -405,5 +405,5 @@ def _failure(error: openai.APIError) -> Failure:
         status = error.status_code
         return Failure(status, error_word(error.body), read_wait(error.response.headers), is_passing(status))
     # Without a connection, nothing was sent that could be charged.
-    unsent = _kinds(error) & _UNSENT
+    unsent = _class_names(error) & _UNSENT
     return Failure(passing=isinstance(error, openai.APIConnectionError), charged=not unsent)

@@ -89,7 +89,7 @@ class Page:
             self._waiting.add(amount, queries)
 
     def told(self) -> tuple[float, float]:
-        """Return (the amount of all replicas, the queries of other processes), as last read from the store."""
+        """Return (the amount of all replicas, the queries of others), as last read, with own payments since."""
         with self._turn:
             unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
             return max(-self.most, min(self._stored.amount + unstored, self.most)), self._others
@@ -181,7 +181,7 @@ class Ledger:
                 for key in [key for key in self._pages if key[:2] == (name, every) and key[2] < start]:
                     if not self._pages[key].waiting:
                         del self._pages[key]
-                stem = f"rcjax:{{{_NO_NAME.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
+                stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
                 keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
@@ -217,9 +217,9 @@ class Ledger:
                 for page, reply in zip(pages, pipe.execute(), strict=True):
                     page.take(reply)
             except self._errors as problem:
-                self._is_away(type(problem).__name__)
+                self._note_failure(type(problem).__name__)
                 return False
-            self._is_there()
+            self._note_answer()
             return True
 
     def close(self) -> None:
@@ -241,7 +241,7 @@ class Ledger:
                 self.sync()
                 time.sleep(_PAUSE if self.down_since is None else _LOOK)
 
-    def _is_away(self, kind: str) -> None:
+    def _note_failure(self, kind: str) -> None:
         if self.down_since is None:
             self.down_since = time.time()
             since = datetime.fromtimestamp(self.down_since, UTC)
@@ -249,7 +249,7 @@ class Ledger:
             rest = "answers go on, and what they cost is counted later"
             warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
-    def _is_there(self) -> None:
+    def _note_answer(self) -> None:
         self.has_answered = True
         if self.down_since is not None:
             news = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
@@ -257,7 +257,7 @@ class Ledger:
             warnings.warn(f"{news}: all that was spent meanwhile is counted", CascadeWarning, stacklevel=2)
 
 
-_NO_NAME = re.compile(r"[^\w.:/@+-]")
+_UNSAFE = re.compile(r"[^\w.:/@+-]")
 
 _FORM = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
 

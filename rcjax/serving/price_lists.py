@@ -99,7 +99,7 @@ class GenaiPrices(PriceList):
                 {tier.start for name in _NAMES[0] for tier in getattr(getattr(listed, name, None), "tiers", ())}
             )
             prices = [
-                _price([_at(getattr(listed, name, None), start) for name in _NAMES[0]], 1.0) for start in (0, *starts)
+                _price([_tier(getattr(listed, name, None), start) for name in _NAMES[0]], 1.0) for start in (0, *starts)
             ]
             if prices[0] is None:
                 return None
@@ -141,7 +141,7 @@ def _genai_name() -> str:
     return f"genai-prices {version('genai-prices')}, whose newest price is of {newest}"
 
 
-def _at(price: Any, start: int) -> Any:
+def _tier(price: Any, start: int) -> Any:
     """Return the price, by its tiers if any, for requests with more input tokens than `start`."""
     tiers = getattr(price, "tiers", ())
     return next((tier.price for tier in reversed(tiers) if tier.start <= start), getattr(price, "base", price))

@@ -95,7 +95,7 @@ class Pattern:
     @classmethod
     def of(cls, data: str, chunk: Mapping[str, Any]) -> Pattern | None:
         """Learn the pattern of a chunk from its data; None if more than its text may vary."""
-        if not _says_text_alone(chunk):
+        if not _has_text_alone(chunk):
             return None
         spans = sorted(
             (*span, name) for name in _VARYING if name == "content" or name in chunk for span in _find(data, name)
@@ -106,10 +106,10 @@ class Pattern:
         ends = [0, *(end for _, end, _ in spans)], [*(start for start, _, _ in spans), len(data)]
         pattern = cls(tuple(data[start:end] for start, end in zip(*ends, strict=True)), names, chunk)
         marked = pattern.marked()
-        return pattern if _is_at(pattern, marked) else None
+        return pattern if _has_marks(pattern, marked) else None
 
 
-def _says_text_alone(chunk: Mapping[str, Any]) -> bool:
+def _has_text_alone(chunk: Mapping[str, Any]) -> bool:
     """Return whether a chunk has a text, and nothing else that matters."""
     choices = chunk["choices"]
     if len(choices) != 1 or chunk.get("usage") or chunk.get("x_groq"):
@@ -136,7 +136,7 @@ def _find(data: str, name: str) -> Iterator[tuple[int, int]]:
                 return
 
 
-def _is_at(pattern: Pattern, marked: TextChunk) -> bool:
+def _has_marks(pattern: Pattern, marked: TextChunk) -> bool:
     """Return whether a pattern's JSON has the marks in the same fields as the chunk."""
     pairs = zip(pattern.parts, [*marked.literals, ""], strict=True)
     try:

@@ -127,13 +127,13 @@ class FileTotals:
         if self.path is None or not pages:
             return
         rows_here = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
-        rows = self._exchanged(rows_here, oldest)
+        rows = self._exchange(rows_here, oldest)
         for key, page in pages.items():
             others = {row.writer: total for row, total in rows.items() if row[:3] == key and row.writer != self._writer}
             page.by_writer = {writer: (total.money, total.requests) for writer, total in others.items()}
             page.others = _Total(*map(sum, zip(*others.values(), strict=True))) if others else _Total()
 
-    def _exchanged(self, rows_here: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
+    def _exchange(self, rows_here: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
         """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
@@ -144,14 +144,14 @@ class FileTotals:
             if fcntl is not None:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(file, fcntl.LOCK_EX)
-            content = _content(file)
-            before = _parsed(content)
+            content = _read_bytes(file)
+            before = _decode(content)
             if content.strip() and not before:
                 news = f"{self.path} cannot be read: what was spent is counted anew"
                 warnings.warn(news, CascadeWarning, stacklevel=2)
             rows = {account: total for account, total in before.items() if account.end > oldest} | dict(rows_here)
             if rows != before:
-                text = _written(rows)
+                text = _encode(rows)
                 os.lseek(file, 0, os.SEEK_SET)
                 if os.write(file, text) != len(text):
                     raise OSError(f"cannot write to {self.path}: is the disk full?")
@@ -202,7 +202,7 @@ class WriterTotals:
         if time < start:
             return spent
         money, queries = self._logged.get(writer, (0.0, 0))
-        return self._grown(self._logged, writer, (money + spent[0], queries + spent[1]))
+        return self._grow(self._logged, writer, (money + spent[0], queries + spent[1]))
 
     def raise_to(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
         """Take a row of the file, and return the (money, queries) that it adds to its writer's known total.
@@ -214,15 +214,15 @@ class WriterTotals:
         """
         self._begin(start)
         self.has_rows = True
-        return self._grown(self._kept, writer, (money, queries))
+        return self._grow(self._kept, writer, (money, queries))
 
-    def _grown(self, totals: dict[str, tuple[float, int]], writer: str, total: tuple[float, int]) -> tuple[float, int]:
-        before = self._known(writer)
+    def _grow(self, totals: dict[str, tuple[float, int]], writer: str, total: tuple[float, int]) -> tuple[float, int]:
+        before = self._known_total(writer)
         totals[writer] = total
-        after = self._known(writer)
+        after = self._known_total(writer)
         return after[0] - before[0], after[1] - before[1]
 
-    def _known(self, writer: str) -> tuple[float, int]:
+    def _known_total(self, writer: str) -> tuple[float, int]:
         pairs = self._logged.get(writer, (0.0, 0)), self._kept.get(writer, (0.0, 0))
         return max(money for money, _ in pairs), max(queries for _, queries in pairs)
 
@@ -233,19 +233,19 @@ class WriterTotals:
             self._kept.clear()
 
 
-def _content(file: int) -> bytes:
+def _read_bytes(file: int) -> bytes:
     size = os.fstat(file).st_size if stat.S_ISREG(os.fstat(file).st_mode) else 0
     os.lseek(file, 0, os.SEEK_SET)
     return os.read(file, size) if size else b""
 
 
-def _written(totals: Mapping[_Account, _Total]) -> bytes:
+def _encode(totals: Mapping[_Account, _Total]) -> bytes:
     rows = [[*account, *total] for account, total in totals.items()]
     text = json.dumps({"totals": rows}, separators=(",", ":")).encode()
     return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
 
 
-def _parsed(content: bytes) -> dict[_Account, _Total]:
+def _decode(content: bytes) -> dict[_Account, _Total]:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         rows: list[Any] = json.loads(content)["totals"]
         return {

@@ -115,7 +115,7 @@ class Usage:
             self.uncounted_read += sent
             self.uncounted_written += said
         else:
-            self.reported.append((tokens, _by_openai(usage)))
+            self.reported.append((tokens, _rename_counts(usage)))
 
     def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
         """Count a request before its reply, and return its bytes."""
@@ -259,12 +259,12 @@ def told_tokens(usage: Any) -> Tokens | None:
     True
     """
     fields = usage if isinstance(usage, Mapping) else {}
-    read, written = (_first(fields, names) for names in _TOKENS)
-    cached, stored = _first(fields, _CACHED) or 0, _first(fields, _STORED) or 0
-    beside = _first(fields, (_CACHED_BESIDE,)) or 0, _first(fields, (_STORED_BESIDE,)) or 0
+    read, written = (_first_count(fields, names) for names in _TOKENS)
+    cached, stored = _first_count(fields, _CACHED) or 0, _first_count(fields, _STORED) or 0
+    beside = _first_count(fields, (_CACHED_BESIDE,)) or 0, _first_count(fields, (_STORED_BESIDE,)) or 0
     if read is None or written is None or not read + sum(beside):
         return None
-    total, reasoning = _first(fields, ("total_tokens",)) or 0, _first(fields, _REASONING) or 0
+    total, reasoning = _first_count(fields, ("total_tokens",)) or 0, _first_count(fields, _REASONING) or 0
     if any(beside):
         cached, stored = beside
         by_anthropic = fields.get("prompt_tokens") is None and "input_tokens_details" not in fields
@@ -275,7 +275,7 @@ def told_tokens(usage: Any) -> Tokens | None:
     return Tokens(read, written, cached, min(stored, read - cached))
 
 
-def _first(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
+def _first_count(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
     """Return the first of these counts that is present; a point in a name leads into a mapping."""
     for name in names:
         value: Any = fields
@@ -295,10 +295,10 @@ def _as_count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
 
-def _by_openai(usage: Mapping[str, Any]) -> dict[str, Any]:
+def _rename_counts(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the usage as reported, but with OpenAI's names and whole numbers for the tokens."""
-    read, written = (_first(usage, names) or 0 for names in _TOKENS)
-    total = _first(usage, ("total_tokens",)) or read + written
+    read, written = (_first_count(usage, names) or 0 for names in _TOKENS)
+    total = _first_count(usage, ("total_tokens",)) or read + written
     counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
     others = {*counts, *(name for names in _TOKENS for name in names)}
     return counts | {name: value for name, value in usage.items() if name not in others}

@@ -35,7 +35,7 @@ class Used(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _Requests:
     """The requests of a client at this worker."""
 
     requests: int = 0
@@ -54,7 +54,7 @@ class Accounts:
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
-        self._open: dict[str, _Open] = {}
+        self._by_client: dict[str, _Requests] = {}
 
     @contextmanager
     def admitted(self, client: Client) -> Iterator[None]:
@@ -62,14 +62,14 @@ class Accounts:
         if client.name is None:
             yield
             return
-        now, mine = time.time(), self._open.setdefault(client.name, _Open())
+        now, mine = time.time(), self._by_client.setdefault(client.name, _Requests())
         if client.at_once is not None and mine.requests >= client.at_once:
             problem = f"{client.name} may have {client.at_once} requests at once: try again"
             raise ApiError(429, problem, "too_many_requests", wait=1.0)
         start = now - now % _MINUTE
         end = start + _MINUTE
         if client.requests is not None and self._requests(client.name, "minute", (start, end)) >= client.requests:
-            problem = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_when(end)}"
+            problem = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
         for every, around in (("minute", (start, end)), self._period(client, now)):
             self._totals.page(_key(client.name), every, around).add(0.0, 1)
@@ -89,12 +89,12 @@ class Accounts:
         if client.name is None or client.money is None:
             yield
             return
-        now, mine = time.time(), self._open.setdefault(client.name, _Open())
+        now, mine = time.time(), self._by_client.setdefault(client.name, _Requests())
         every, around = self._period(client, now)
         left = client.money.money - self._page(client, now).told()[0] - math.fsum(mine.held.values())
         if cost > left or left <= 0:
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
-            message = f"{problem}: the next {every} begins {_when(around[1])}"
+            message = f"{problem}: the next {every} begins {_utc(around[1])}"
             raise ApiError(429, message, "client_limit", wait=around[1] - now, lasting=True)
         hold = object()
         mine.held[hold] = cost
@@ -115,7 +115,8 @@ class Accounts:
             every, around = self._period(client, now)
             if client.name is not None:
                 requests, money = self._requests(client.name, every, around), self._page(client, now).told()[0]
-                found.append(Used(client, every, money, requests, self._open.get(client.name, _Open()).requests))
+                at_once = self._by_client.get(client.name, _Requests()).requests
+                found.append(Used(client, every, money, requests, at_once))
         return found
 
     def watch(self, clients: Iterable[Client]) -> None:
@@ -134,7 +135,7 @@ class Accounts:
 
     def _requests(self, name: str, every: str, around: tuple[float, float]) -> int:
         """Count the requests of a client in a period, at all workers."""
-        here = self._open.get(name, _Open()).seen.get((every, around[1]), 0)
+        here = self._by_client.get(name, _Requests()).seen.get((every, around[1]), 0)
         return here + int(self._totals.page(_key(name), every, around).told()[1])
 
 
@@ -142,5 +143,5 @@ def _key(name: str) -> str:
     return f"client {name}"
 
 
-def _when(time: float) -> str:
+def _utc(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -209,7 +209,7 @@ class ServedPolicy:
     checked: frozenset[str] = frozenset()
     """Fields of a request, such as its tools, that the checks of all its models can judge an answer to."""
     requests: frozenset[str] | None = None
-    """Forms of the requests in its log; None if the log has none: then every form is judged."""
+    """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
     def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""

@@ -289,9 +289,9 @@ class Conversation:
 
     @contextmanager
     def _model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
-        """Yield the model of an unjudged answer: the named one, or the policy's largest that the money covers.
+        """Yield the model of an unjudged answer, and put its cost aside until the request ends.
 
-        Its cost is put aside until the request ends.
+        It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
         """
         if served is None:
             yield self.request.model
@@ -316,16 +316,16 @@ class Conversation:
         if type(chunk) is TextChunk and self.responder.begun and self.responder.passes_on:
             if chunk.pattern is not self._pattern:
                 self._pattern, marked = chunk.pattern, chunk.pattern.marked()
-                self._parts = chunk.pattern.split(event_of(self._sent(marked)))
+                self._parts = chunk.pattern.split(event_of(self._client_chunk(marked)))
             if self._parts is not None:
                 await self.responder.texts(self._parts, chunk.literals)
                 return
         if not self.responder.begun:
             self._first = self._report(piece, self._status) | {"cost": None}  # it is not known yet
             self._head = _head(self._first, chunk, _CHUNK) | ({"usage": None} if self.request.counted else {})
-        await self.responder.event(self._sent(chunk), {} if self.responder.begun else _headers(self._first))
+        await self.responder.event(self._client_chunk(chunk), {} if self.responder.begun else _headers(self._first))
 
-    def _sent(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
+    def _client_chunk(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
         """Return a chunk as the client gets it."""
         fields = {name: value for name, value in chunk.items() if name != "usage"}  # it counts one attempt only
         choices = [sent_choice(self.request, choice) for choice in chunk["choices"]]
@@ -414,11 +414,11 @@ def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, An
     logprobs = choice.get("logprobs") if request.logprobs else None
     if isinstance(logprobs, Mapping):
         logprobs = {"content": token_content(logprobs)} if "token_logprobs" in logprobs else logprobs
-        logprobs = {name: _tokens(tokens, request.top_logprobs) for name, tokens in logprobs.items()}
+        logprobs = {name: _cut_likeliest(tokens, request.top_logprobs) for name, tokens in logprobs.items()}
     return {**choice, "logprobs": logprobs}
 
 
-def _tokens(tokens: Any, top: int) -> Any:
+def _cut_likeliest(tokens: Any, top: int) -> Any:
     """Cut the likeliest tokens of each token to `top`; some servers send null or an object, which become empty."""
     if not isinstance(tokens, list):
         return tokens

@@ -86,7 +86,7 @@ class Intake:
         try:
             async with asyncio.timeout(self._limits.body_seconds) as timer:
                 if len(self._coming) >= self._limits.concurrency:
-                    self._end_one()
+                    self._drop_oldest()
                 self._coming[timer] = client, held
                 try:
                     while await self._part(receive, parts, held):
@@ -108,14 +108,14 @@ class Intake:
         part, before = message.get("body", b""), held.size
         if held.size + len(part) > self._limits.body_bytes:
             raise self._too_large()
-        while not self._hold(held, len(part)) and self._end_one(held):
+        while not self._hold(held, len(part)) and self._drop_oldest(held):
             pass
         if held.size < before + len(part):
             raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", wait=1.0)
         parts.append(part)
         return bool(message.get("more_body"))
 
-    def _end_one(self, spared: _Held | None = None) -> bool:
+    def _drop_oldest(self, spared: _Held | None = None) -> bool:
         """Drop the oldest body of the client with most of them, never the spared one; return whether there was one."""
         coming = {timer: client for timer, (client, held) in self._coming.items() if held is not spared}
         if not coming:

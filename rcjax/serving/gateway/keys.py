@@ -166,7 +166,7 @@ class KeyRing:
         return client
 
 
-def _no_name(name: str) -> str:
+def _name_problem(name: str) -> str:
     return f"{name!r} is no name of a client: give letters, digits and . _ - (at most 64)"
 
 
@@ -193,7 +193,7 @@ def add_key(name: str, path: str | os.PathLike[str]) -> str:
     Raises ValueError for an invalid name, or one that the file has already, and OSError.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(_no_name(name))
+        raise ValueError(_name_problem(name))
     path = Path(path)
     if path.exists() and name in _tables(path):
         raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")

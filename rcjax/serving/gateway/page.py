@@ -75,7 +75,7 @@ def draw_page(
         worker += f" The ledger does not answer since {since}: money is as this worker counts it."
     drawn = [_policy(served, requests, shifts or Shifts()) for served in catalog.policies.values()]
     others = [request for request in requests if request.name not in catalog.policies]
-    passed = _answering("Passed on, by the name of a model", others) if others else ""
+    passed = _answers("Passed on, by the name of a model", others) if others else ""
     return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed + _clients(clients))
 
 
@@ -116,12 +116,12 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         money.append(f"shadow queries ({which}) {escape(beside.describe(shadow))}")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
     parts += [f"<p>{_period(bill, time.time(), stops=billing.stops)}</p>"] if isinstance(bill, PeriodBill) else []
-    parts.append(_promised(policy, unit))
+    parts.append(_comparison(policy, unit))
     if len(requests) > 1:
         parts.append(_chart([request.cost * unit.scale for request in requests], budget and budget * unit.scale))
-    answering = _answering("Who answers", requests) if requests else ""
-    moved = _moved([*shifts.of(f"{served.name} {served.digest}", time.time())])
-    return "".join([*parts, _check(requests), moved, _ladder(served, billing.position, unit), answering])
+    answering = _answers("Who answers", requests) if requests else ""
+    moved = _shifts([*shifts.of(f"{served.name} {served.digest}", time.time())])
+    return "".join([*parts, _cost_check(requests), moved, _ladder(served, billing.position, unit), answering])
 
 
 def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
@@ -146,7 +146,7 @@ def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
     return f"{text}: {figure(pace, 2)} times an even pace. {means}"
 
 
-def _promised(policy: AnyPolicy, unit: Money) -> str:
+def _comparison(policy: AnyPolicy, unit: Money) -> str:
     """Describe the change from today's model that was measured when the policy was tuned; "" if none was."""
     comparison = recorded_comparison(policy.provenance)
     if comparison is None:
@@ -155,7 +155,7 @@ def _promised(policy: AnyPolicy, unit: Money) -> str:
     return f"<p>As it was tuned, it {escape(headline)}.</p>"
 
 
-def _check(requests: Sequence[Ended]) -> str:
+def _cost_check(requests: Sequence[Ended]) -> str:
     """Compare the mean cost of requests with the cost that their rungs were tuned to, which needs no label."""
     pairs = [(request.cost, request.tuned) for request in requests if request.tuned]
     if len(pairs) < _FEWEST:
@@ -169,7 +169,7 @@ def _check(requests: Sequence[Ended]) -> str:
     return f"<p>{text} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
 
 
-def _moved(shifts: Sequence[Shift]) -> str:
+def _shifts(shifts: Sequence[Shift]) -> str:
     """Describe the shifts of confidences over all traffic, which need no label."""
     if not shifts:
         return ""
@@ -218,7 +218,7 @@ def _ladder(served: ServedPolicy, position: float, unit: Money) -> str:
     return _table(where, heads, rows, [abs(number - position) < 1 < len(rows) for number in range(len(rows))])
 
 
-def _answering(caption: str, requests: Sequence[Ended]) -> str:
+def _answers(caption: str, requests: Sequence[Ended]) -> str:
     """Draw the models that answered, the reasons not to judge, and the failures."""
 
     def table(title: str, names: Sequence[str]) -> str:

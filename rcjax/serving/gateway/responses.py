@@ -16,7 +16,8 @@ from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_reque
 
 _Fields = Mapping[str, Any]
 
-_HERE, _THERE = ResponseCreateParamsBase.__annotations__.keys(), CompletionCreateParamsBase.__annotations__.keys()
+_RESPONSE_FIELDS = ResponseCreateParamsBase.__annotations__.keys()
+_CHAT_FIELDS = CompletionCreateParamsBase.__annotations__.keys()
 
 #: Fields that have another name, or none, in chat completions. OpenAI accepts metadata only with a stored completion.
 _TRANSLATED = frozenset(
@@ -31,13 +32,13 @@ _NO_FIELD = "cannot be used: the models are asked by chat completions, which hav
 
 _NO_STATE = f"{_NO_FIELD}, and no response is kept here: send the whole conversation as input"
 
-_CHATS = "is of chat completions: responses have another field for it, or none"
+_OF_CHATS = "is of chat completions: responses have another field for it, or none"
 
 #: Fields that no endpoint can fulfil, and fields of chat completions alone, with the problem.
 _REFUSED = (
-    {name: _NO_STATE for name in _HERE if name not in _TRANSLATED | _THERE}
+    {name: _NO_STATE for name in _RESPONSE_FIELDS if name not in _TRANSLATED | _CHAT_FIELDS}
     | {"store": _NO_STATE}
-    | {name: _CHATS for name in _THERE if name not in _SAMPLING | _HERE}
+    | {name: _OF_CHATS for name in _CHAT_FIELDS if name not in _SAMPLING | _RESPONSE_FIELDS}
 )
 
 #: Values of refused fields that are accepted, as they change nothing.
@@ -74,7 +75,8 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
             raise _unsupported(name, problem)
     chat = {name: value for name, value in data.items() if name not in _TRANSLATED and name not in _HARMLESS}
     request = chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
-    repeated = _DEFAULTS | {name: value for name, value in data.items() if name in _HERE and name not in _NOT_REPEATED}
+    repeatable = _RESPONSE_FIELDS - _NOT_REPEATED
+    repeated = _DEFAULTS | {name: value for name, value in data.items() if name in repeatable}
     tools = [{"parameters": None, "strict": None, **tool} for tool in repeated["tools"]]
     text = {**_DEFAULTS["text"], **repeated["text"]}
     return replace(request, counted=True), {**repeated, "tools": tools, "text": text}
@@ -108,7 +110,7 @@ def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, 
         yield where, value
 
 
-def _only(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
+def _select(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
     """Return the fields of an object with these names. Raises ApiError for any other field that is not empty."""
     for name, value in data.items():
         if value and name not in names:
@@ -123,9 +125,9 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
         yield from (("logprobs", True), ("top_logprobs", data.get("top_logprobs")))
     if "max_output_tokens" in data:
         yield "max_completion_tokens", data["max_output_tokens"]
-    reasoning = _only(_typed(data, "reasoning", dict) or {}, ["effort"], "reasoning.")
+    reasoning = _select(_typed(data, "reasoning", dict) or {}, ["effort"], "reasoning.")
     yield from ((f"reasoning_{name}", value) for name, value in reasoning.items())
-    text = _only(_typed(data, "text", dict) or {}, ["format", "verbosity"], "text.")
+    text = _select(_typed(data, "text", dict) or {}, ["format", "verbosity"], "text.")
     form = _typed(text, "format", dict, "text.") or {"type": "text"}
     if form.get("type") == "json_schema":  # an object within an object in chat completions
         form = {"type": "json_schema", "json_schema": {name: form[name] for name in form if name != "type"}}
@@ -143,7 +145,7 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
 def _tool(tool: _Fields, within: str) -> dict[str, Any]:
     if tool.get("type") != "function":
         raise _unsupported(f"{within}type", "must be function: chat completions have no tools but those of the client")
-    function = _only(tool, ("type", "name", "description", "parameters", "strict"), within)
+    function = _select(tool, ("type", "name", "description", "parameters", "strict"), within)
     _text(tool, "name", within)
     return {"type": function.pop("type"), "function": function}
 
@@ -219,11 +221,11 @@ def _part(part: _Fields, within: str) -> dict[str, Any]:
         case "refusal":
             return {"type": "refusal", "refusal": _text(part, "refusal", within)}
         case "input_image":
-            shown = _only(part, ("type", "image_url", "detail", _MARK), within)
+            shown = _select(part, ("type", "image_url", "detail", _MARK), within)
             detail = {"detail": shown["detail"]} if "detail" in shown else {}
             return {"type": "image_url", "image_url": {"url": _text(part, "image_url", within), **detail}}
         case "input_file":
-            file = _only(part, ("type", "file_data", "file_id", "filename", _MARK), within)
+            file = _select(part, ("type", "file_data", "file_id", "filename", _MARK), within)
             return {"type": "file", "file": {name: file[name] for name in file if name not in ("type", _MARK)}}
         case "input_audio":
             return {"type": "input_audio", "input_audio": _typed(part, "input_audio", dict, within) or {}}

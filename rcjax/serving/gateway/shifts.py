@@ -1,7 +1,8 @@
 """Shifts of confidence: the distribution of this week beside that of the eight weeks before, by model.
 
-All traffic counts, and no label, prompt or answer is needed. Only the first model of a policy is watched, since every
-request reaches it. Counts are kept by week, for each twentieth of the confidence. Standard library only.
+All traffic counts, and no label, prompt or answer is needed. Only the first model that a request asks counts, since
+later models get a selection of the queries. Counts are kept by week, for each twentieth of the confidence. Standard
+library only.
 """
 
 from __future__ import annotations

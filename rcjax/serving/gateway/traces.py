@@ -145,7 +145,7 @@ class Traces:
                 nonlocal begun
                 if message["type"] == "http.response.start":
                     begun = True
-                    span.set_attributes(_of_answer(message))
+                    span.set_attributes(_answer_attributes(message))
                     if message["status"] >= 500:
                         span.set_status(self._error)
                 await send(message)
@@ -167,7 +167,7 @@ class Traces:
         span = self._tracer.start_span(
             f"chat {call.served}",
             kind=self._kinds.CLIENT,
-            attributes=_of_call(call, base_url or _OPENAI, policy, kind),
+            attributes=_call_attributes(call, base_url or _OPENAI, policy, kind),
             start_time=end - int(call.seconds * 1e9),
         )
         if kind is not None and call.text is None:
@@ -179,7 +179,7 @@ class Traces:
         self._provider.shutdown()
 
 
-def _of_answer(message: Message) -> dict[str, Any]:
+def _answer_attributes(message: Message) -> dict[str, Any]:
     """Return the attributes of a request from the head of its answer: the status, and the report of the cascade."""
     attributes: dict[str, Any] = {"http.response.status_code": message["status"]}
     if message["status"] >= 500:
@@ -194,7 +194,7 @@ def _of_answer(message: Message) -> dict[str, Any]:
     return attributes
 
 
-def _of_call(call: Call, base_url: str, policy: str | None, kind: str | None) -> dict[str, Any]:
+def _call_attributes(call: Call, base_url: str, policy: str | None, kind: str | None) -> dict[str, Any]:
     """Return the attributes of a call. By the conventions, the provider is that of the interface: OpenAI."""
     place = urlsplit(base_url)
     attributes = {

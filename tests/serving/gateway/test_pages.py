@@ -14,7 +14,7 @@ from rcjax.policy.following import DAY, PeriodBill
 from rcjax.policy.ladder import Period
 from rcjax.serving.gateway.catalog import digest_of
 from rcjax.serving.gateway.metrics import Ended
-from rcjax.serving.gateway.page import _check, _period
+from rcjax.serving.gateway.page import _cost_check, _period
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 KEY = {"authorization": "Bearer key-of-a-client"}
@@ -109,7 +109,7 @@ def test_what_chance_explains_is_said_without_a_claim():
     ended = [Ended("p", "d", 0.0, "m", "answered", cost, 1.0) for cost in (0.0, 2.2) * 15]
     assert (
         "cost 10.0 % more than their rungs did when they were tuned, which chance explains (± 33.0 points)"
-        in _check(ended)
+        in _cost_check(ended)
     )
 
 
