@@ -98,10 +98,10 @@ class Result:
         """One line that names the failures; empty without any."""
         failed = [call for call in self.calls if call.error]
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
-        what = "no model answered" if self.status == "failed" else "some models failed"
+        summary = "no model answered" if self.status == "failed" else "some models failed"
         if self.status == "failed" and not failed:
             return visible(f"query {self.query}: no model could answer in time")
-        return visible(f"query {self.query}: {what}: {listed}") if failed else ""
+        return visible(f"query {self.query}: {summary}: {listed}") if failed else ""
 
 
 def check_question(query: Any, messages: Any) -> None:

@@ -170,7 +170,7 @@ class WriterTotals:
         self.is_unkept = self.has_rows = False
         self._logged: dict[str, tuple[float, int]] = {}
         self._kept: dict[str, tuple[float, int]] = {}
-        self._own = (0.0, 0)
+        self._spent = (0.0, 0)
 
     @property
     def lacking(self) -> float:
@@ -181,12 +181,12 @@ class WriterTotals:
     def own_of(self, start: float) -> tuple[float, int]:
         """Return (money, queries) of this process in the period with this start."""
         self._begin(start)
-        return self._own
+        return self._spent
 
     def pay(self, cost: float, queries: int, start: float) -> None:
         """Count a payment of this process."""
         self._begin(start)
-        self._own = self._own[0] + cost, self._own[1] + queries
+        self._spent = self._spent[0] + cost, self._spent[1] + queries
 
     def hear(self, writer: str, spent: tuple[float, int], time: float, start: float) -> tuple[float, int]:
         """Count a call of the log, and return the (money, queries) that it adds to its writer's known total.
@@ -228,7 +228,7 @@ class WriterTotals:
 
     def _begin(self, start: float) -> None:
         if start != self.start:
-            self.start, self._own = start, (0.0, 0)
+            self.start, self._spent = start, (0.0, 0)
             self._logged.clear()
             self._kept.clear()
 

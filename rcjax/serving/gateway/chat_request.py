@@ -92,7 +92,7 @@ def upstream_error(result: Result) -> ApiError:
 
 def fault_within(problem: Exception) -> ApiError:
     """Log an internal fault, without its message, which may quote a prompt, and return the client's error."""
-    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # with the message
+    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
     where = logging.getLogger("rcjax.serving")
     where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
     return ApiError(500, "rcjax itself failed: its log says where", "internal_error")

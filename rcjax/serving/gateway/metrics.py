@@ -164,7 +164,7 @@ class Metrics:
             name: make(f"rcjax_{name}", text, labels, registry=self._registry, **more)
             for make, name, text, labels, more in figures
         }
-        self._of = cache(self._labelled)  # the client needs several microseconds to look labels up
+        self._figure = cache(self._labelled)  # the client needs several microseconds to look labels up
         self._reasons: set[str] = set()
         self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
         self.shifts = Shifts()
@@ -174,7 +174,7 @@ class Metrics:
         """Count the start of this worker; with a call log, its lines are counted from 0 on."""
         self._figures["worker_starts"].inc()
         for outcome in LOGGED if logging else ():
-            self._of("log_lines", outcome).inc(0)
+            self._figure("log_lines", outcome).inc(0)
 
     def in_flight(self) -> AbstractContextManager[None]:
         """Count a request as in progress, within a `with` block."""
@@ -182,12 +182,12 @@ class Metrics:
 
     def logged(self, outcome: str) -> None:
         """Count a line of the call log: "written" or "lost"."""
-        self._of("log_lines", outcome).inc()
+        self._figure("log_lines", outcome).inc()
 
     def reloaded(self, name: str, outcome: str | None) -> None:
         """Count a new file of a policy: "taken up" or "refused"; None for the first file."""
         for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
-            self._of("reloads", name, label).inc(label == outcome)
+            self._figure("reloads", name, label).inc(label == outcome)
 
     def ended(
         self,
@@ -212,18 +212,18 @@ class Metrics:
         model = result.model or ""
         rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
         if reason is not None:
-            self._of("unjudged_requests", name, reason).inc()
+            self._figure("unjudged_requests", name, reason).inc()
         tuned = None if rung is None else rung.expected.get("cost")
         digest = None if served is None else served.digest
         self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned, reason))
-        self._of("requests", name, model, result.status).inc()
-        self._of("request_seconds", name).observe(seconds)
+        self._figure("requests", name, model, result.status).inc()
+        self._figure("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():
-            self._of("asked", name, call.model).inc()
+            self._figure("asked", name, call.model).inc()
             if call.model != result.model:
-                self._of("deferrals", name, call.model).inc()
+                self._figure("deferrals", name, call.model).inc()
             if call.confidence is not None:
-                self._of("confidence", name, call.model).observe(call.confidence)
+                self._figure("confidence", name, call.model).observe(call.confidence)
         if judged and result.calls:
             self._shifted(name, digest, result.calls[0])
         if served is not None:
@@ -237,14 +237,14 @@ class Metrics:
         if now - self._shifts_time > _SHIFTS_EVERY:
             self._shifts_time = now
             for shift in self.shifts.of(policy, now):
-                self._of("confidence_shift", name, shift.model).set(shift.distance)
+                self._figure("confidence_shift", name, shift.model).set(shift.distance)
 
     def followed(self, name: str, billing: Billing) -> None:
         """Set the position and the money of a policy that follows its bill."""
         if billing.bill is not None:
-            self._of("ladder_position", name).set(billing.position)
+            self._figure("ladder_position", name).set(billing.position)
             figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
-            self._of(figure, name).set(money)
+            self._figure(figure, name).set(money)
 
     def ledger(self, *, is_up: bool, waiting: int) -> None:
         """Set the state of the ledger: whether it answers, and the number of payments that wait."""
@@ -253,12 +253,12 @@ class Metrics:
 
     def paid(self, name: str, cost: float) -> None:
         """Count money for requests that named a policy or model."""
-        self._of("request_cost", name).inc(cost)
+        self._figure("request_cost", name).inc(cost)
 
     def served(self, client: str | None, status: int) -> None:
         """Count an answered request of a client with a name."""
         if client is not None:
-            self._of("client_requests", client, _status(status)).inc()
+            self._figure("client_requests", client, _status(status)).inc()
 
     def called(self, call: Call, policy: str | None = None) -> None:
         """Count a call of a model that has ended, for a request or for a shadow query.
@@ -271,16 +271,16 @@ class Metrics:
         if policy is not None and not call.added:
             self.paid(policy, call.cost)
         if call.client is not None and not call.added:
-            self._of("client_cost", call.client).inc(call.cost)
-        self._of("call_seconds", model).observe(call.seconds)
-        self._of("call_cost", model, "true" if call.added else "false").inc(call.cost)
-        self._of("call_attempts", model).inc(call.attempts)
+            self._figure("client_cost", call.client).inc(call.cost)
+        self._figure("call_seconds", model).observe(call.seconds)
+        self._figure("call_cost", model, "true" if call.added else "false").inc(call.cost)
+        self._figure("call_attempts", model).inc(call.attempts)
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:
-                self._of("call_tokens", model, direction).inc(tokens)
+                self._figure("call_tokens", model, direction).inc(tokens)
         kind = error_kind(call)
         if kind is not None:
-            self._of("call_errors", model, kind).inc()
+            self._figure("call_errors", model, kind).inc()
 
     def refused(self, reason: str, status: int) -> None:
         """Count a request that the gateway itself answered with an error.
@@ -293,7 +293,7 @@ class Metrics:
             if len(self._reasons) >= _MOST_REASONS:
                 reason = _OTHER
             self._reasons.add(reason)
-        self._of("refused_requests", reason, _status(status)).inc()
+        self._figure("refused_requests", reason, _status(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.

@@ -263,8 +263,8 @@ class ResponsesResponder(Responder):
 
     def read(self, body: bytes) -> ChatRequest:
         """Read the request in a body as one for a completion. Raises ApiError for an invalid one."""
-        request, asked = read_response_request(body)
-        self._assembly = ResponseAssembly(asked)
+        request, repeated = read_response_request(body)
+        self._assembly = ResponseAssembly(repeated)
         return request
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:

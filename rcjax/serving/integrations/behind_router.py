@@ -107,8 +107,8 @@ class Desk:
         listed = [entry["litellm_params"] for entry in self._router().model_list]
         mine = {(one.get("policy"), one.get("signal")) for one in listed if one.get("model") == f"{PROVIDER}/{name}"}
         if len(mine) != 1 or None in {file for file, _ in mine}:
-            what = f"model: {PROVIDER}/{name} has {'several policies' if len(mine) > 1 else 'no policy'} in {_CONFIG}"
-            raise _misconfigured(f"{what}: give its litellm_params policy: FILE.json, one for a name")
+            fault = f"model: {PROVIDER}/{name} has {'several policies' if len(mine) > 1 else 'no policy'} in {_CONFIG}"
+            raise _misconfigured(f"{fault}: give its litellm_params policy: FILE.json, one for a name")
         file, signal = mine.pop()
         source = name, str(file), signal
         path = next((path for path in (folder / str(file) for folder in self._folders()) if path.is_file()), None)
@@ -134,8 +134,8 @@ class Desk:
         for model in policy.models:
             entries = [str(one["litellm_params"].get("model")) for one in router.get_model_list(model_name=model) or []]
             if not entries or any(entry.startswith(f"{PROVIDER}/") for entry in entries):
-                what = f"which {'is a policy itself' if entries else 'is not there'} in the model_list of {_CONFIG}"
-                raise ValueError(f"{path.name} asks {model}, {what}: give a model that has this model_name")
+                reason = f"which {'is a policy itself' if entries else 'is not there'} in the model_list of {_CONFIG}"
+                raise ValueError(f"{path.name} asks {model}, {reason}: give a model that has this model_name")
         prices = known_prices(policy)
         models = {name: ServedModel(name, name, read_price(prices.get(name)), signal=signal) for name in policy.models}
         settings = Settings({name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))

@@ -77,8 +77,8 @@ def _router() -> Any:
     """Return the router of LiteLLM's proxy. Raises ApiError if there is none."""
     router = import_module("litellm.proxy.proxy_server").llm_router
     if router is None:
-        what = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
-        raise ApiError(500, what, "misconfigured", lasting=True)
+        message = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
+        raise ApiError(500, message, "misconfigured", lasting=True)
     return router
 
 
@@ -95,8 +95,8 @@ def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
     body = {"model": call["model"], "messages": call["messages"], **options, **options.pop("extra_body", {})}
     request = chat_request(json.loads(json.dumps(body, default=_plain)))
     if stream and (request.fields.get("n") or 1) != 1:
-        what = "several answers (n) cannot be streamed by a provider of LiteLLM's: ask for one, or without stream"
-        raise ApiError(400, what, "invalid_value", "n")
+        message = "several answers (n) cannot be streamed by a provider of LiteLLM's: ask for one, or without stream"
+        raise ApiError(400, message, "invalid_value", "n")
     return request
 
 
