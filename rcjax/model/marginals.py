@@ -116,8 +116,8 @@ class Marginal(Parametric):
         if overridden:
             raise TypeError(
                 f"{cls.__name__} overrides {overridden[0]}, which is made of the point masses and of the smooth "
-                "part: define smooth_cdf(self, x), the cdf of the smooth part scaled to (0, 1), or another method whose name begins "
-                "with smooth_"
+                "part: define smooth_cdf(self, x), the cdf of the smooth part scaled to (0, 1), or another method "
+                "whose name begins with smooth_"
             )
         super().__init_subclass__(**kwargs)
 

@@ -1,4 +1,4 @@
-"""The frontier of a fitted model: quadrature, the objective, Bellman's equation, λ grids.
+"""The error–cost frontier of a fitted model: quadrature, the objective, Bellman's equation, λ grids.
 
 Takes a `CascadeModel`; gives a `Frontier`."""
 

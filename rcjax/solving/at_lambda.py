@@ -1,12 +1,12 @@
-"""Cascades at given λ as pure functions of arrays: the program's cuts, and what they mean in calibrated confidence.
+"""The best cascades and adaptive policies at given λ, as pure functions of a model's arrays.
 
-To be jitted by those who call them, and vmapped over fitted models: bootstrap replicates, folds, posterior draws.
-A cut in u-space becomes the best threshold near it. Adaptive policies are the optimum over every policy: after each
-answer, keep it or ask any later model, by how unsure we are, which is Bellman's equation without a cascade to follow,
+Callers jit them, and vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space is
+turned into the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps
+the answer or asks any later model, depending on the confidence. Bellman's equation is then
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
-Where models may refuse to answer, the worth of a refusal stands beside Q_j(u), as one more action.
+If models may refuse to answer, the value of a refusal is one more term of the maximum.
 """
 
 import dataclasses
@@ -35,19 +35,19 @@ _ULPS, _SETTLING_STEPS = 16, 5
 def settle_threshold(
     marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The best threshold φ near a cut, and what it really does: (φ, F(φ), E[Φ; Φ > φ]), each scalar.
+    """Find the best threshold φ near a cut; (φ, F(φ), E[Φ; Φ > φ]), each scalar.
 
-    Deferring is worth `worth` + `slope`·(F(φ) − u) to a query of confidence φ, so the loss is stationary where that
-    equals φ: Newton's method on the exact gradient, between the nodes around u. φ is 0 or 1 where u cuts a point mass,
-    since a threshold passes all of it or none. A threshold beside a mass keeps a few units in the last place away from
-    it, so that the rounding of a calibrated confidence, here or in a service, does not move a whole mass across.
+    The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where it
+    equals φ. Newton's method solves this between the nodes around u. φ is 0 or 1 if u cuts a point mass, since a
+    threshold passes all of a mass or none. A threshold beside a mass keeps a few rounding errors away from it. A
+    rounded confidence, here or in a service, then moves no mass across.
 
     Args:
-        marginal: of the model.
-        grid: its quadrature nodes.
-        u: () the cut, on the scale of ranks.
-        worth: () of deferring at the cut, in right answers; where it is NaN, φ solves F(φ) = u instead.
-        slope: () of that worth, per unit of rank.
+        marginal: marginal of the model.
+        grid: quadrature nodes of the model.
+        u: () cut, on the scale of ranks.
+        worth: () value of deferring at the cut, in right answers; NaN: φ solves F(φ) = u.
+        slope: () derivative of the value, per unit of rank.
     """
     eps = jnp.finfo(grid.u.dtype).eps
     bottom, top = grid.edges[1], grid.edges[-2]
@@ -78,15 +78,15 @@ def settle_threshold(
 def _between_atoms(
     marginal: Marginal, u: jax.Array, around: tuple[jax.Array, jax.Array], margin: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(cut, lowest, highest threshold) of a cut that passes all of every point mass or none of it.
+    """Move a cut off the atoms, and return (cut, lowest threshold, highest threshold).
 
-    A cut within an atom goes to its nearer end. Where nothing smooth lies between two masses, the threshold is midway.
+    A cut within an atom goes to its nearer end. If nothing smooth lies between two masses, the threshold is midway.
 
     Args:
-        marginal: of the model; with atoms.
-        u: () the cut.
-        around: thresholds between which it lies.
-        margin: how far from a mass a threshold stays.
+        marginal: marginal of the model, with atoms.
+        u: () cut, on the scale of ranks.
+        around: thresholds between which the cut lies.
+        margin: least distance of a threshold from a mass, in confidence.
     """
     atoms = marginal.atoms
     assert atoms is not None
@@ -115,14 +115,14 @@ def lay_out(
     indices: Any = None,
     panels: int | None = None,
 ) -> Tables:
-    """The tables of a fitted model for some of its pairs of models.
+    """Build the tables of a fitted model for some of its pairs of models.
 
     Args:
-        marginals: (k,) of the models.
-        copulas: of all pairs.
+        marginals: (k,) marginals of the models.
+        copulas: copulas of all pairs.
         cost: (k,) money per answer.
-        indices: (P,) those of the pairs among all of the k models; None: all.
-        panels: of quadrature; by default as `quadrature` has them.
+        indices: (P,) numbers of the pairs to lay out; None: all.
+        panels: panels of the quadrature; None: the default of `quadrature`.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
@@ -133,8 +133,8 @@ def lay_out(
 class Optima(NamedTuple):
     """The best cascade for each of L λ, as cuts in u-space."""
 
-    lam: Any  # (L,)
-    path: Any  # (L,) its number in the plan
+    lam: Any  # (L,) errors per unit of money
+    path: Any  # (L,) number of the cascade in the plan
     cut: Cut  # (L, k)
     status: Any  # (L,) a `Status`
 
@@ -142,20 +142,20 @@ class Optima(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solutions(Points):
-    """Points as a solver finds them."""
+    """Points found by a solver, with the ranks of their thresholds."""
 
-    ranks: Any  # (L, …) of the thresholds on the u-scale: how far neighbours are apart
+    ranks: Any  # (L, …) thresholds on the scale of ranks, for distances between neighbours
     path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
 def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> Optima:
-    """The best path for each λ, and its cuts.
+    """Find the best path and its cuts for each λ.
 
     Args:
-        tables: the quadrature of the model.
-        lam: (L,) in errors per unit of money.
-        plan: the paths to search.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
+        tables: quadrature of the model.
+        lam: (L,) errors per unit of money.
+        plan: candidate paths.
+        refusal: () value of a refusal, in right answers; None: no refusals.
     """
     path, cut, gain = best_cascades(tables, lam, plan, refusal)
     low, high = tables.grid.smooth
@@ -163,22 +163,22 @@ def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Arr
     unfinished = gain > gain_tolerance(lam.dtype)
     settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
-    # As an array's, not as a Python number's type: points between the optima, on the host, share their program.
+    # A strong integer type, so that points interpolated on the host share the program.
     return Optima(lam, path, cut, status.astype(int))
 
 
 def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool = False) -> Solutions:
-    """The optima with their thresholds, and what is exactly to be expected of them.
+    """Turn optima into thresholds, and evaluate their outcomes exactly.
 
     Args:
-        tables: the quadrature of the model.
-        optima: L of them, of `optimise`.
-        plan: which paths there are.
+        tables: quadrature of the model.
+        optima: L optima (`optimise`).
+        plan: candidate paths.
         refusing: whether the last model of a cascade may refuse.
     """
     lam, path, cut, status = optima
     members, stops = plan.members[path], plan.stops[path]
-    # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
+    # The last model of a path answers whatever it does not refuse; models off the path answer nothing.
     cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
@@ -189,7 +189,7 @@ def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool 
 
     expected = jax.vmap(single)(ranks, above, path)
     refusals = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
-    # Nobody asks the models after one that always answers: the cascade ends there, where it may.
+    # Models after one that always answers are never asked: the cascade ends there if the plan has that cascade.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return Solutions(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
@@ -202,12 +202,12 @@ def settle(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> Solutions:
-    """The best adaptive policies for all λ, and what is exactly to be expected of them.
+    """Find the best adaptive policies for all λ, and evaluate their outcomes exactly.
 
     Args:
-        tables: the quadrature of the model.
-        lam: (L,) in errors per unit of money.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
+        tables: quadrature of the model.
+        lam: (L,) errors per unit of money.
+        refusal: () value of a refusal, in right answers; None: no refusals.
     """
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam, refusal)
@@ -226,16 +226,16 @@ def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = 
     return Solutions(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
 
 
-#: Intervals of confidence per model that a policy may tell apart.
+#: Greatest number of intervals of confidence per model in an adaptive policy.
 MAX_INTERVALS = 8
 
 
 def adaptive_policies(
     tables: Tables, lam: jax.Array, refusal: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
+    """Solve for the optimum over all policies; (first model (L,), upper ends in u (L, k, R), actions (L, k, R)).
 
-    Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables hold all pairs of models.
+    Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables must hold all pairs of models.
     """
     k = tables.cost.shape[0]
     link_index = np.zeros((k, k), int)
@@ -245,7 +245,7 @@ def adaptive_policies(
         j, links = model
         grid = part(tables.grid, j)
         worth = jnp.zeros_like(integrands)
-        if tables.left.size:  # one model alone has nobody to ask
+        if tables.left.size:  # a single model has no pairs
             worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
         asking = jnp.where(
             (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
@@ -265,10 +265,10 @@ def adaptive_policies(
 
 
 def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
-    """Where each of the options (o, G) is best: upper ends (R,) in u, options (R,), and the weighted value (G,)."""
+    """Intervals in which each option (o, G) is best: (upper ends (R,) in u, options (R,), weighted value (G,))."""
     nodes = grid.u.shape[0]
     action = jnp.argmax(options, axis=0)
-    # A point mass without weight has no say.
+    # A point mass without weight takes its neighbour's option.
     action = action.at[0].set(jnp.where(grid.weight[0] > 0, action[0], action[1]))
     action = action.at[-1].set(jnp.where(grid.weight[-1] > 0, action[-1], action[-2]))
     switches = jnp.concatenate([jnp.zeros(1, bool), action[1:] != action[:-1]])
@@ -285,7 +285,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
-    """(R, G) the part of each node's weight in each interval, from the upper ends (R,) in u."""
+    """Share of each node's weight in each interval, from the upper ends (R,) in u; (R, G)."""
     below = jax.vmap(grid.below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
@@ -293,14 +293,14 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 def evaluate_intervals(
     tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
 ) -> Outcomes:
-    """What is expected of a query by one adaptive policy.
+    """Expected outcome of a query under one adaptive policy.
 
     Args:
-        tables: the quadrature of the model.
-        first: () the model asked first.
-        upper: (k, R) the upper ends of each model's intervals, on the scale of ranks.
-        action: (k, R) the model to ask next, itself to answer.
-        refusing: whether some action may be to refuse.
+        tables: quadrature of the model.
+        first: () model asked first.
+        upper: (k, R) upper ends of each model's intervals, on the scale of ranks.
+        action: (k, R) model to ask next; the model's own number: answer.
+        refusing: whether actions may be refusals.
     """
     k = tables.cost.shape[0]
     weights = jax.vmap(interval_weights)(tables.grid, upper)
@@ -314,7 +314,7 @@ def evaluate_intervals(
 
 
 def asked_at_all(thresholds: Any, members: Any) -> Any:
-    """(…, k) the members of cascades but for those that come after one that always answers; numpy's arrays or jax's.
+    """Drop the members of cascades that come after one that always answers; NumPy or JAX arrays (…, k).
 
     >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]

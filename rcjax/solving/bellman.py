@@ -1,15 +1,15 @@
-"""The best cascades at every λ, globally: Bellman's equation of a cascade on quadrature nodes.
+"""The globally best cascades at every λ, by Bellman's equation on quadrature nodes.
 
-Along the exact chain, choosing when to stop is an optimal-stopping problem (Puterman 1994, Markov Decision Processes,
-chapter 4). Where model j defers to model l, deferring at u is worth
+Choosing when to stop along the chain is an optimal-stopping problem (Puterman 1994, Markov Decision Processes, chapter
+4). If model j defers to model l, the value D of deferring at u, and the value V of a query at model j, are
 
     D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
 
-One backward pass solves it for all λ and all cascades at once, as cascades share their ends. Values are integrated
-up to the cuts, not to the nearest node.
+One backward pass solves all λ and all cascades at once, as cascades share their ends. Values are integrated up to the
+cuts, not to the nearest node.
 
-Where models may refuse to answer, which is worth R = 1 − (what a refusal costs, in errors), the last model of a cascade
-does so up to its cut: V_j(u) = R below it.
+A refusal is worth R = 1 − its price in errors. If refusals are allowed, the last model of a cascade refuses up to its
+cut: V_j(u) = R below it.
 """
 
 import dataclasses
@@ -32,25 +32,25 @@ _ROUNDS = 8
 
 _FIRST_CUTS = (1.0, 0.2)
 
-#: How many λ have a round at a time on the CPU.
+#: Number of λ that share a round on the CPU.
 _TOGETHER = 32
 
-#: How many at a time where a plan has many steps, once all have had one: few are not done then.
+#: Number of λ that share a round after the first one, for plans of many steps: few λ are not done then.
 _FEW_TOGETHER = 8
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """Where a model stops deferring, or refusing where it asks nobody, and the straight line of what that is worth."""
+    """The rank above which a model answers, with a linear approximation of the value of deferring (or refusing)."""
 
-    u: jax.Array  # the cut: the model answers above it
-    worth: jax.Array  # value of deferring at the cut
-    slope: jax.Array  # its derivative by u
+    u: jax.Array  # cut, on the scale of ranks
+    worth: jax.Array  # value of deferring at the cut, in right answers
+    slope: jax.Array  # derivative of that value, per unit of rank
 
     @classmethod
     def at(cls, u: ArrayLike) -> "Cut":
-        """Cuts that stay where they are: what deferring is worth there is not known."""
+        """Fixed cuts, at which the value of deferring is unknown."""
         u = jnp.asarray(u)
         return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
 
@@ -58,45 +58,45 @@ class Cut:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """What is known of the best path of each λ."""
+    """State of the search for the best path of each λ."""
 
-    rounds: jax.Array  # (L,) how many it has had
-    value: jax.Array  # (L,) of the best path so far
-    path: jax.Array  # (L,) its number
-    cut: Cut  # (L, k)
-    gain: jax.Array  # (L,) what the last round gained; 0 where nothing can be gained any more
+    rounds: jax.Array  # (L,) rounds taken
+    value: jax.Array  # (L,) value of the best path so far
+    path: jax.Array  # (L,) number of that path
+    cut: Cut  # (L, k) cuts of that path
+    gain: jax.Array  # (L,) gain of the last round; 0 if the path is proven best
     done: jax.Array  # (L,) bool
 
 
 def best_cascades(
     tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None
 ) -> tuple[jax.Array, Cut, jax.Array]:
-    """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ.
+    """Find (number of the best path (L,), its cuts (L, k), gain of the last round (L,)) for each λ.
 
-    Rounds of two halves: a forward pass of the best path so far gives the density of the queries that reach each
-    model, and a backward pass over all ends of paths chooses each cut under these densities. Where answering gains on
-    deferring as confidence grows, as it nearly always does, the best cut is the same under any density. A λ is done
-    once that holds, or all that could be gained where it does not is too little to make another path the best
-    (`_is_sure`): most are after one round. Elsewhere each round can only improve on the one before, until none
-    does. The first two start from densities of their own: that all queries reach every model, or only those with
-    little confidence in the models before.
+    Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
+    model. A backward pass over all ends of paths chooses each cut under these densities.
+
+    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
+    is done once that holds, or the possible gain elsewhere cannot make another path the best (`_is_sure`): usually
+    after one round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all
+    queries reach every model, or only those with little confidence in the models before.
 
     Args:
-        tables: the quadrature of the model.
-        lam: (L,) in errors per unit of money.
-        plan: the paths to search.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
+        tables: quadrature of the model.
+        lam: (L,) errors per unit of money.
+        plan: candidate paths.
+        refusal: () value of a refusal, in right answers; None: no refusals.
     """
 
     def improve(search: _Search, together: int) -> _Search:
         if together == lam.shape[0]:
             return _improve(tables, lam, plan, search, refusal)
-        # Those that have had the fewest rounds, and of these the first, so that neighbours stay together.
+        # The λ with the fewest rounds come first; the stable order keeps neighbours together.
         rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:together]
         better = _improve(tables, lam[rows], plan, part(search, rows), refusal)
         return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
 
-    # Like λ, and not constants: under `jax.shard_map` what a loop begins with varies as what it comes to.
+    # Derived from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
     none = jnp.full_like(lam, -jnp.inf)
     nowhere = jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0]))
     cuts = Cut.at(nowhere)
@@ -111,17 +111,17 @@ def best_cascades(
 
 
 def _together(count: int, most: int) -> int:
-    """How many λ have a round at a time: on the CPU few, whose integrands fit into its caches; elsewhere all."""
+    """Number of λ per round: few on the CPU, so that their integrands fit into its caches; elsewhere all."""
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
 def _improve(tables: Tables, lam: jax.Array, plan: CascadePlan, search: _Search, refusal: jax.Array | None) -> _Search:
-    """One more round for every λ of a search (L,)."""
+    """Take one more round for every λ of a search (L,)."""
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
         density = arrivals(tables, plan.first[path], deferred)
-        # Whom no query reaches, any cut suits: theirs is the best for all queries, where a neighbouring λ may need it.
+        # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)
 
@@ -131,40 +131,40 @@ def _improve(tables: Tables, lam: jax.Array, plan: CascadePlan, search: _Search,
     u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
     value, path, cut, sure = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
     gain = value - search.value
-    # Of two that are as good, the new one: its cuts are nearer to where they settle, and rounding chooses nothing.
+    # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
     best = search.value, search.path, search.cut
     value, path, cut = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), best, (value, path, cut))
     gain = jnp.where(sure, 0.0, gain)
     rounds = search.rounds + 1
-    # At least one round under the densities of what was found.
+    # At least one round uses the densities of the path found.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
     return _Search(rounds, value, path, cut, gain, sure | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:
-    """A round that lowers no loss by more than this is the last one: the next would gain its square."""
+    """Least gain after which another round follows: the next round would gain about its square."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
 def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
-    """(L,) with as many axes as `other` (L, …)."""
+    """Append axes to an array (L,), so that it broadcasts against `other` (L, …)."""
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
 def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
-    """The cuts (N, L, k) of every path at every λ, the best one among them or not: by one backward pass.
+    """Choose the cuts of every path at every λ, by one backward pass; (N, L, k).
 
-    Cuts are chosen as if all queries reached every model, which is the optimum wherever answering gains on deferring as
+    Cuts are chosen as if all queries reached every model. They are optimal if answering gains on deferring as
     confidence grows.
 
     Args:
-        tables: the quadrature of the model.
-        lam: (L,) in errors per unit of money.
-        plan: the paths.
+        tables: quadrature of the model.
+        lam: (L,) errors per unit of money.
+        plan: N paths.
     """
-    everyone = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
-    _, stop, cuts, _ = _backward(tables, lam, plan, everyone, None)
+    uniform = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
+    _, stop, cuts, _ = _backward(tables, lam, plan, uniform, None)
     step = plan.cuts[plan.ends]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
@@ -176,9 +176,9 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
 def _best_paths(
     tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
-    """(value (L,), number (L,), cuts (L, k), whether no path has a better one (L,)) of the best path.
+    """Find the best path under given densities, by one backward pass.
 
-    By one backward pass, cuts chosen under the densities.
+    Returns (value (L,), number (L,), cuts (L, k), whether the path is proven best (L,)).
     """
     integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal)
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
@@ -196,11 +196,10 @@ def _best_paths(
 def _backward(
     tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
-    """(integrands (E, L, G) of the ends, the cuts (k,) of models that ask nobody, those (S, L) of the steps, None if
-    there are none, and what each step can gain (S, L)).
+    """Take the backward pass over all ends of paths, choosing cuts under the densities (L, k, G).
 
-    Cuts are chosen under the densities (L, k, G). The integrand of an end is the weighted value at each node of its
-    first model.
+    Returns (integrands (E, L, G), cuts of last models (k,), cuts of the steps (S, L) or None without steps, possible
+    gain of each step (S, L)). The integrand of an end is the weighted value at each node of its first model.
     """
     most = _most_arrivals(tables)
 
@@ -235,29 +234,33 @@ def _backward(
 
 
 def _turns(plan: CascadePlan) -> Any:
-    """How many steps are taken: on the CPU those that the paths need; elsewhere all, as many as is known beforehand,
-    since a loop that might end asks the host at every turn. What fills steps up writes to where nobody reads."""
+    """Number of steps to take: on the CPU those that the paths need, else all, padded ones included.
+
+    Accelerators get a static trip count, since a dynamic one asks the host at every turn. Padded steps write to an
+    unused row.
+    """
     return plan.count if jax.default_backend() == "cpu" else plan.steps.shape[0]
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:
-    """(k, G) the most that the density of those who reach a model can be: the first one's is 1, a later one's a mean
-    of its kernels' rows."""
+    """Upper bound of the density of the queries that reach each model; (k, G).
+
+    The first model's density is 1, and a later one's is a mean of its kernels' rows.
+    """
     reached = jnp.ones_like(tables.grid.u)
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
 
 
 def _is_sure(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
-    """(L,) whether the best of the paths is so whatever the cuts of all.
+    """Whether the best path stays the best with any cuts of the others; (L,).
 
-    What a path can gain is at most the sum, over its models, of what deferring or answering otherwise would gain there
-    under the most arrivals (Kakade & Langford 2002, "Approximately optimal approximate reinforcement learning", lemma
-    6.1).
+    A path's gain is bounded by the sum, over its models, of the gain of reversing wrong decisions under the greatest
+    density (Kakade & Langford 2002, "Approximately optimal approximate reinforcement learning", lemma 6.1).
 
     Args:
-        values: (N, L) of the paths.
-        to_gain: (S, L) what each step can gain.
-        plan: which paths there are.
+        values: (N, L) values of the paths.
+        to_gain: (S, L) possible gain of each step.
+        plan: candidate paths.
     """
     steps = plan.cuts[plan.ends]
     gains = jnp.where((steps >= 0)[..., None], to_gain[steps], 0.0).sum(1)
@@ -266,10 +269,10 @@ def _is_sure(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Ar
 
 
 def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
-    """The cut above which answering is best in total, from what deferring is worth at the nodes (G,).
+    """Choose the cut with the greatest total value, and return it with the gain of reversing each decision (G,).
 
-    The best of all cell edges under the density (G,) of the queries that arrive, moved to where the advantage of
-    answering crosses zero between the two nodes beside it. Also what the other choice would gain at each node (G,).
+    The best cell edge under the density (G,) of arriving queries moves to where the advantage of answering over
+    `deferring` (G,) crosses zero between its two nodes.
     """
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
@@ -281,25 +284,25 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
 
 
 def _misplaced(advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """(G,) by how much the advantage is below zero above the edge, or above zero below it."""
+    """Gain of reversing the decision at each node: the advantage's excess of the wrong sign; (G,)."""
     above = np.arange(advantage.shape[0]) >= edge
     return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)
 
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
-    """The first of the cell edges above which the advantage (G,) adds up to most, under the density (G,)."""
-    # Without the barrier XLA works the sums out anew for the comparison, rounded otherwise: none is the largest then.
+    """The first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
+    # Without the barrier XLA recomputes the sums for the comparison with other rounding, and none equals the maximum.
     total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
-    # Not by `argmax`, which takes XLA three times as long.
+    # `argmax` takes XLA three times as long.
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
 
 
 def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
-    """(G + 1,) the sum of the values (G,) above each cell edge: in panels, and of panels, by matrices of ones.
+    """Sum of the values (G,) above each cell edge, within and over panels, by triangular matrices; (G + 1,).
 
-    A cumulative sum takes XLA longer to compile than all the rest here.
+    XLA takes longer to compile a cumulative sum than the rest of this module.
     """
-    panels, last = grid.starts.shape[0], 1 if len(grid.masses) == 2 else 0  # values behind all panels
+    panels, last = grid.starts.shape[0], 1 if len(grid.masses) == 2 else 0  # `last`: values behind all panels
     inside = values[1 : values.shape[0] - last].reshape(panels, -1)
     inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
     later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype)
@@ -311,7 +314,7 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
 
 
 def _stopping_cut(refusal: jax.Array, grid: Grid) -> Cut:
-    """The cut of a model that asks nobody: it refuses where its confidence is less than a refusal is worth."""
+    """The cut of a last model: it refuses queries whose confidence is below the value of a refusal."""
     refusing = jnp.full_like(grid.u, refusal)
     cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
     return Cut(cut.u, refusal.astype(cut.u.dtype), jnp.zeros_like(cut.u))

@@ -1,4 +1,4 @@
-"""What cascades do at given thresholds, by a fitted model."""
+"""Expected outcomes of cascades at given thresholds under a fitted model."""
 
 import itertools
 import math
@@ -25,14 +25,14 @@ from rcjax.solving.frontiers import lay_out_problem
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.paths import check_cascade
 
-#: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
-#: number of rows; of the many, the integrands of a piece fit into a CPU's caches.
+#: Rows of thresholds evaluated at a time. Rows are padded to one of both, so that two programs serve any number; with
+#: `_MANY` the integrands still fit into a CPU's caches.
 _FEW, _MANY = 16, 384
 
 
 @exportable
 class ErrorAndCost(NamedTuple):
-    """Figures of policies that answer every query."""
+    """Error and cost of policies that answer every query."""
 
     error: Any
     """Probability of a wrong answer."""
@@ -42,20 +42,20 @@ class ErrorAndCost(NamedTuple):
 
 @takes(model=CascadeModel)
 def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None = None) -> ErrorAndCost:
-    """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
+    """Predict (error probability, expected cost per query) of a cascade at given thresholds under a model.
 
-    A query is answered by model j where Φ_j > φ_j, and by the last one else. Leading axes are batched. Pure, jittable,
-    and differentiable in the thresholds and in every array of the model (not in thresholds outside (φ_min, φ_max),
-    where nothing changes). Money as in `model.cost`.
+    Model j answers a query if Φ_j > φ_j; the last model always answers. The function is pure and jittable.
+    It is differentiable in every array of the model and in thresholds within (φ_min, φ_max); outside, nothing changes
+    with them. Money is that of `model.cost`.
 
     Args:
-        model: the fitted model, of k models.
-        thresholds: (…, m) calibrated confidence: one for each of the m models of the cascade, in the order asked (the
-            last one's is ignored: it always answers), or for each but the last; or (…, k), one for each of the models,
-            in the order of `model.models` (a row of `Frontier.thresholds`).
-        cascade: the names of its models, in the order asked; by default all.
+        model: fitted model of k models.
+        thresholds: calibrated confidence, with leading axes (…), in one of three forms. (…, m): one for each of the
+            cascade's m models in the order asked, of which the last is ignored; (…, m − 1): one for each but the last;
+            (…, k): one for each model of `model.models`, as a row of `Frontier.thresholds`.
+        cascade: names of the cascade's models, in the order asked; None: all.
 
-    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds.
+    Raises ValueError for unknown models, another order than the model's, or a wrong number of thresholds.
 
     >>> import rcjax
     >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
@@ -67,7 +67,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
 
 
 def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None) -> ErrorAndCost:
-    """`error_and_cost`; untraced, arrays are NumPy's."""
+    """`error_and_cost`, with NumPy arrays as results unless traced."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
     columns, own = {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: np.array(members[:-1], int)}, np.array(members)
@@ -95,13 +95,13 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
 @jax.jit
 @in_full
 def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
-    """(n,) what a cascade of m models does.
+    """Evaluate a cascade of m models at n rows of thresholds; (n,).
 
     Args:
-        marginals: (m,) of its models.
-        copulas: (m − 1,) of those that follow one another.
+        marginals: (m,) marginals of the models.
+        copulas: (m − 1,) copulas of neighbours.
         cost: (m,) money per answer.
-        rows: (n, m − 1) the thresholds of all but the last.
+        rows: (n, m − 1) thresholds of all models but the last.
     """
     m = cost.shape[0]
     tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
@@ -117,14 +117,14 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
 
 @takes(frontier=Frontier)
 def outcomes(frontier: Frontier) -> Outcome:
-    """What the policies of a frontier do, path by path, under its model: arrays (L, …).
+    """Compute the outcomes of a frontier's cascades, path by path, under its model; arrays (L, …).
 
-    So what `minimise` takes as objective can be computed for any cascades, such as those of `solve_frontier`.
+    An objective of `minimise` can thus be evaluated for any cascades, such as those of `solve_frontier`.
 
     Args:
-        frontier: of cascades, L of them.
+        frontier: frontier of L cascades.
 
-    Raises ValueError for adaptive policies, and such that compare answers.
+    Raises ValueError for adaptive policies, and for policies that compare answers.
 
     >>> import rcjax
     >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[100.0, 1000.0])
@@ -143,7 +143,7 @@ def outcomes(frontier: Frontier) -> Outcome:
 
 @compiled
 def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-    """(L, …) what cascades do by their (thresholds, members, refusals or None), each (L, k)."""
+    """Outcomes of cascades given by (thresholds, members, refusals or None), each (L, k); (L, …)."""
     left, right = tables.left, tables.right
 
     def single(policy: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:

@@ -1,4 +1,4 @@
-"""λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised call."""
+"""The error–cost frontier of a model: the best cascade and its thresholds for every λ, in one vectorised call."""
 
 import dataclasses
 from collections.abc import Callable
@@ -39,25 +39,25 @@ def solve_frontier(
     max_length: int | None = None,
     abstain_price: float | None = None,
 ) -> Frontier:
-    """The policies that minimise error + λ·cost under the model, for all λ at once.
+    """Find the policies that minimise error + λ·cost under the model, for all λ at once.
 
-    Dynamic programming gives the optimum on quadrature nodes, searched from two starts where answering does not gain
-    steadily on deferring as confidence grows; Newton steps on the exact gradient settle it. Of all solutions found,
-    each λ keeps the best for it, so that cost never rises with λ.
+    Dynamic programming gives the optimum on quadrature nodes, and Newton steps on the exact gradient refine it. The
+    search has two starts if answering does not steadily gain on deferring as confidence grows. Each λ keeps the best
+    of all solutions found, so that cost never rises with λ.
 
     Args:
-        model: the fitted model, of k models.
-        lam: (L,) the λ to solve for, in error probability per unit of money, at least 0. By default a geometric grid
-            from where cost hardly counts to where the cheapest model is best, with infill between neighbours whose
+        model: fitted model of k models.
+        lam: (L,) the λ, in error probability per unit of money, at least 0. None: a geometric grid, from λ at which
+            cost hardly counts to λ at which the cheapest model is best. It has infill between neighbours whose
             thresholds differ most in probability mass (eq. 9 of the paper).
-        cascades: "all" subcascades of at most `max_length` models (single models included), the "full" one, a list of
-            cascades (tuples of model names in the model's order), or "adaptive" policies, which may skip ahead
-            depending on how unsure a model is.
-        max_length: the most models in a cascade; None: all.
-        abstain_price: the last model of a cascade, and any model of an adaptive policy, may also refuse to answer, at
-            this price in errors: 0.3 where three refusals are as bad as 0.9 errors, in money `abstain_cost /
-            error_cost`. What is minimised is error + abstain_price·abstention + λ·cost, where an error is a wrong
-            answer that was given. At a price of 1 or more nobody refuses, and an infinite one is the same as None.
+        cascades: candidates. "all": subcascades of at most `max_length` models, single models included; "full": the
+            cascade of all models; a list of cascades: tuples of model names in the model's order; "adaptive": policies
+            that may skip models, depending on the confidence.
+        max_length: greatest number of models in a cascade; None: all.
+        abstain_price: price of a refusal in errors, in money `abstain_cost / error_cost`; at 0.3, ten refusals are as
+            bad as three errors. The last model of a cascade, and any model of an adaptive policy, may then refuse to
+            answer. The objective is error + abstain_price·abstention + λ·cost, where errors are wrong answers given.
+            At a price of 1 or more no model refuses; an infinite price is the same as None.
 
     Raises ValueError for unknown or misordered models, an empty or negative `lam`, or a negative price.
 
@@ -82,44 +82,44 @@ def solve_frontier(
 def _named(
     cascades: Search, max_length: int | None, plan: CascadePlan | None, names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...] | str:
-    """The search as it is kept: a word, or the names of all cascades."""
+    """The search as a frontier records it: a word, or the names of all cascades."""
     if plan is None or (isinstance(cascades, str) and max_length is None):
         return str(cascades)
     members = np.unique(np.asarray(plan.members[:-1]), axis=0)
     return tuple(tuple(names[j] for j in np.flatnonzero(row)) for row in members)
 
 
-#: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
+#: Points of each pass of the automatic grid, and the least ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
 
-#: λ that the CPU solves for at a time, at least.
+#: Least number of λ that the CPU solves for at a time.
 _SMALLEST_BATCH = 32
 
-_MANY_PAIRS = 32  # from so many on tables are laid out for longer than their program compiles
+_MANY_PAIRS = 32  # pairs from which laying tables out takes longer than compiling its program
 
-_MEMORY = 2**29  # bytes that a batch of λ may take
+_MEMORY = 2**29  # greatest memory of a batch of λ, in bytes
 
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
 class Problem(NamedTuple):
-    """What every λ shares."""
+    """The tables and candidates of a search, which all λ share."""
 
     tables: Tables
-    plan: CascadePlan | None  # None for adaptive policies
-    refusal: jax.Array | None  # () what one is worth, in right answers; None if nobody refuses
+    plan: CascadePlan | None  # None: adaptive policies
+    refusal: jax.Array | None  # () value of a refusal, in right answers; None: no refusals
 
 
 def lay_out_problem(
     model: CascadeModel, plan: CascadePlan | None, refusal: jax.Array | None, panels: int | None = None
 ) -> Problem:
-    """What every λ shares, for a fitted model.
+    """Lay out the search of a fitted model's policies.
 
     Args:
-        model: the fitted model.
-        plan: the cascades that compete; None: adaptive policies.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
-        panels: of quadrature; by default as `quadrature` has them.
+        model: fitted model.
+        plan: candidate cascades; None: adaptive policies.
+        refusal: () value of a refusal, in right answers; None: no refusals.
+        panels: panels of the quadrature; None: the default of `quadrature`.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
@@ -140,7 +140,7 @@ _solve_adaptive = compiled(adaptive_points)
 
 
 def solve_at(problem: Problem, lam: Any) -> Solutions:
-    """The solutions at the given λ (L,), on the host."""
+    """Solve for given λ (L,), with results on the host."""
     tables, plan, refusal = problem
 
     def solve(lam: np.ndarray) -> Solutions:
@@ -153,22 +153,22 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
 
 
 def evaluate_optima(problem: Problem, optima: Optima) -> Solutions:
-    """Cascades at given cuts with their thresholds, and what is to be expected of them, on the host."""
+    """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
     tables, plan, refusal = problem
     return _in_batches(problem, lambda some: _evaluate(tables, some, plan, refusal is not None), optima)
 
 
 def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
-    """The solutions of arrays of numpy's with leading axes (L, …), on the host: as many at a time as memory allows."""
+    """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
     size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(len(jax.tree.leaves(queries)[0]))))
     return in_pieces(solve, queries, size, alike=False)
 
 
 def _batch_size(count: int) -> int:
-    """How many of so many λ are solved for at a time.
+    """Number of λ that are solved for at a time, out of `count`.
 
-    Few sizes occur, as each is a program of its own. On the CPU every core has a batch, and up to 64 λ on two cores
-    share one; elsewhere all are solved at once, filled up to a size class.
+    Few sizes occur, since each needs a program. On the CPU every core takes a batch, and up to 64 λ on two cores share
+    one; elsewhere all λ are solved at once, padded to a size class.
     """
     if jax.default_backend() != "cpu":
         return size_class(count)
@@ -176,7 +176,7 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(problem: Problem) -> int:
-    """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
+    """Memory of the largest arrays of one λ, the values of every end of a path, or of every option, at the nodes."""
     k, nodes = problem.tables.grid.u.shape
     rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
     return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
@@ -187,14 +187,14 @@ def solve_on_grid(
     solve: Callable[[Problem, Any], Solutions] = solve_at,
     evaluate: Callable[[Problem, Optima], Solutions] = evaluate_optima,
 ) -> Solutions:
-    """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
+    """Solve on a geometric grid that covers every trade-off, with infill in λ, then in thresholds off the hull.
 
-    All passes have one shape, so one compilation.
+    All passes have one shape, so that they compile once.
 
     Args:
-        problem: what every λ shares.
-        solve: as `solve_at`.
-        evaluate: as `evaluate_optima`.
+        problem: tables and candidates.
+        solve: function in place of `solve_at`.
+        evaluate: function in place of `evaluate_optima`.
     """
     cost = np.asarray(problem.tables.cost, float)
     lam = lam_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
@@ -205,9 +205,9 @@ def solve_on_grid(
 
 
 def _interpolated(solved: Solutions) -> Optima:
-    """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
+    """Interpolate thresholds, in probability, between neighbours of the same cascade (eq. 9).
 
-    Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
+    Optima of error + λ·cost lie on the convex hull of a cascade's trade-offs; no λ leads to the points between them.
     """
     counts = _share_out(_gaps(solved, 1.0, other_cascades=0.0))
     left = np.repeat(np.arange(len(counts)), counts)
@@ -223,13 +223,13 @@ def _interpolated(solved: Solutions) -> Optima:
 
 
 def _merge(solved: Solutions, extra: Solutions) -> Solutions:
-    """Both sets of points in order of λ, and of falling cost where λ is equal."""
+    """Merge two sets of points in order of λ, and of falling cost at equal λ."""
     joined = join([solved, extra])
     return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
 
 
 def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.ndarray:
-    """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
+    """The largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
     members = solved.policies.members
     same = (members[1:] == members[:-1]).all(1)
     gap = np.where(same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
@@ -237,7 +237,7 @@ def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.
 
 
 def _share_out(gaps: np.ndarray) -> np.ndarray:
-    """How many of the `_GRID` new points each gap gets, so that the widest that is left is as narrow as can be."""
+    """Distribute `_GRID` new points over the gaps such that the widest remaining gap is smallest."""
     inserted = np.zeros(len(gaps), int)
     for _ in range(_GRID):
         inserted[np.argmax(gaps / (inserted + 1))] += 1
@@ -250,17 +250,17 @@ def _between(lam: np.ndarray, gaps: np.ndarray) -> np.ndarray:
 
 
 def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
-    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
+    """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
     expected = Outcomes(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
     error = expected.penalty(None if refusal is None else 1 - float(refusal))
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved
-    # A corner of the hull gives way to the cheaper one before it at this λ.
+    # λ at which each corner of the hull ties with the cheaper corner before it.
     ties = -np.diff(error[hull]) / np.diff(cost[hull])
     best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
-    # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
+    # Ties, frequent where all λ lead to one policy, go to the point that was solved for this λ.
     loss, least = error + lam * cost, error[best] + lam * cost[best]
     slack = 4 * np.finfo(solved.expected.wrong.dtype).eps * np.abs(least)
     best = np.where(loss <= least + slack, np.arange(len(lam)), best)

@@ -1,8 +1,8 @@
-"""Policies that are best by an objective of one's own, which need not add up along a cascade: by gradient.
+"""Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
 
-Where error and cost add up, Bellman's equation gives the optimum (`rcjax.solving.bellman`). A capped cost, a quantile
-of the seconds or fairness between models does not add up. Such an objective is a function of what a cascade does, which
-is differentiable in its cuts.
+Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
+quantile of the seconds or fairness between models does not add up. Such an objective is a function of a cascade's
+outcome, which is differentiable in its cuts.
 """
 
 from collections.abc import Callable
@@ -39,14 +39,14 @@ from rcjax.solving.paths import candidate_paths, make_plan
 
 _PRICES = 64  # λ of additive objectives
 
-_LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
+_LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
-#: Slopes that rounding alone may leave, in roots of a rounding of the objective: a descent ends where no step gains
-#: more than a rounding, which is √(2·curvature·rounding) of slope short of the optimum. The curvature is steepest where
-#: the panels of the quadrature meet, in the hundreds.
+#: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
+#: than a rounding error, which leaves a slope of √(2·curvature·rounding). The curvature is largest, in the hundreds,
+#: where panels of the quadrature meet.
 _ROUNDED = 200
 
-_FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programs are made for a number of them
+_FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a program
 
 
 @takes(model=CascadeModel)
@@ -58,40 +58,39 @@ def minimise(
     lam: Any,
     starts: int = 4,
 ) -> Frontier:
-    """The policies that minimise an objective of your own, for each λ, as a frontier: by gradient.
+    """Minimise a user's objective for each λ by gradient, and return the policies as a frontier.
 
-    The objective is a pure function of JAX's of what a cascade does (`Outcome`): shares asked, answered and answered
-    wrongly by each model, so error, cost, and the probability and cost of each path. It need not add up along a
-    cascade; where it does, as error + λ·cost, `solve_frontier` is exact and far faster.
+    The objective is a pure JAX function of a cascade's expected outcome (`Outcome`): the shares asked, answered and
+    answered wrongly by each model, hence error, cost, and the probability and cost of each path. It need not add up
+    along a cascade; if it does, as error + λ·cost, `solve_frontier` is exact and far faster.
 
-    Thresholds are ranks u = F(φ). For every λ, cascade and start, side by side in one compiled program, L-BFGS goes
-    downhill from Bellman's optima of the nearest additive objectives: of error + μ·cost at 64 μ, from where cost hardly
-    counts to where only the cheapest model does, those that the objective likes best, one from each of `starts`
-    stretches. What is reached at one λ is tried at all others; the best descends once more.
+    *Descent.* Thresholds are ranks u = F(φ). L-BFGS descends from several starts for every λ and cascade, in one
+    compiled program. Candidate starts are Bellman's optima of error + μ·cost at 64 μ, from μ at which cost hardly
+    counts to μ at which only the cheapest model pays. The range of μ has `starts` stretches, and the candidate of each
+    stretch with the least objective is a start. The result of each λ is tried at all others; the best descends again.
 
-    Kinks and jumps: write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver tightens this width from
-    1e-2 to 1e-5 in seven steps, and compares all that it comes to at 0, where it is exact. At a kink of another kind
-    the slope does not vanish: its λ says `NOT_CONVERGED`, and may be right all the same.
+    *Kinks and jumps.* Write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver reduces this width from
+    1e-2 to 1e-5 in seven steps, and compares all results at width 0, which is exact. At other kinks the slope does not
+    vanish: the status is `NOT_CONVERGED`, though the policy may be optimal.
 
-    Point masses, of models that state few values or at the ends of a range, are passed whole or not at all. Within one
-    the descent goes straight through, as if ties were broken at random. What it comes to is moved to the nearer end;
-    then every threshold is tried at both ends of every mass, one after the other, by the objective itself, and the rest
-    descend within the smooth pieces between. Where nothing is smooth this is a search over steps, good but not proven
-    best.
+    *Point masses*, of models that state few values or at the ends of a range, are passed whole or not at all. A descent
+    crosses them as if ties were broken at random, and its result moves to the nearer end. Each threshold is then tried
+    at both ends of every mass, and the others descend within smooth pieces. Without smooth pieces this is a search over
+    steps, good but not proven optimal.
 
     Args:
-        objective: `objective(outcome, lam)`, one real number; called with arrays that JAX traces. It is known again by
-            identity: the same function a second time compiles nothing.
-        model: the fitted model.
-        cascades: "all" subcascades, the "full" one, or a list of cascades, as `solve_frontier` takes them.
-        lam: (L,) the λ, at least 0, which the objective is told one by one; what they mean is up to it.
+        objective: `objective(outcome, lam)` returns one real number for traced arrays. Functions are cached by
+            identity: the same function does not compile again.
+        model: fitted model.
+        cascades: "all", "full", or a list of cascades, as in `solve_frontier`.
+        lam: (L,) the λ, at least 0, passed to the objective one by one; the objective defines their meaning.
         starts: descents for every λ and cascade.
 
-    In the frontier `status` tells for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
+    The frontier's `status` says for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
     λ, and `frontier.policy(budget=…)` picks one by error and cost. Needs `pip install 'rcjax[objectives]'`.
 
-    Raises ValueError for an objective that does not return one real number, for λ that are negative, none or not
-    finite, unknown models, and cascades without a threshold to choose.
+    Raises ValueError for an objective that does not return one real number, for λ that are negative, not finite or
+    missing, for unknown models, and for cascades without a threshold to choose.
 
     >>> import rcjax
     >>> model = rcjax.demo_model()
@@ -124,7 +123,7 @@ def minimise(
 
 
 def _check_objective(objective: Objective, outcomes: Outcome) -> None:
-    """ValueError where the objective does not give one number."""
+    """Raise ValueError if the objective does not return one real number."""
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
     value = jax.eval_shape(objective, one, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not np.issubdtype(value.dtype, np.floating):
@@ -136,14 +135,14 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
 def _search(
     objective: Objective, problem: OutcomeProblem, proposed: Candidate, lam: np.ndarray, starts: int
 ) -> tuple[Candidate, np.ndarray]:
-    """(the best candidates (L,), their statuses (L,)).
+    """Descend for every λ, and return (the best candidates (L,), their statuses (L,)).
 
     Args:
-        objective: what is minimised.
-        problem: what every λ shares.
-        proposed: (C,) the candidates that are there already.
-        lam: (L,).
-        starts: how many descents there are for each λ and cascade.
+        objective: function to minimise.
+        problem: tables and plan.
+        proposed: (C,) initial candidates.
+        lam: (L,) the λ.
+        starts: descents for each λ and cascade.
     """
     value = np.asarray(weigh(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
@@ -159,7 +158,7 @@ def _search(
 
     reached, _ = descend(start, settling=False)
     everything = join([proposed, reached])
-    # What a descent at one λ comes to is a candidate at every other.
+    # The result of a descent at one λ is a candidate at every other.
     best = part(everything, np.asarray(weigh(objective, everything.outcome, lam)).argmin(1))
     settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
     before, after = (np.diagonal(np.asarray(weigh(objective, some.outcome, lam), float)) for some in (best, settled))
@@ -172,7 +171,7 @@ def _search(
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
-    """(L,) by how much half of the candidates (L, C) are above the best, as far as they are numbers; positive."""
+    """Median excess of the finite candidates (L, C) over the best, bounded away from 0; (L,)."""
     number = np.where(np.isfinite(value), value, np.nan)
     finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
@@ -182,7 +181,7 @@ def _scale(value: np.ndarray) -> np.ndarray:
 
 
 def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
-    """(L, N, S) for each λ and cascade the best of the candidates (L, N·P) in each of S stretches of their prices."""
+    """Number of the best candidate, of those (L, N·P), in each of S stretches of their prices; (L, N, S)."""
     by_price = value.reshape(len(value), -1, _PRICES)
     stretches = np.array_split(np.arange(_PRICES), starts)
     best = [stretch[0] + by_price[:, :, stretch].argmin(-1) for stretch in stretches]
@@ -190,11 +189,11 @@ def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """(L,) the largest slopes at which descents have arrived, whatever the last bits of a processor are.
+    """Largest slopes that count as converged, with an allowance for rounding that processors may do differently; (L,).
 
     Args:
-        value: (L,) the objective where they ended.
-        scale: (L,) by which losses and slopes were divided, of the precision that the descents ran in.
+        value: (L,) objective at the ends of the descents.
+        scale: (L,) divisor of losses and slopes, in the precision of the descents.
     """
     roundings = np.abs(value) / scale * _ROUNDED * np.finfo(scale.dtype).eps ** 0.5
     return tolerance(scale.dtype) * np.maximum(1.0, roundings)
@@ -203,11 +202,11 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _status(
     problem: OutcomeProblem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
-    """(L,) what became of each λ, from the objective and its slope there, and the largest slope that will do."""
+    """Status of each λ, from the objective, its slope, and the largest slope that counts as converged; (L,)."""
     cut = chosen.ranks
     low, high = jax.device_get(problem.steps.smooth_range)
     at_bound = (np.asarray(problem.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
     status = np.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
-    arrived = slope <= largest  # not so where it is NaN
+    arrived = slope <= largest  # False for NaN
     status = np.where(arrived, status, PointStatus.NOT_CONVERGED)
     return np.where(np.isfinite(value), status, PointStatus.NOT_FINITE)

@@ -1,13 +1,13 @@
-"""Thresholds → error and cost: the objective of a cascade, in u-space.
+"""The objective of a cascade: error and cost as functions of its thresholds, in u-space.
 
-With u_j = F_j(φ_j), the queries that reach model j have a density a_j over u (the first model's is 1), model i
-answers where u > u_i, and the rest go on to j:
+Let u_j = F_j(φ_j). The queries that reach model j have a density a_j over u; the first model's is 1. Model i answers if
+u > u_i, and defers the rest to j:
 
     a_j(v) = ∫₀^{u_i} c_ij(u, v) a_i(u) du
     P(correct) = Σ_j ∫_{u_j}^1 Q_j(v) a_j(v) dv        E[cost] = Σ_j cost_j ∫₀¹ a_j
 
-On the nodes of `quadrature` that is one product of a vector and a matrix for each step of the cascade. Section 4.3 of
-Zellinger & Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2).
+On the nodes of `quadrature` each step of the cascade is a product of a vector and a matrix. Section 4.3 of Zellinger &
+Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2).
 """
 
 import dataclasses
@@ -33,27 +33,27 @@ from rcjax.solving.quadrature import Grid, build_grid
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """A model laid out on quadrature nodes: all that the objective and the frontier evaluate."""
+    """A fitted model on quadrature nodes, as the objective and the solvers need it."""
 
     marginals: Marginal  # leading axis k
     grid: Grid  # leading axis k
-    left: jax.Array  # (P,) the models i of the pairs that are laid out, earlier ones first
-    right: jax.Array  # (P,) and j > i
-    kernel: jax.Array  # (P, G, G) density of model j's nodes given model i's node
-    cost: jax.Array  # (k,)
+    left: jax.Array  # (P,) model i of each pair, in rising order
+    right: jax.Array  # (P,) model j > i of each pair
+    kernel: jax.Array  # (P, G, G) density at model j's nodes given model i's node
+    cost: jax.Array  # (k,) money per answer
 
 
 def build_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, panels: int | None = None
 ) -> Tables:
-    """Grids of all models, and the transition kernels of pairs of models.
+    """Build the grids of all models, and the transition kernels of pairs of models.
 
     Args:
-        marginals: (k,) of the models.
-        copulas: (P,) of the pairs.
+        marginals: (k,) marginals of the models.
+        copulas: (P,) copulas of the pairs.
         cost: (k,) money per answer.
-        left, right: (P,) the models of each pair, by position.
-        panels: of each grid; by default as `quadrature` has them.
+        left, right: (P,) positions of each pair's models.
+        panels: panels of each grid; None: the default of `quadrature`.
     """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
@@ -62,10 +62,10 @@ def build_tables(
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
-    """(G, G) density at the target's nodes given the source's node; rows integrate to 1 with the target's weights.
+    """Density at the target's nodes given the source's node; rows integrate to 1 with the target's weights; (G, G).
 
-    From the conditional cdf h(v given u) on the edges of the target's cells. Given that the source sits in a point
-    mass, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
+    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass of the
+    source, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
     """
     v, masses = target.edges[1:-1], source.masses
     left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]
@@ -82,12 +82,12 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
 
 
 def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
-    """The density a_j (k, G) of the queries that reach each model, over the nodes of its grid.
+    """Density a_j of the queries that reach each model, at the nodes of its grid; (k, G).
 
     Args:
-        tables: the quadrature of the model.
-        first: () the model asked first.
-        deferred: (P, G) the part of each node's weight that model i passes on to model j.
+        tables: quadrature of the model.
+        first: () model asked first.
+        deferred: (P, G) part of each node's weight that model i defers to model j.
     """
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
@@ -95,7 +95,7 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array
         return density.at[j].add((part_of_weight * density[i]) @ kernel), None
 
     starting = jnp.arange(tables.cost.shape[0]) == first
-    # Like what is passed on, so that under `jax.shard_map` both vary over the same devices.
+    # Added ones: under `jax.shard_map` the start varies over the same devices as the deferred weights.
     start = starting[:, None] * jnp.ones_like(deferred, shape=deferred.shape[-1:])
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, tables.kernel))[0]
 
@@ -104,54 +104,54 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What is expected of a query under a cascade; k models, in the order of `models`.
+    """Expected outcome of a query under a cascade of k models, in the order of `models`.
 
-    A cascade is a row of paths: path j asks its models one after the other up to model j, which answers or refuses. So
-    what there is for each model is there for each path. Arrays of JAX's: differentiable in the thresholds.
+    A query takes one of the cascade's paths: path j asks the cascade's models in turn up to model j, which answers or
+    refuses. Arrays by model are therefore arrays by path too. They are JAX arrays, differentiable in the thresholds.
     """
 
     members: jax.Array
-    """(k,) 1.0 for the models of the cascade, else 0.0."""
+    """1.0 for models of the cascade, else 0.0; (k,)."""
     asked: jax.Array
-    """(k,) share of the queries that each model is asked."""
+    """Share of the queries that each model is asked; (k,)."""
     answered: jax.Array
-    """(k,) share that each model answers."""
+    """Share of the queries that each model answers; (k,)."""
     wrong: jax.Array
-    """(k,) share that each model answers wrongly; the error is their sum."""
+    """Share of the queries that each model answers wrongly; the error is the sum; (k,)."""
     unanswered: jax.Array
-    """(k,) share that gets no answer from each model; zeros where no model may refuse."""
+    """Share of the queries that end with a refusal of each model; zeros if no model may refuse; (k,)."""
     price: jax.Array
-    """(k,) expected money of one answer of each model."""
+    """Expected money of one answer of each model; (k,)."""
     smoothing: jax.Array
-    """() how wide `smooth_quantile` is to be; falls to 0 as `minimise` goes on."""
+    """Width for `smooth_quantile`, which `minimise` reduces to 0; ()."""
 
     @property
     def error(self) -> jax.Array:
-        """() probability of a wrong answer."""
+        """Probability of a wrong answer; ()."""
         return self.wrong.sum(-1)
 
     @property
     def cost(self) -> jax.Array:
-        """() money per query."""
+        """Expected money per query; ()."""
         return (self.asked * self.price).sum(-1)
 
     @property
     def refused(self) -> jax.Array:
-        """() probability that a query gets no answer."""
+        """Probability that a query gets no answer; ()."""
         return self.unanswered.sum(-1)
 
     @property
     def taken(self) -> jax.Array:
-        """(k,) probability that each path is taken: that the query ends with this model."""
+        """Probability of each path, that is, that the query ends with its last model; (k,)."""
         return self.answered + self.unanswered
 
     @property
     def path_cost(self) -> jax.Array:
-        """(k,) expected money of each path; what is there of models outside the cascade, no query has."""
+        """Expected money of each path; no query takes the paths of models outside the cascade; (k,)."""
         return self.along(self.price)
 
     def along(self, values: ArrayLike) -> jax.Array:
-        """(k,) sums of what each model takes (k,), such as seconds, along each path.
+        """Sum values of the models (k,), such as seconds, along each path; (k,).
 
         >>> import rcjax
         >>> pair = ("llama3.2-1b", "llama3.1-70b")
@@ -171,18 +171,17 @@ def outcome_of_cuts(
     above: jax.Array | None = None,
     refused: jax.Array | None = None,
 ) -> Outcome:
-    """What a cascade does: model i answers above its cut, the rest go to its link; `smoothing` is 0.
+    """Evaluate one cascade, in which model i answers above its cut and defers the rest; `smoothing` is 0.
 
-    Scalar in u: `vmap` it over λ.
+    `vmap` it over λ.
 
     Args:
-        tables: the quadrature of the model.
-        u: (k,) the cuts, on the scale of ranks; the last model of the cascade has 0.
+        tables: quadrature of the model.
+        u: (k,) cuts, on the scale of ranks; 0 for the last model of the cascade.
         links: (P,) whether i defers to j, for the pairs (i, j).
-        first: () the model asked first.
-        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form; it stands in for the quadrature of Q over the panel that the
-            threshold cuts.
-        refused: (k,) at most u: model i gives no answer up to here; the last model has the two equal.
+        first: () model asked first.
+        above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.
+        refused: (k,) at most u: model i refuses up to this rank; equal to u for the last model.
     """
     grid, nothing = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(Grid.below)(grid, u)
@@ -205,28 +204,27 @@ def outcome_of_cuts(
 
 
 def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> Outcomes:
-    """What is expected of a query by a cascade.
+    """Error, cost and refusals of one cascade, as `outcome_of_cuts` computes them.
 
     Args:
-        tables, u, links, first, options: as of `outcome_of_cuts`.
+        tables, u, links, first, options: as in `outcome_of_cuts`.
     """
     expected = outcome_of_cuts(tables, u, links, first, **options)
     return Outcomes(expected.error, expected.cost, expected.refused)
 
 
 def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:
-    """The quantile of the values (…, n), each as probable as its weight (…, n), with every value spread out a little.
+    """The quantile of a smoothed discrete distribution, differentiable in its values and weights.
 
-    The q at which Σ wᵢ σ((q − xᵢ)/h) is the level, with σ the logistic function and h = width·(largest − least value).
-    For a width of 0 the least value that at least so much of the weight does not exceed: it jumps as weights change,
-    and does not tell a gradient where to go. In an objective of `rcjax.solving.minimise`, `outcome.smoothing`
-    is the width that the solver tightens.
+    It solves Σ wᵢ σ((q − xᵢ)/h) = level for q, with σ the logistic function and h = width·(largest − least value). At
+    width 0 it is the ordinary quantile, which jumps as weights change and has no useful gradient. An objective of
+    `rcjax.solving.minimise` passes `outcome.smoothing`, which the solver reduces to 0.
 
     Args:
-        values: such as the seconds of each path, `outcome.along(seconds)`.
-        weights: such as how often each path is taken, `outcome.taken`.
-        level: in (0, 1).
-        width: at least 0.
+        values: (…, n) values, such as the seconds of each path, `outcome.along(seconds)`.
+        weights: (…, n) probabilities of the values, such as `outcome.taken`.
+        level: level of the quantile, in (0, 1).
+        width: width of the smoothing, at least 0, as a share of the range of values.
 
     Raises ValueError for a level outside (0, 1).
 

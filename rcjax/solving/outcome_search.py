@@ -1,10 +1,10 @@
-"""The search for cascades that are best by an objective of their outcome, by gradient: what is compiled.
+"""The compiled parts of `minimise`: the search by gradient for cascades that minimise an objective of their outcome.
 
 Ranks (k,) are the cuts of a cascade's models.
 
-Within a point mass the objective goes straight from the one end to the other, which is what a policy would do that
-passes a share of the ties at random. No threshold does. So a rank within a mass goes to the nearer end, a step, and
-which ends are best is found by trying them.
+Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
+threshold passes all ties or none. Ranks within a mass therefore move to its nearer end, a step, and the best steps are
+found by trial.
 """
 
 import dataclasses
@@ -26,63 +26,63 @@ from rcjax.solving.bellman import cuts_of_paths
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.paths import CascadePlan
 
-#: How often every model is given every step: what was best for one need not be after another has moved.
+#: Number of times that every model tries every step: a model's best step may change after another has moved.
 _ROUNDS = 2
 
 
-#: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
+#: Widths of `Outcome.smoothing`, in turn; convergence is judged at the last one.
 _WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 
 Loss = Callable[[jax.Array], jax.Array]
 
-_TRIALS = 120  # evaluations of a loss at most
+_TRIALS = 120  # greatest number of evaluations of a loss
 
-_MEMORY = 5  # pairs of steps and slopes: there are few ranks
+_MEMORY = 5  # pairs of steps and slopes in L-BFGS; there are few ranks
 
-_LEAST_GAIN = 1e-4  # of what the slope promises, for a step to be taken (Armijo's rule)
+_LEAST_GAIN = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 
-_SHORTER = (0.1, 0.5)  # the next trial's length, as a share of that of one that is not taken
+_SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected one
 
-_SURELY = 1 / 40  # of the tolerance, at which a descent ends
+_SURELY = 1 / 40  # share of the tolerance at which a descent ends
 
-_NUDGE = 1e-4  # at a bound itself x has no slope
+_NUDGE = 1e-4  # starts stay this angle off the bounds, where the slope in x is 0
 
-_AT_BOUND = 1e-5  # so near to a bound, as a share of the range, the bound itself is tried
+_AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
 
 
 class Bounds(NamedTuple):
-    """Where ranks may be."""
+    """Lower and upper bounds of ranks."""
 
     low: jax.Array  # (n,)
     high: jax.Array  # (n,)
 
     def of_angle(self, x: jax.Array) -> jax.Array:
-        """(n,) ranks."""
+        """Map x (n,) to ranks within the bounds; (n,)."""
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
     def angle(self, u: jax.Array) -> jax.Array:
-        """(n,) the x of ranks, a little inside the bounds."""
+        """The x of ranks, kept a little inside the bounds; (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """The largest slope of a loss, per unit of rank, at which a descent has arrived: the loss is off by its square."""
+    """Largest slope of a loss, per unit of rank, that counts as converged: the loss is off by about its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
 def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
-    """(n,) ranks of less loss, from ranks (n,): by optax's L-BFGS, with a line search.
+    """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search; (n,).
 
-    Within [low, high] a rank is u = low + (high − low)·(1 − cos x)/2, so that x is free, and an optimum at a bound is
-    one in x too (James & Roos 1975, "Minuit: a system for function minimization").
+    A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. x is unconstrained, and an optimum at a bound is a
+    stationary point in x (James & Roos 1975, "Minuit: a system for function minimization").
 
-    Ends where the slope is far below `tolerance`, where no step gains anything any more, or the steps run out.
+    The descent ends when the slope is far below `tolerance`, no step improves, or the steps are used up.
 
     Args:
-        loss: a function of the ranks, of order 1.
-        u: where to start.
-        bounds: of the ranks.
+        loss: function of the ranks, scaled to order 1.
+        u: (n,) initial ranks.
+        bounds: bounds of the ranks.
     """
 
     x, value = _by_lbfgs(lambda x: loss(bounds.of_angle(x)), bounds.angle(u))
@@ -93,23 +93,22 @@ def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
 
 
 class _Descent(NamedTuple):
-    """A descent, and the step that it tries."""
+    """State of a descent, and its next trial step."""
 
     x: jax.Array  # (n,)
     value: jax.Array  # ()
     slope: jax.Array  # (n,)
-    state: Any  # of L-BFGS
+    state: Any  # state of L-BFGS
     direction: jax.Array  # (n,)
-    length: jax.Array  # () of the next trial, in directions
-    count: jax.Array  # () of trials
+    length: jax.Array  # () length of the next trial, as a share of the direction
+    count: jax.Array  # () number of trials
     done: jax.Array  # () bool
 
 
 def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(x (n,), value) by L-BFGS; a step is shortened until it gains (Nocedal & Wright 2006, section 3.5).
+    """Descend by L-BFGS with backtracking (Nocedal & Wright 2006, section 3.5), and return (x (n,), value ()).
 
-    Every turn of the loop is one trial, whether it is taken or not, so that of many descents at a time none waits for
-    the line search of another.
+    Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
     """
     lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_MEMORY)
     both = jax.value_and_grad(loss)
@@ -122,18 +121,18 @@ def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         taken = value <= search.value - _LEAST_GAIN * promised
         direction, state = lbfgs.update(slope, search.state, x)
         steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
-        upward = ~(direction @ slope > 0)  # where the loss is concave, or a slope is no number: forget what was
+        upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
         onward = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
-        # The parabola through both values and the slope at the start.
+        # Minimum of the parabola through both values and the slope at the start.
         share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
         share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
         lost = ~(promised > rounding * (1 + jnp.abs(search.value)))
         shorter = search._replace(length=search.length * share, count=count, done=lost)
         return jax.tree.map(partial(jnp.where, taken), onward, shorter)
 
-    # The first trial is the start itself.
+    # The first trial is the start.
     nowhere, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
     start = _Descent(x, one * jnp.inf, nowhere, lbfgs.init(x), nowhere, one, jnp.zeros((), int), jnp.zeros((), bool))
     search = lax.while_loop(lambda search: ~search.done & (search.count < _TRIALS), attempt, start)
@@ -141,29 +140,29 @@ def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _arrived(slope: jax.Array) -> jax.Array:
-    return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # so written, NaN ends it too
+    return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends it too
 
 
 def slope_left(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
-    """() how far ranks would still move down the slope of the loss, within their bounds; NaN if it has none."""
+    """Largest step of ranks down the slope of the loss within their bounds; NaN if the slope is NaN; ()."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
 
 
 class MassSteps(NamedTuple):
-    """The ranks of k models at which point masses begin and end, E of them, rising, with 0 and 1 among them."""
+    """The ranks at which the point masses of k models start and end, with 0 and 1, E for each model."""
 
-    edges: jax.Array  # (k, E)
-    smooth: jax.Array  # (k, E − 1) bool, whether there is no mass between one and the next
+    edges: jax.Array  # (k, E) rising
+    smooth: jax.Array  # (k, E − 1) bool, whether no mass lies between neighbouring edges
 
     @property
     def smooth_range(self) -> Bounds:
-        """(k,) the ranks between the masses at the ends."""
+        """Bounds of the ranks between the masses at the ends; (k,)."""
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
 def steps_of(marginals: Marginal) -> MassSteps:
-    """The steps of marginals (k,)."""
+    """Find the edges of the point masses of marginals (k,)."""
     starts, ends = jax.vmap(Marginal.mass_ranks)(marginals)
     edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
     middle = (edges[:, 1:] + edges[:, :-1]) / 2
@@ -172,14 +171,14 @@ def steps_of(marginals: Marginal) -> MassSteps:
 
 
 def on_steps(steps: MassSteps, u: jax.Array) -> jax.Array:
-    """(k,) the ranks (k,), those within a mass at its nearer end."""
+    """Move ranks (k,) within a mass to its nearer end; (k,)."""
     piece, start, end = _piece(steps, u, "right")
     smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
 
 
 def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
-    """The smooth piece that each rank (k,) lies in, or that begins or ends there; of none, the rank alone."""
+    """Bounds of the smooth piece in which each rank (k,) lies or at whose end; the rank alone if there is none."""
     low, high = u, u
     for side in ("left", "right"):
         piece, start, end = _piece(steps, u, side)
@@ -189,7 +188,7 @@ def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
 
 
 def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(number, start, end), each (k,), of the piece between two steps that each rank lies in."""
+    """(number, start, end) of the piece between two edges in which each rank lies; (k,) each."""
 
     def single(edges: jax.Array, u: jax.Array) -> jax.Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
@@ -200,9 +199,9 @@ def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Ar
 
 
 def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> jax.Array:
-    """The ranks (k,), each at a step where that lowers the loss.
+    """Move ranks (k,) to steps that lower the loss; (k,).
 
-    One rank after the other is moved to every step, and stays at the best.
+    Each rank in turn tries every step, and stays at the best.
     """
     count, many = steps.edges.shape
     ranks = np.tile(np.arange(count), _ROUNDS)
@@ -219,12 +218,12 @@ def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: Mass
     return lax.scan(attempt, (u, loss(u)), trials)[0][0]
 
 
-#: Starts that the CPU descends from at a time: what they need fits into its caches, and the slowest holds up few.
+#: Descents at a time on the CPU: their arrays fit into its caches, and the slowest delays few.
 TOGETHER = 64
 
 
 class OutcomeProblem(NamedTuple):
-    """What every λ shares."""
+    """The tables and plan of a search, which all λ share."""
 
     tables: Tables
     steps: MassSteps
@@ -232,33 +231,33 @@ class OutcomeProblem(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A cascade that may be the best."""
+    """A candidate cascade, with its outcome."""
 
     ranks: Any  # (k,)
-    path: Any  # () its number in the plan
-    outcome: Outcome  # without smoothing
+    path: Any  # () number of the cascade in the plan
+    outcome: Outcome  # `smoothing` is 0
 
 
 class Start(NamedTuple):
-    """Where a descent starts, and for which λ."""
+    """Start of a descent for one λ."""
 
     ranks: Any  # (k,)
-    path: Any  # ()
+    path: Any  # () number of the cascade in the plan
     lam: Any  # ()
-    scale: Any  # () how much the objective varies, for its slopes to be of order 1
+    scale: Any  # () divisor of the objective, so that its slopes are of order 1
 
 
 Objective = Callable[[Outcome, jax.Array], Any]
 
 
 def _value_of(objective: Objective, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
-    """() the objective of what a cascade does, with so wide a smoothing."""
+    """The objective of an outcome, with a width of smoothing; ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
 def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Outcome:
-    """What a cascade does."""
+    """Outcome of a cascade with given ranks."""
     plan = problem.plan
     u = jnp.where(plan.defers[path], ranks, 0.0)
     return outcome_of_cuts(problem.tables, u, plan.links[path], plan.first[path])
@@ -266,13 +265,13 @@ def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array)
 
 @partial(compiled, static_argnames="paths", runs="long")
 def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, Candidate]:
-    """The problem, and the optima of additive objectives: (N·P, …), by cascade and price.
+    """Return the problem, and the optima of additive objectives by cascade and price; (N·P, …).
 
     Args:
-        tables: the quadrature of the model.
-        plan: the cascades.
-        prices: (P,) rising λ of the additive objectives.
-        paths: N, how many entries of the plan are cascades.
+        tables: quadrature of the model.
+        plan: candidate cascades.
+        prices: (P,) λ of the additive objectives, rising.
+        paths: number N of cascades in the plan, without padding.
     """
     problem = OutcomeProblem(tables, steps_of(tables.marginals), plan)
     ranks = cuts_of_paths(tables, prices, plan).u[:paths].reshape(paths * len(prices), -1)
@@ -290,7 +289,7 @@ def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Ca
 
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
-    """(L, C) the objective of every candidate at every λ; infinite where it is no number."""
+    """Objective of every candidate at every λ; infinite in place of NaN; (L, C)."""
     value = lax.map(lambda price: jax.vmap(partial(_value_of, objective), (0, None))(outcome, price), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
@@ -299,14 +298,14 @@ def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
 def improve(
     objective: Objective, problem: OutcomeProblem, start: Start, settling: jax.Array
 ) -> tuple[Candidate, jax.Array]:
-    """(what descents come to (B,), the slopes that they leave (B,)).
+    """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
     Args:
-        objective: what is minimised.
-        problem: what every λ shares.
-        start: (B,) where descents start.
-        settling: () bool. Without it ranks go everywhere between the masses at the ends, and through the others, to
-            find the valley. With it they first try all steps, and then keep to the smooth piece that they are in.
+        objective: function to minimise.
+        problem: tables and plan.
+        start: (B,) starts.
+        settling: () bool. False: ranks move freely between the masses at the ends, through atoms, to find the valley.
+            True: ranks first try all steps, and then stay within their smooth piece.
     """
 
     def single(start: Start) -> tuple[jax.Array, jax.Array]:

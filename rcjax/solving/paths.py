@@ -1,4 +1,4 @@
-"""Which cascades compete, as arrays: plans of one shape share one compiled program, whichever models they name."""
+"""Plans: candidate cascades as arrays. Plans of one shape share a compiled program, whichever models they name."""
 
 import dataclasses
 import itertools
@@ -12,14 +12,14 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.frontier.policies import Search
 
-#: Plans of more steps than this run for longer than they compile.
+#: Number of steps above which a plan's run takes longer than its compilation.
 MANY_STEPS = 256
 
 _SMALLEST = 4
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
-    """Positions of a cascade's models; ValueError where it is empty, unknown, or out of order."""
+    """Positions of a cascade's models; ValueError if it is empty, names unknown models, or is out of order."""
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
     unknown = [name for name in cascade if name not in models]
@@ -39,35 +39,35 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
 class CascadePlan:
     """Candidate cascades as paths through the models; k models, N paths, E ends of paths, S steps, P pairs.
 
-    An end of a path is solved once for all paths that share it, after the end that it defers to. Sizes are rounded up:
-    what fills an axis repeats an entry that is there, or writes to an end that nobody reads.
+    Paths that share an end share its solution, which follows that of the shorter end to which it defers. Sizes are
+    padded: padding repeats an entry, or writes to an unused end.
     """
 
     members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
-    links: jax.Array  # (N + 1, P) bool, the pairs (i, j) of which i defers to j
-    first: jax.Array  # (N + 1,) the model asked first
-    last: jax.Array  # (N + 1,) the model that answers all that reach it
-    ends: jax.Array  # (N,) the end that is the whole path
-    heads: jax.Array  # (E,) the model that an end starts with
-    steps: jax.Array  # (S, 3) an end of two models or more, the end that it defers to, and by which pair
-    count: jax.Array  # () how many of the steps, which go by the length of their ends, the paths need
-    cuts: jax.Array  # (E, k) the step that cuts each model of an end; −1 where the model defers to nobody
-    pairs: jax.Array  # (P,) the index of each pair among all pairs of the k models
-    prefixes: jax.Array  # () bool, whether a path cut short is always another path
+    links: jax.Array  # (N + 1, P) bool, the pairs (i, j) in which i defers to j
+    first: jax.Array  # (N + 1,) model asked first
+    last: jax.Array  # (N + 1,) model that answers every query that reaches it
+    ends: jax.Array  # (N,) number of the end that is the entire path
+    heads: jax.Array  # (E,) first model of an end
+    steps: jax.Array  # (S, 3) (an end of at least two models, the end to which it defers, the pair), shorter ends first
+    count: jax.Array  # () number of steps without padding
+    cuts: jax.Array  # (E, k) step that cuts each model of an end; −1: the model does not defer
+    pairs: jax.Array  # (P,) number of each pair among all pairs of the k models
+    prefixes: jax.Array  # () bool, whether every prefix of a path is a path
 
     @property
     def defers(self) -> jax.Array:
-        """(N + 1, k) bool, the members that pass queries on."""
+        """Whether a member defers; (N + 1, k) bool."""
         return self.members & ~self.stops
 
     @property
     def stops(self) -> jax.Array:
-        """(N + 1, k) bool, the last models, which answer or refuse all that reaches them."""
+        """Whether a model is the last of its path, which answers or refuses; (N + 1, k) bool."""
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
-    """The plan of distinct paths, each of rising positions among k models."""
+    """Build the plan of distinct paths, each of rising positions among k models."""
     everyone = tuple(sorted({j for path in paths for j in path}))
     ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (len(end), -end[0], end))
     used = sorted({link for path in [*paths, everyone] for link in itertools.pairwise(path)})
@@ -104,7 +104,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
 
 
 def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> CascadePlan | None:
-    """The cascades that a search of `solve_frontier` goes through; None for adaptive policies."""
+    """Build the plan of a search of `solve_frontier`; None for adaptive policies."""
     paths = candidate_paths(model.models, cascades, max_length)
     return None if paths is None else make_plan(paths, len(model.models))
 
@@ -112,7 +112,7 @@ def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None 
 def candidate_paths(
     models: tuple[str, ...], cascades: Search, max_length: int | None = None
 ) -> list[tuple[int, ...]] | None:
-    """The positions of the models of each cascade of a search; None for adaptive policies.
+    """Positions of the models of each cascade of a search; None for adaptive policies.
 
     >>> candidate_paths(("small", "large"), "all")
     [(0,), (1,), (0, 1)]
@@ -140,6 +140,6 @@ def candidate_paths(
 
 
 def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
-    """As many as the next power of two, but not more than there can be, so that few sizes occur."""
+    """Pad a list to the next power of two, `most` at most, so that few sizes occur."""
     size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
     return items + [filler] * (size - len(items))

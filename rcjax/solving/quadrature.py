@@ -1,11 +1,13 @@
-"""Nodes in u-space on which the objective is exact to a millionth: where, how heavy, and how cut by a threshold.
+"""Quadrature in u-space, on which the objective is exact to a millionth: nodes, weights, and cuts by thresholds.
 
-Each model gets its own grid over u = F(φ) ∈ [0, 1]: one cell for each point mass, and between them panels with
-Gauss–Legendre nodes. Panels crowd where the quantile function or the copula change fast: towards both ends, and
-around either component of a mixture; each atom parts two panels, and where a margin has atoms, every panel has a cell
-for one behind it, of mass 0 at most of them. Partial sums of the Gauss weights cut a panel into cells, one around each
-node, so that a function known by its integrals over the cells, such as a conditional cdf, becomes a polynomial
-through its integrals, and a threshold inside a panel weights its nodes by the integrals of their polynomials.
+Each model has a grid over u = F(φ) ∈ [0, 1]: a cell for each point mass, and between masses panels of Gauss–Legendre
+nodes. Panels are dense where the quantile function or the copula changes fast: towards both ends, and around the
+components of a mixture. Each atom separates two panels. If a margin has atoms, every panel is followed by the cell of
+an atom, usually of mass 0.
+
+Partial sums of the Gauss weights divide a panel into cells, one around each node. A function known by its integrals
+over the cells, such as a conditional cdf, then becomes a polynomial with these integrals. A threshold inside a panel
+weights the nodes by the integrals of their polynomials.
 """
 
 import dataclasses
@@ -29,23 +31,23 @@ _MIN_WIDTH = 1e-3
 
 _TRIALS = 16
 
-_TIE = 1e-4  # steepness that one place counts for
+_TIE = 1e-4  # penalty in steepness per place away from the middle
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The nodes of one model, in the order of u: mass at φ_min, panels of `ORDER` nodes, mass at φ_max.
+    """The nodes of one model in the order of u: mass at φ_min, panels of `ORDER` nodes, mass at φ_max.
 
-    With P panels, G = 2 + P·ORDER; with atoms every panel has the cell of a mass behind it: G = 1 + P·(ORDER + 1).
+    P panels have G = 2 + P·ORDER nodes. With atoms, a mass follows every panel: G = 1 + P·(ORDER + 1).
     """
 
-    u: jax.Array  # (G,) position of the node; at a point mass, its middle
-    weight: jax.Array  # (G,) probability of its cell, Σ = 1
-    quantile: jax.Array  # (G,) Q(u), the calibrated confidence there
-    edges: jax.Array  # (G + 1,) the cells' edges in u, from 0 to 1
-    starts: jax.Array  # (P,) where the panels start in u
-    ends: jax.Array  # (P,) and where they end
+    u: jax.Array  # (G,) rank of the node; the middle of a point mass
+    weight: jax.Array  # (G,) probability of the cell, Σ = 1
+    quantile: jax.Array  # (G,) Q(u), calibrated confidence at the node
+    edges: jax.Array  # (G + 1,) edges of the cells in u, from 0 to 1
+    starts: jax.Array  # (P,) start of each panel in u
+    ends: jax.Array  # (P,) end of each panel in u
 
     @property
     def smooth(self) -> tuple[jax.Array, jax.Array]:
@@ -54,21 +56,21 @@ class Grid:
 
     @property
     def masses(self) -> np.ndarray:
-        """(M,) the indices of the cells of point masses among the nodes."""
+        """Numbers of the cells of point masses among the nodes; (M,)."""
         panels, nodes = self.starts.shape[-1], self.u.shape[-1]
-        step = (nodes - 1) // panels  # ORDER with masses at the ends alone, one more with one behind each panel
+        step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
     def below(self, u: jax.Array) -> jax.Array:
-        """(G,) the part of each node's weight that lies in [0, u], so that Σ below · f(nodes) = ∫₀ᵘ f.
+        """Part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f; (G,).
 
-        Exact for polynomials up to `ORDER` − 1 in each panel, and differentiable in u: the derivative interpolates.
+        It is exact for polynomials up to degree `ORDER` − 1 in each panel, and differentiable in u.
         """
         count = self.starts.shape[0]
         cut = jnp.clip(jnp.searchsorted(self.starts, u, side="right", method="compare_all") - 1, 0, count - 1)
         start, end = self.starts[cut], self.ends[cut]
         position = jnp.clip(divide(u - start, end - start, 0.5), 0.0, 1.0)
-        # Without the barrier XLA works the polynomials out anew for every node.
+        # Without the barrier XLA recomputes the polynomials for every node.
         integrals = lax.optimization_barrier(_legendre_integrals(2 * position - 1))
         inside = integrals @ jnp.asarray(_INTERPOLATION, position.dtype) * (end - start)
         whole, panel = self.within(self.weight), jnp.arange(count)[:, None]
@@ -78,18 +80,18 @@ class Grid:
         return joined(jnp.clip(u - left, 0.0, right - left), smooth)
 
     def within(self, values: jax.Array) -> jax.Array:
-        """(…, P, ORDER) what panels hold of values (…, G) at the nodes."""
+        """Values within panels, of values (…, G) at the nodes; (…, P, ORDER)."""
         blocks = values[..., 1:-1] if len(self.masses) == 2 else values[..., 1:]
         return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
     def at(self, u: jax.Array) -> jax.Array:
-        """(G,) weights that interpolate a function from its values at the nodes to u."""
+        """Weights that interpolate a function from the nodes to u; (G,)."""
         return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
 
     def density(self, cumulative: jax.Array) -> jax.Array:
-        """(…, G) density at the nodes of a distribution given by its cdf on the cells' edges (…, G + 1).
+        """Density at the nodes of a distribution given by its cdf on the edges (…, G + 1); (…, G).
 
-        Inside a point mass the density is its mean: a rank within ties carries no information.
+        Within a point mass the density is averaged: a rank within ties carries no information.
         """
         cells = jnp.diff(cumulative)
         masses = divide(cells, jnp.diff(self.edges))
@@ -99,7 +101,7 @@ class Grid:
 
 
 def joined(masses: jax.Array, panels: jax.Array) -> jax.Array:
-    """(…, G) values at the nodes, of those at masses (…, M) and within panels (…, P, ORDER).
+    """Join values at masses (…, M) and within panels (…, P, ORDER) to values at the nodes; (…, G).
 
     Masses are at both ends (M = 2), or before, between and behind all panels (M = P + 1).
     """
@@ -111,9 +113,9 @@ def joined(masses: jax.Array, panels: jax.Array) -> jax.Array:
 
 
 def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
-    """The grid of one marginal; `vmap` it over models. Differentiable in the marginal's parameters.
+    """Build the grid of one marginal, differentiable in its parameters; `vmap` it over models.
 
-    Of so many panels, by default `PANELS`, and one more for every atom.
+    It has `panels` panels, by default `PANELS`, and one more for every atom.
     """
     return _build_grid(marginal, panels or PANELS)
 
@@ -151,16 +153,16 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
 
 
 def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(edges of the panels in z, the mass between neighbouring panels, its value), the edges (…) with the atoms' among.
+    """Insert the atoms into the edges; (edges of the panels in z, masses between panels, their values).
 
-    Without atoms there are no masses between panels at all: both are empty.
+    Without atoms, masses and values are empty.
     """
     edges, atoms = lax.stop_gradient(edges), marginal.atoms
     if atoms is None:
         return edges, jnp.zeros(0, edges.dtype), jnp.zeros(0, edges.dtype)
     x = divide(atoms.value - marginal.lowest, marginal.highest - marginal.lowest, 1.0)
     z = lax.stop_gradient(jnp.clip(marginal.held_cdf(jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
-    # Of equal ones, the first edge stays first, and the last one last.
+    # Among equal edges, the first stays first and the last one last.
     before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
     all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
     order = jnp.argsort(all_edges, stable=True)[1:-1]
@@ -171,9 +173,9 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
 def _exact_means(
     marginal: Marginal, confidence: jax.Array, ends: jax.Array, means: jax.Array, z_panels: jax.Array
 ) -> jax.Array:
-    """The quantiles at the nodes, moved together in each panel so that they integrate Q over it exactly.
+    """Shift the quantiles at the nodes of each panel, so that the quadrature of Q over the panel is exact.
 
-    ends, means: where on (0, 1) the panels end, and ∫ t dG of the smooth part up to there.
+    `ends` are the ends of the panels on (0, 1), and `means` ∫ t dG of the smooth part up to each.
     """
     below = marginal.lowest * z_panels
     below += (marginal.highest - marginal.lowest) * means
@@ -184,10 +186,10 @@ def _exact_means(
 
 
 def _panel_edges(probes: Probes, panels: int) -> jax.Array:
-    """(panels + 1,) edges in the probability z of the mixture, from 0 to 1, evenly spaced on a mean of scales.
+    """Edges of the panels in z = G(x), from 0 to 1, evenly spaced on a mean of several scales; (panels + 1,).
 
-    Confidence itself, the cdf of either component, and the log-odds of z and of these cdfs: whatever varies fast in
-    u varies slowly on one of them, the tails of a component in the middle of the range included.
+    The scales are the confidence, the cdfs of the components, and the log-odds of z and of these cdfs. A function that
+    varies fast in u varies slowly on one of them, even in a component's tails in the middle of the range.
     """
 
     def log_odds(z: jax.Array, closest: float) -> jax.Array:
@@ -196,16 +198,16 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
     z = jnp.append(probes.z[:-1], 1.0)
     tails = log_odds(probes.components, _CLOSEST_COMPONENT).sum(-1)
     scale = 0.2 * log_odds(z, _CLOSEST) + 0.1 * (probes.x + probes.components.sum(-1)) + 0.25 * tails
-    # Each edge may move by half a panel, to where the quantile function is steepest: a jump between two separate
-    # components falls on an edge, and the panels on both sides of it are smooth.
+    # Each edge may move by half a panel, to the steepest part of the quantile function: a jump between two separate
+    # components then falls on an edge, and the panels beside it are smooth.
     goal = (jnp.arange(panels * _TRIALS + 1, dtype=z.dtype) / (panels * _TRIALS)) * scale[-1]
     right = jnp.clip(jnp.searchsorted(scale, goal, method="compare_all"), 1, scale.shape[0] - 1)
     low, high = jnp.moveaxis(jnp.stack([scale, z, probes.x])[:, jnp.stack([right - 1, right])], 1, 0)
-    # The scale falls by a rounding error here and there.
+    # Rounding may make the scale fall slightly.
     share = jnp.clip(divide(goal - low[0], high[0] - low[0]), 0.0, 1.0)
     fine_z, fine_x = low[1:] + share * (high[1:] - low[1:])
     steepness = divide(jnp.diff(fine_x), jnp.diff(fine_z), jnp.inf)
-    # Between two probes steepness is equal apart from rounding, which must not choose: the middle has precedence.
+    # Between two probes steepness is equal up to rounding: the penalty prefers the middle.
     half = _TRIALS // 2
     precedence = 1 - _TIE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
     best = jnp.argmax(steepness[half:-half].reshape(panels - 1, _TRIALS) * precedence, axis=1)
@@ -215,7 +217,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
 
 
 def _legendre_integrals(x: jax.Array) -> jax.Array:
-    """(…, ORDER) ∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1."""
+    """∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1; (…, ORDER)."""
     values = _legendre(x)
     rises = (values[..., 2:] - values[..., :-2]) / (2 * np.arange(1, ORDER) + 1)
     return jnp.concatenate([x[..., None] + 1, rises], axis=-1)
@@ -223,9 +225,9 @@ def _legendre_integrals(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _legendre(x: jax.Array) -> jax.Array:
-    """(…, ORDER + 1) the Legendre polynomials of degree 0 … ORDER.
+    """The Legendre polynomials of degree 0 … ORDER; (…, ORDER + 1).
 
-    Each derivative is one product with a matrix: the recurrence, differentiated, was most of what compiled in `solve`.
+    Derivatives are products with a matrix: differentiating the recurrence dominated the compilation of `solve`.
     """
     values = [jnp.ones_like(x), x]
     for c in range(1, ORDER):
@@ -247,11 +249,11 @@ def _reference_panel() -> tuple[np.ndarray, ...]:
     """Constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
     nodes, weights = legendre.leggauss(ORDER)
     degrees = np.arange(ORDER)
-    # Node m's polynomial is w_m Σ_c (c + ½) P_c(x_m) P_c(x), and its integral that of the P_c.
+    # Node m's polynomial is w_m Σ_c (c + ½) P_c(x_m) P_c(x); its integral follows from those of the P_c.
     interpolation = (weights * (degrees[:, None] + 0.5) * legendre.legvander(nodes, ORDER - 1).T) / 2
     cells = np.append(0.0, np.cumsum(weights / 2))
     cells[-1] = 1.0
-    # The polynomial of degree ORDER − 1 whose integrals over the cells are given, at the nodes.
+    # Values at the nodes of the polynomial of degree ORDER − 1 with given integrals over the cells.
     monomials = np.eye(ORDER)
     integrals = np.stack([np.diff(legendre.legval(2 * cells - 1, legendre.legint(m))) / 2 for m in monomials], 1)
     reconstruction = legendre.legvander(nodes, ORDER - 1) @ np.linalg.inv(integrals)

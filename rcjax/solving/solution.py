@@ -1,12 +1,12 @@
-"""λ → the best cascade, as a pure function of a fitted model's arrays: to be jitted, vmapped and differentiated.
+"""The best cascade at given λ as a pure function of a fitted model's arrays, for `jit`, `vmap` and `grad`.
 
-Which cascade is best is a search, and has no slope. At its result the loss L(φ; x) = error + λ·cost is stationary in
-every threshold φ that is free, where x is λ and every array of the model. So the implicit function theorem gives
+The search over cascades has no derivative. At its result the loss L(φ; x) = error + λ·cost is stationary in every free
+threshold φ, where x is λ and every array of the model. The implicit function theorem gives
 
     dφ = −(∂²L/∂φ²)⁻¹ (∂²L/∂φ∂x) dx
 
-and L itself moves by ∂L/∂x dx alone (the envelope theorem). A threshold that is held, beside a point mass or where a
-model passes on everything or nothing, has no slope.
+and dL = ∂L/∂x dx (the envelope theorem). A held threshold, beside a point mass or at an end of the confidences, has
+derivative 0.
 """
 
 import dataclasses
@@ -31,9 +31,9 @@ from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
 from rcjax.solving.objective import Tables, evaluate
 from rcjax.solving.paths import CascadePlan, plan_cascades
 
-#: Newton steps that settle the thresholds on the gradient of the loss itself.
+#: Newton steps on the exact gradient of the loss.
 _STEPS = 5
-#: How near a point mass a threshold is held by it, in units in the last place of 1.
+#: Distance from a point mass within which a threshold is held, in machine epsilons.
 _BESIDE = 64
 
 
@@ -41,26 +41,25 @@ _BESIDE = 64
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """The best cascade for each λ, as arrays of JAX's; k models, in the order of `CascadeModel.models`.
+    """The best cascade for each λ, as JAX arrays; k models, in the order of `CascadeModel.models`.
 
-    Leading axes are those of λ, and of a model that is vmapped over.
+    Leading axes are those of λ, and of models under `vmap`.
     """
 
     lam: jax.Array
-    """(…) in errors per unit of money."""
+    """λ in errors per unit of money; (…)."""
     thresholds: jax.Array
-    """(…, k) calibrated confidences above which a model answers; 0 for the last, which always does, and 1 for models
-    that are not asked."""
+    """Calibrated confidence above which a model answers; 0 for the last model, 1 for models not asked; (…, k)."""
     members: jax.Array
-    """(…, k) bool, the models of the cascade."""
+    """Whether a model is in the cascade; (…, k) bool."""
     error: jax.Array
-    """(…) probability of a wrong answer."""
+    """Probability of a wrong answer; (…)."""
     cost: jax.Array
-    """(…) expected money per query."""
+    """Expected money per query; (…)."""
     status: jax.Array
-    """(…) a `Status`: 0 converged, 1 at a bound, 2 not converged, 6 no λ."""
+    """A `Status`: 0 converged, 1 at a bound, 2 not converged, 6 invalid λ; (…)."""
     loss: jax.Array
-    """(…) error + λ·cost, which is least; its slopes are the cheapest to compile, by the envelope theorem."""
+    """Minimum of error + λ·cost; its gradients compile fastest, by the envelope theorem; (…)."""
 
 
 @takes(model=CascadeModel)
@@ -69,20 +68,21 @@ def solve(
     lam: jax.Array | float | Sequence[float],
     cascades: Search = "all",
 ) -> Solution:
-    """The cascades and thresholds that minimise error + λ·cost under the model, as a pure function.
+    """Minimise error + λ·cost under the model over cascades and thresholds, as a pure function.
 
-    Works under `jit`, `vmap` (over λ, and over stacked models) and `grad`: error, cost, loss and thresholds have
-    derivatives by every array of the model and by λ, forward and reverse, and second ones. Which cascade is best jumps
-    at some λ, where there is no slope. `solve_frontier` is this with a grid of λ, checks, names, and as many λ at a
-    time as memory allows.
+    It works under `jit`, `vmap` (over λ, and over stacked models) and `grad`. Error, cost, loss and thresholds have
+    first and second derivatives in λ and in every array of the model, in forward and reverse mode. The best cascade
+    changes at some λ, where there is no derivative. `solve_frontier` adds a grid of λ, checks, names, and batches of λ
+    that fit into memory.
 
     Args:
-        model: the fitted model, of k models; or one with a leading axis, under `vmap`.
-        lam: (…) errors per unit of money, finite and at least 0. Where it is traced and is neither, `status` says so,
-            and all figures are NaN.
-        cascades: "all", "full" or a list of cascades, as of `solve_frontier`; "adaptive" has no thresholds.
+        model: fitted model of k models; under `vmap` with a leading axis.
+        lam: (…) errors per unit of money, finite and at least 0. For invalid traced values `status` is 6 and all
+            figures are NaN.
+        cascades: "all", "full" or a list of cascades, as in `solve_frontier`; not "adaptive".
 
-    Raises ValueError for unknown models, for adaptive policies, and for λ below 0 or not finite whose value is known.
+    Raises ValueError for unknown models, for adaptive policies, and for λ that are negative or not finite, unless
+    traced.
 
     >>> import jax, rcjax
     >>> from rcjax.solving.solution import solve
@@ -93,7 +93,7 @@ def solve(
     >>> [round(float(share), 3) for share in slope / 300.0][0]
     1.0
     """
-    with jax.ensure_compile_time_eval():  # a plan is of names alone
+    with jax.ensure_compile_time_eval():  # a plan depends on names alone
         plan = plan_cascades(model, cascades)
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
@@ -109,7 +109,7 @@ def solve(
 
 
 class _Problem(NamedTuple):
-    """A cascade of the plan at one λ, as a function of its thresholds (k,)."""
+    """The loss of one cascade at one λ, as a function of its thresholds (k,)."""
 
     tables: Tables
     lam: jax.Array  # ()
@@ -118,17 +118,19 @@ class _Problem(NamedTuple):
     defers: jax.Array  # (k,) bool
 
     def expected(self, thresholds: jax.Array) -> Outcomes:
-        """What is expected of a query."""
+        """Expected outcome of a query."""
         u, _, above = jax.vmap(Marginal.profile)(self.tables.marginals, thresholds)
         return evaluate(self.tables, u, self.links, self.first, above=above)
 
     def slope(self, thresholds: jax.Array) -> jax.Array:
-        """(k,) of the loss."""
+        """Gradient of the loss in the thresholds; (k,)."""
         return jax.grad(lambda thresholds: self.expected(thresholds).loss(self.lam))(thresholds)
 
     def curvature(self, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(slope of the loss (k,), 0 where a threshold is not free; which are (k,); second derivative (k, k)): 1 for
-        those that are not."""
+        """Gradient of the loss, 0 at held thresholds (k,); which thresholds are free (k,); Hessian (k, k).
+
+        Rows and columns of held thresholds are those of the identity.
+        """
         curvature, slope = jax.jacfwd(lambda thresholds: (self.slope(thresholds),) * 2, has_aux=True)(thresholds)
         free = self.defers & ~_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
         within = jnp.where(free[:, None] & free, curvature, jnp.eye(len(free), dtype=curvature.dtype))
@@ -136,10 +138,10 @@ class _Problem(NamedTuple):
 
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
-    """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,))."""
+    """Solve for λ (L,), given (marginals (k,), copulas of all pairs, cost (k,))."""
     (marginals, copulas, cost), given = varying_together((arrays, lam))
     possible = (given >= 0) & jnp.isfinite(given)
-    lam = jnp.where(possible, given, 1.0)  # what is no price is solved for another one, and told
+    lam = jnp.where(possible, given, 1.0)  # invalid λ are solved as 1, and get their status
     tables = lay_out(marginals, copulas, cost, plan.pairs)
     still = lax.stop_gradient(tables)
     optima = optimise(still, lax.stop_gradient(lam), plan)
@@ -160,14 +162,16 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     return Solution(given, thresholds, members & possible[:, None], wrong, spent, status, least)
 
 
-#: Inside other transformations, whose tracers `compiled` passes on, it is compiled too.
+#: `compiled` passes tracers on uncompiled; `jit` inside compiles under other transformations too.
 _solve = compiled(jax.jit(_solution))
 
 
 @jax.custom_jvp
 def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(thresholds (k,) near the optimum `start` where the loss is stationary; which are free (k,); second derivative
-    (k, k)): of all that Newton's method visits, the best."""
+    """Refine the optimum `start` by Newton's method, and keep the best of its iterates.
+
+    Returns (thresholds (k,), which are free (k,), Hessian (k, k)).
+    """
 
     def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         slope, free, curvature = problem.curvature(thresholds)
@@ -183,7 +187,7 @@ def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Arr
 
 @_stationary.defjvp
 def _stationary_jvp(primals: tuple[_Problem, jax.Array], tangents: tuple[_Problem, Any]) -> tuple[Any, Any]:
-    """The implicit function theorem. Thresholds that are held have no slope."""
+    """Differentiate by the implicit function theorem; held thresholds have derivative 0."""
     problem, _ = primals
     thresholds, free, curvature = _stationary(*primals)
     _, moved = jax.jvp(lambda problem: problem.slope(thresholds), (problem,), (tangents[0],))
@@ -195,7 +199,7 @@ def _stationary_jvp(primals: tuple[_Problem, jax.Array], tangents: tuple[_Proble
 
 @jax.custom_jvp
 def _curvature(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """The second derivative (k, k) at these thresholds, as it is known: it is worked out where its slope is wanted."""
+    """The known Hessian (k, k) at these thresholds; it is recomputed only to be differentiated."""
     return known
 
 
@@ -207,7 +211,7 @@ def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple
 
 @jax.custom_jvp
 def _least(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """() the loss, as it is known, at thresholds (k,) where it is stationary: its first slope needs none of theirs."""
+    """The known loss at stationary thresholds (k,): its first derivative does not depend on theirs; ()."""
     return known
 
 
@@ -215,14 +219,14 @@ def _least(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Ar
 def _least_jvp(
     primals: tuple[_Problem, jax.Array, jax.Array], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """The envelope theorem. Differentiated once more, this slope moves with the thresholds."""
+    """Differentiate by the envelope theorem; second derivatives do depend on the thresholds."""
     problem, thresholds, _ = primals
     _, slope = jax.jvp(lambda problem: problem.expected(thresholds).loss(problem.lam), (problem,), (tangents[0],))
     return _least(*primals), slope
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
-    """(k,) whether a threshold is beside a point mass, or outside the range of confidences."""
+    """Whether a threshold is beside a point mass or outside the range of confidences; (k,)."""
     margin = _BESIDE * jnp.finfo(thresholds.dtype).eps
     held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
     if marginals.atoms is not None:
