@@ -1,4 +1,4 @@
-"""What the log leaves open of the model: the posterior, and what it says of a frontier.
+"""Bayesian inference: the posterior of the model's parameters given a log, and credible bands of a frontier.
 
 Takes a `Log`, and a `Frontier`; gives draws of models, and `Bands`. Needs `rcjax[posterior]`."""
 

@@ -1,9 +1,9 @@
-"""What the posterior says of a frontier: the error and cost of its policies under every draw, and bands from them.
+"""Credible bands of a frontier: the error and cost of its policies under every draw of a posterior.
 
-Thresholds are cuts of the reference model's calibrated confidence φ̂, since that is what a service computes. Under a
-draw of a `Posterior` an answer of confidence φ̂ is right with a probability g(φ̂) of the draw's own, so the objective of
-`cascade` has g_j(Q_j(u)) in place of Q_j(u), with Q_j the quantile function of φ̂ under the draw's marginal: a grid's
-cells are thin enough to take g at their nodes.
+Thresholds are cuts of the reference model's calibrated confidence φ̂, which is what a service computes. Under a draw of
+a `Posterior`, an answer of confidence φ̂ is right with the draw's probability g(φ̂). The objective therefore has
+g_j(Q_j(u)) in place of Q_j(u), where Q_j is the quantile function of φ̂ under the draw's marginal. The cells of a grid
+are thin enough to evaluate g at their nodes.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, Outcomes, check_level
 from rcjax.solving.objective import build_tables, evaluate
 
-_BATCH = 256  # policies that are evaluated at a time
+_BATCH = 256  # policies evaluated at a time
 
 
 def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
-    """g(φ̂): how often an answer is right, under a draw's calibrator, whose calibrated confidence by the reference is φ̂.
+    """g(φ̂): probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
 
-    Elementwise in the confidence, for one model: `vmap` it over models and draws.
+    It is elementwise in the confidence, for one model; `vmap` it over models and draws.
 
     >>> from rcjax import demo_model
     >>> calibrator = part(demo_model().calibrators, 0)
@@ -46,12 +46,13 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
 
 @takes(posterior=Posterior, frontier=Frontier)
 def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> Outcomes:
-    """(D, L) what each of D draws predicts for the L policies of a frontier, to draw bands from.
+    """Predict the outcomes of a frontier's L policies under each of D draws; (D, L).
 
-    The frontier is any with one threshold per model that was solved from the posterior's reference model. At most
-    `draws` draws are used, evenly spaced; None: all of them. Raises ValueError for adaptive policies, a frontier whose
-    model is calibrated differently, and fewer than one draw; FloatingPointError where some draw's figures are not
-    finite.
+    The frontier must be solved from the posterior's reference model, with one threshold per model. At most `draws`
+    draws are used, evenly spaced; None: all.
+
+    Raises ValueError for adaptive policies, a frontier whose model is calibrated differently, and fewer than one draw;
+    FloatingPointError if outcomes are not finite.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -69,7 +70,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
     policies = frontier.policies.on_host()
     left, right = np.triu_indices(len(ours.models), 1)
-    following = policies.actions[..., -2]  # what a model does below its threshold
+    following = policies.actions[..., -2]  # a model's action below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
     rows = frontier.thresholds, links, policies.first, frontier.refusals
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), ours.calibrators, rows))
@@ -80,18 +81,18 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
 
 @takes(posterior=Posterior, frontier=Frontier)
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
-    """Credible intervals for the error and cost of the policies of a frontier, given a log.
+    """Compute credible intervals for the error and cost of a frontier's policies, given a log.
 
-    From the quantiles of `posterior_figures`. They rest on the model: on logs that it does not describe, `bootstrap` is
-    to be trusted. Thresholds have no interval here, as the policies stay what they are.
+    They are quantiles of `posterior_figures`, and valid only if the model describes the log; otherwise use `bootstrap`.
+    The policies are fixed, so that thresholds have no interval.
 
     Args:
-        posterior: the draws of the model's parameters.
-        frontier: the frontier, of L points.
-        level: the probability of each interval, in (0, 1).
-        draws: how many draws to use at most, evenly spaced; None: all of them.
+        posterior: draws of the model's parameters.
+        frontier: frontier of L points.
+        level: probability of each interval, in (0, 1).
+        draws: greatest number of draws used, evenly spaced; None: all.
 
-    Raises ValueError for a level outside (0, 1), and as `posterior_figures` does.
+    Raises ValueError for a level outside (0, 1), and the errors of `posterior_figures`.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -109,9 +110,9 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
 
 
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
-    """At most so many evenly spaced draws of a batch of models.
+    """Select at most `draws` evenly spaced draws of a batch of models.
 
-    Without names, which are static in a pytree, so that posteriors of one size share what is compiled.
+    Names are dropped: they are static in a pytree, and posteriors of one size can share a program without them.
     """
     count = model.cost.shape[0]
     if draws is not None and draws < 1:
@@ -124,7 +125,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
 def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> Outcomes:
-    """(D, L) what D draws expect of L policies: of their thresholds, links, first models, and refusals or None."""
+    """Evaluate L policies (thresholds, links, first models, refusals or None) under D draws; (D, L)."""
     thresholds = policies[0]
     left, right = np.triu_indices(thresholds.shape[-1], 1)
 

@@ -1,7 +1,7 @@
-"""The Bayesian model behind `posterior`: `joint.CascadeModel` with priors, written in NumPyro.
+"""The hierarchical model of `sample_posterior`: the parameters of `CascadeModel` with priors, in NumPyro.
 
 The maximum-likelihood calibrators of `rcjax.fit` define a fixed scale for each model, φ̂ = σ(α̂ + β̂ξ), a monotone
-function of the raw confidence. On it, for the answers (ξ_j, y_j) of k models to n queries,
+function of the raw confidence. On this scale, the answers (ξ_j, y_j) of k models to n queries follow
 
     y_j  ~ Bernoulli(σ(α_j + β_j z_j))            α_j ~ N(0, 2.5²), β_j ~ N(β, ½²), β ~ N(1, 1)
     φ̂_j is φ_min, an atom, between, or φ_max      with probabilities ~ Dirichlet(½, …, ½)
@@ -9,25 +9,28 @@ function of the raw confidence. On it, for the answers (ξ_j, y_j) of k models t
                                                   log d ~ N(log 1.5, ½²), log(a + b) ~ N(log 6, 1)
     ranks of (φ̂_i, φ̂_j) ~ C(·; τ_ij)              τ_ij = the family's range × σ(t_ij), t_ij ~ N(t, 0.7²), t ~ N(t₀, 1)
 
-with z the standardised ξ and t₀ at τ = 0.3; the numbers are those of `Priors`, and may be others. The priors say what a
-log of 30 queries should not be asked to: that more confidence mostly means more right answers, by about as much in
-every model; that no component of a mixture is empty nor, for want of data, a spike; that pairs of models depend on each
-other about as strongly as other pairs do. N(0, 2.5²) is the weakly informative default of Gelman et al. (2008), "A
-weakly informative default prior distribution for logistic and other regression models". The components are ordered by
-their means, so that they cannot be exchanged. How far models and pairs differ from their pool (½ and 0.7) is not
-learnt: five models hardly tell, and the funnel of a scale to be learnt would be the one part of the posterior that is
-nowhere near Gaussian.
+z is the standardised ξ, and t₀ is at τ = 0.3. The numbers are the defaults of `Priors`. The priors state what a log of
+30 queries cannot show:
+
+- higher confidence mostly means more right answers, by a similar slope in all models;
+- no component of a mixture is empty or, for lack of data, a spike;
+- the pairs of models depend on each other with similar strength.
+
+N(0, 2.5²) is the weakly informative default of Gelman et al. (2008), "A weakly informative default prior distribution
+for logistic and other regression models". The components are ordered by their means, so that they are identified. The
+spreads of models and pairs around their pools (½ and 0.7) are fixed: five models say little about them, and the funnel
+of an estimated scale would be the one part of the posterior that is far from Gaussian.
 
 Three choices make the posterior a product of small blocks: calibration, each model's marginal, dependence.
 
-- The likelihood of the copulas is a composite one (Varin, Reid & Firth 2011, "An overview of composite likelihood
-  methods"): every pair has a copula of its own, which enters the term of that pair only, so each copula learns from its
-  pair exactly once. Only the pooled dependence t takes the pairs to be more independent than they are.
-- The copulas see the margins through ranks, and nothing of what they see returns to the margins: a cut (Plummer 2015,
-  "Cuts in Bayesian graphical models"). With feedback, a marginal would count each answer once more for every pair that
-  it is in, and come out far too sure. The ranks are those of the maximum-likelihood marginals, as in inference for
-  margins (Joe 1997, Multivariate Models and Dependence Concepts, section 10.1): that a rank is itself an estimate is
-  left out, and with it the incomplete beta function from every step of a sampler.
+- The likelihood of the copulas is composite (Varin, Reid & Firth 2011, "An overview of composite likelihood methods").
+  Each pair has its own copula, which uses the data of that pair exactly once. Only the pooled dependence t treats the
+  pairs as more independent than they are.
+- The copulas depend on the margins through ranks, without feedback to the margins: a cut (Plummer 2015, "Cuts in
+  Bayesian graphical models"). With feedback, a marginal would count each answer once more for each of its pairs, and be
+  far too certain. The ranks are those of the maximum-likelihood marginals, as in inference for margins (Joe 1997,
+  Multivariate Models and Dependence Concepts, section 10.1). Their estimation error is neglected, which saves the
+  incomplete beta function at every step of a sampler.
 - The probabilities of the masses are conjugate, and drawn exactly. φ_min and φ_max stay the training extremes.
 """
 
@@ -60,9 +63,9 @@ Tau = Annotated[float, Between(-0.999, 0.999)]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Priors:
-    """The constants of the priors, each a number; what stands here is what logs of LLM answers are like.
+    """Constants of the priors; the defaults suit logs of LLM answers.
 
-    α, β: intercept and slope of logit P(correct) on the standardised confidence, by model. N(m, s²) has the standard
+    α and β are intercept and slope of logit P(correct) in the standardised confidence, by model. N(m, s²) has standard
     deviation s.
 
     >>> Priors(tau_center=0.6).dependence_spread
@@ -70,36 +73,36 @@ class Priors:
     """
 
     intercept_scale: Positive = 2.5  # α ~ N(0, ·²)
-    slope_center: float = 1.0  # of the models' common slope β̄ ~ N(·, slope_scale²)
+    slope_center: float = 1.0  # pooled slope β̄ ~ N(·, slope_scale²)
     slope_scale: Positive = 1.0
-    slope_spread: Positive = 0.5  # how far models are from it: β ~ N(β̄, ·²)
-    mass_count: Positive = 0.5  # as many answers at each place: masses ~ Dirichlet(·, …, ·)
+    slope_spread: Positive = 0.5  # β ~ N(β̄, ·²)
+    mass_count: Positive = 0.5  # pseudo-counts: masses ~ Dirichlet(·, …, ·)
     share_count: Positive = 2.0  # share of the upper component ~ Beta(·, ·)
     mean_scale: Positive = 1.5  # logit of the lower component's mean ~ N(0, ·²)
-    gap_center: Positive = 1.5  # from there to the upper one's: log ~ N(log ·, gap_scale²)
+    gap_center: Positive = 1.5  # logit of the upper component's mean, less the lower one's: log ~ N(log ·, gap_scale²)
     gap_scale: Positive = 0.5
     concentration_center: Positive = 6.0  # a + b of a component: log ~ N(log ·, concentration_scale²)
     concentration_scale: Positive = 1.0
-    tau_center: Tau = 0.3  # Kendall's τ of the pairs' common dependence t ~ N(t₀, dependence_scale²), at t₀
+    tau_center: Tau = 0.3  # Kendall's τ at t₀, for the pooled dependence t ~ N(t₀, dependence_scale²)
     dependence_scale: Positive = 1.0
-    dependence_spread: Positive = 0.7  # how far pairs are from it: t_ij ~ N(t, ·²)
+    dependence_spread: Positive = 0.7  # t_ij ~ N(t, ·²)
 
 
-#: Those that are meant where nothing else is said.
+#: The default priors.
 PRIORS = Priors()
 
 
 _LEAST_SHAPE = 1e-2
 
-#: Where on the scale of t the likelihood of a pair is tabulated: up to 0.0025 of the range of τ from either end.
+#: Values of t at which the likelihood of a pair is tabulated, up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)
 
 
-#: (T, T) from values at the knots to the slopes of the natural cubic spline through them, per step from knot to knot.
+#: Matrix from values at the knots to slopes of the natural cubic spline there, per distance of knots; (T, T).
 _SPLINE = CubicSpline(np.arange(len(KNOTS)), np.eye(len(KNOTS)), bc_type="natural")(np.arange(len(KNOTS)), 1)
 
 
-#: The support that the prior of each site of the model has, by its name in `numpyro.distributions.constraints`.
+#: Support of each site's prior, by its name in `numpyro.distributions.constraints`.
 SUPPORTS = {
     **dict.fromkeys(("slope_pool", "intercept", "slope", "lower", "dependence_pool", "dependence"), "real"),
     **{"share": "unit_interval", "gap": "positive", "concentration": "positive"},
@@ -107,7 +110,7 @@ SUPPORTS = {
 
 
 def check_distributions(distributions: Mapping[str, Any]) -> dict[str, Any]:
-    """The priors that replace those of the model, by site; ValueError where one cannot.
+    """Check the distributions that replace priors, by site; ValueError for a wrong site or support.
 
     >>> from numpyro import distributions as dist
     >>> check_distributions({"gap": dist.Normal(0.0, 1.0)})
@@ -127,19 +130,19 @@ def check_distributions(distributions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Observations(NamedTuple):
-    """What the model is conditioned on: k models, n queries, P pairs. Masked entries hold any finite number."""
+    """The data of the model: k models, n queries, P pairs. Masked entries are arbitrary finite numbers."""
 
-    z: jax.Array  # (k, n) standardised ξ; 0 throughout for a model whose φ̂ does not vary
+    z: jax.Array  # (k, n) standardised ξ; 0 for a model whose φ̂ does not vary
     center: jax.Array  # (k,) z = (ξ − center) · steepness
     steepness: jax.Array  # (k,)
     correct: jax.Array  # (k, n) bool
     answered: jax.Array  # (k, n) bool
-    labelled: jax.Array  # (k, n) bool, those of them that are known to be right or wrong
+    labelled: jax.Array  # (k, n) bool, answers with a label
     log_x: jax.Array  # (2, k, n) log x and log(1 − x) of φ̂ scaled to (0, 1)
-    mass: jax.Array  # (k, n) the number of the point mass that a confidence is in, or SMOOTH
+    mass: jax.Array  # (k, n) number of the point mass that holds a confidence, or SMOOTH
     pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `KNOTS`
-    tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
-    atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None if no model has any
+    tau_range: jax.Array  # (2,) least τ of the copulas' family, and the width of its range
+    atoms: jax.Array | None = None  # (k, A) bool, False for padding; None: no model has atoms
     priors: Priors = PRIORS
     distributions: dict[str, Any] = {}  # NumPyro's, by the site whose prior they replace  # noqa: RUF012
 
@@ -152,15 +155,15 @@ def gather(
     labelled: jax.Array,
     priors: Priors = PRIORS,
 ) -> Observations:
-    """The evidence in a log, on the scale of the calibrators that were fitted to it.
+    """Collect the observations of a log, on the scale of the calibrators fitted to it.
 
     Args:
-        fitted: what was fitted.
-        logprob: (n, k) raw log-probabilities.
+        fitted: maximum-likelihood fit of the log.
+        logprob: (n, k) raw log-probability.
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
-        labelled: (n, k) whether it is known to be right or wrong.
-        priors: the constants of the priors.
+        labelled: (n, k) whether the answer has a label.
+        priors: constants of the priors.
     """
     calibrators, marginals, family, answered = fitted.calibrators, fitted.marginals, type(fitted.copulas), answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
@@ -168,7 +171,7 @@ def gather(
     total = jnp.maximum(answered.sum(1), 1)
     center = jnp.where(answered, features, 0.0).sum(1) / total
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
-    # Who is always right, or never, has one confidence, whatever he states.
+    # A model that is always right, or never, has a single calibrated confidence.
     both = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
     steepness = jnp.where((calibrators.unit == 0) | ~both, 0.0, divide(1.0, spread))
     x, placed = _located(marginals, jax.vmap(Calibrator.__call__)(calibrators, finite), answered)
@@ -190,8 +193,8 @@ def gather(
 
 
 def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[jax.Array, Ranks]:
-    """((k, n) confidences between a model's extremes, scaled to (0, 1), (k, n) ranks) of confidences (k, n)."""
-    # The extremes of these very numbers: another program's may differ by a unit in the last place.
+    """(confidences scaled to (0, 1) between each model's extremes (k, n), their ranks) of confidences (k, n)."""
+    # The extremes are recomputed: those of another program may differ by a rounding error.
     lowest, highest = extremes(confidence, answered)
     placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
     scaled = divide(confidence - lowest[:, None], (highest - lowest)[:, None], 0.5)
@@ -200,10 +203,10 @@ def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) ->
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-    """(P, T) log-likelihood of P pairs of margins at each of the dependences `KNOTS`.
+    """Tabulate the log-likelihood of P pairs of margins at the dependences `KNOTS`; (P, T).
 
-    As ranks are fixed, all that the log says of a pair is a function of one number. Tabulated, it costs a sampler four
-    numbers a step, whatever the family.
+    Ranks are fixed, so that the likelihood of a pair is a function of one number. From the table, a sampler's step
+    takes four numbers per pair for every family.
     """
     copulas = jax.vmap(family.from_tau)(as_tau(jnp.asarray(KNOTS, first.u.dtype), _tau_range(family)))
 
@@ -215,7 +218,7 @@ def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Ar
 
 
 def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
-    """(P,) natural cubic splines through values (P, T) at `KNOTS`, at dependences (P,); constant beyond the knots.
+    """Evaluate natural cubic splines through values (P, T) at `KNOTS`, constant beyond them, at dependences (P,); (P,).
 
     A straight line is its own spline:
 
@@ -232,7 +235,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
-    """Values of all sites near the maximum-likelihood fit, held to where the priors leave some probability."""
+    """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
     calibrators, marginals = fitted.calibrators, cast(BetaMixture, fitted.marginals)  # as `fit` has them
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
@@ -258,11 +261,11 @@ def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, ja
 
 
 def hierarchical_model(evidence: Observations) -> None:
-    """The model at the head of this module as a NumPyro program, without the masses, which are conjugate.
+    """The model of this module as a NumPyro program, without the masses, which are conjugate.
 
-    Sites by model: `intercept` α, `slope` β, `share` of the upper component, `lower` m, `gap` d and `concentration`
-    a + b of both components; by pair: `dependence` t; and `slope_pool`, `dependence_pool`. The confidences have no
-    site of their own: their likelihood is conditional on φ̂ and composite, and enters as factors.
+    Sites by model are `intercept` α, `slope` β, `share` of the upper component, `lower` m, `gap` d, and `concentration`
+    a + b of both components. The site by pair is `dependence` t, and the pools are `slope_pool` and `dependence_pool`.
+    Confidences have no site: their likelihood is conditional on φ̂ and composite, and enters as factors.
     """
     numpyro, dist = (required(name, extra="posterior") for name in ("numpyro", "numpyro.distributions"))
 
@@ -292,12 +295,12 @@ def hierarchical_model(evidence: Observations) -> None:
 
 
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """(k, n) log-likelihood of the confidences between the extremes.
+    """Log-likelihood of the confidences in the smooth parts; (k, n).
 
     Args:
-        evidence: what is known of the log.
-        share: (k,) of the second beta.
-        a, b: (k, 2) of the two betas.
+        evidence: observations of the log.
+        share: (k,) share of the second beta.
+        a, b: (k, 2) parameters of the two betas.
     """
     weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
     log_x, log_1x = evidence.log_x[..., None]
@@ -306,7 +309,7 @@ def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax
 
 
 def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(a, b), each (…, 2), of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2)."""
+    """Parameters (a, b) of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2); (…, 2) each."""
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
@@ -314,33 +317,33 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
-    """(the least τ of a family, how far it is to the largest): (0, 0.98) for Gumbel's."""
+    """(least τ of a family, width of its range of τ): (0, 0.98) for Gumbel's; (2,)."""
     ends = jnp.asarray([-family.MAX_TAU, family.MAX_TAU], jnp.result_type(float))
     low, high = jax.vmap(lambda tau: family.from_tau(tau).tau())(ends)
     return jnp.stack([low, high - low])
 
 
 def as_tau(dependence: jax.Array, tau_range: jax.Array) -> jax.Array:
-    """Kendall's τ that an unconstrained dependence stands for, elementwise."""
+    """Map an unconstrained dependence to Kendall's τ, elementwise."""
     return tau_range[0] + tau_range[1] * special.expit(dependence)
 
 
 def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
-    """The inverse of `as_tau`, elementwise, well inside the range; 0 where the family has one τ only."""
+    """The inverse of `as_tau`, elementwise, with τ clipped well inside its range; 0 if the family has a single τ."""
     return special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), 0.05, 0.95))
 
 
 def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array:
-    """(draws, k, 3 + A) probabilities of φ_min, the smooth part, φ_max and the atoms, given how many answers lie there.
+    """Draw the probabilities of φ_min, the smooth part, φ_max and the atoms, given their counts; (draws, k, 3 + A).
 
-    Where all are equal, which `fit_marginal` takes for φ_max, there is nothing but that.
+    If all confidences are equal, φ_max has probability 1, as in `fit_marginal`.
     """
     atoms = 0 if evidence.atoms is None else evidence.atoms.shape[-1]
     places = np.array([0, SMOOTH, atoms + 1, *range(1, atoms + 1)])
     here = (evidence.mass[..., None] == places) & evidence.answered[..., None]
     counts = here.astype(evidence.z.dtype).sum(1)
     masses = jax.random.dirichlet(key, counts + evidence.priors.mass_count, (draws, counts.shape[0]))
-    if evidence.atoms is not None:  # a place that no atom takes has nothing, and the others are Dirichlet's still
+    if evidence.atoms is not None:  # padding gets probability 0, and the rest stays Dirichlet
         masses = masses.at[..., 3:].multiply(evidence.atoms)
         masses = masses / masses.sum(-1, keepdims=True)
     alone = np.zeros(counts.shape[1])
@@ -350,7 +353,7 @@ def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array
 
 
 def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
-    """The sites of one draw in terms that people read, as `Posterior.sites` has them; `vmap` it over draws."""
+    """Convert the sites of one draw to the readable parameters of `Posterior.sites`; `vmap` it over draws."""
     a, b = _shapes(sites["lower"], sites["gap"], sites["concentration"])
     names = ("intercept", "slope", "slope_pool", "share")
     return {
@@ -363,7 +366,7 @@ def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, ja
 
 
 def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
-    """One draw, `described` and with its `masses`, in the form of what was fitted; `vmap` it over draws."""
+    """Turn one draw, `described` and with its `masses`, into a `CascadeModel`; `vmap` it over draws."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
     slope = draw["slope"] * evidence.steepness
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)

@@ -1,4 +1,4 @@
-"""How sure a log makes us of its model: draws from its posterior, by NUTS or Laplace's method."""
+"""Draws from the posterior of the model's parameters given a log, by NUTS or Laplace's method."""
 
 import dataclasses
 import inspect
@@ -38,13 +38,13 @@ from rcjax.model.fitting import fit
 
 _NEWTON_STEPS = 60
 
-#: Newton's method chooses among these lengths of a step, and takes no direction to be flatter than this.
+#: Lengths of a Newton step that are tried, and the least curvature of a direction.
 _LENGTHS, _LEAST_PRECISION = (1.0, 0.5, 0.2, 0.05, 0.01), 0.05
 
 _WARMUP, _ACCEPTANCE = 400, 0.8
 
 
-#: The axes of what `Posterior.sites` holds, after chain and draw.
+#: Axes of the arrays of `Posterior.sites`, after chain and draw.
 _DIMS = {
     **{name: ["model"] for name in ("intercept", "slope", "share")},
     **{name: ["model", "component"] for name in ("mean", "concentration")},
@@ -60,19 +60,20 @@ _DIMS = {
 )
 @dataclasses.dataclass(frozen=True)
 class Posterior:
-    """Draws of a `CascadeModel`'s parameters given a log; D draws from C chains, k models, P pairs. A pytree.
+    """A pytree of draws of a `CascadeModel`'s parameters given a log: D draws from C chains, k models, P pairs.
 
-    The k models are in the order of `models`, that of the log.
+    The k models are in the order of `models`, which is the log's. `model` is a batch of models: every array has a
+    leading axis of D draws.
 
-    `model` is a batch of models: each of its arrays has a leading axis of D draws. Confidence is on the scale of the
-    `reference` throughout: `model.marginals` and `model.copulas` are the laws of φ̂ = `reference.calibrate(logprob)`,
-    and `model.calibrators` say how often an answer of that raw confidence is right. A draw's own calibrated confidence
-    does not follow the draw's marginals; `posterior_figures` puts the two together.
+    Confidence is on the scale of the `reference` throughout. `model.marginals` and `model.copulas` are the
+    distributions of φ̂ = `reference.calibrate(logprob)`, and `model.calibrators` give the probability that an answer of
+    a raw confidence is right. A draw's own calibrated confidence does not follow the draw's marginals;
+    `posterior_figures` combines the two.
     """
 
-    model: CascadeModel  # leading axis D throughout
-    reference: CascadeModel  # the maximum-likelihood fit, whose calibrated confidence is φ̂
-    sites: dict[str, jax.Array]  # (C, D / C, …) the parameters by name: see `to_arviz`
+    model: CascadeModel  # leading axis D
+    reference: CascadeModel  # maximum-likelihood fit, whose calibrated confidence is φ̂
+    sites: dict[str, jax.Array]  # (C, D / C, …) parameters by name: see `to_arviz`
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
     effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
@@ -88,15 +89,16 @@ class Posterior:
         return self.model.cost.shape[0]
 
     def to_arviz(self) -> Any:
-        """The draws as ArviZ's InferenceData (a DataTree from ArviZ 1.0 on), for its summaries and figures.
+        """Convert the draws to ArviZ's InferenceData (a DataTree from ArviZ 1.0 on), for its summaries and figures.
 
-        Variables by model: `intercept` and `slope` (of logit P(correct) on the standardised ξ), `masses` (at φ_min,
-        between, at φ_max), `share` of the upper component, `mean` and `concentration` of each component; by pair:
-        `tau`; and the pools `slope_pool` and `tau_pool`. Raises ImportError where ArviZ is not installed.
+        Variables by model are `intercept` and `slope` (of logit P(correct) in the standardised ξ), `masses` (at φ_min,
+        between, at φ_max), `share` of the upper component, and `mean` and `concentration` of each component. The
+        variable by pair is `tau`, and the pools are `slope_pool` and `tau_pool`. Raises ImportError if ArviZ is not
+        installed.
         """
         arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
         sites = {name: np.asarray(value) for name, value in self.sites.items()}
-        # Groups were arguments of their own before ArviZ 1.0.
+        # Groups were separate arguments before ArviZ 1.0.
         if "posterior" in inspect.signature(arviz.from_dict).parameters:
             return arviz.from_dict(posterior=sites, **labels)
         return arviz.from_dict({"posterior": sites}, **labels)
@@ -122,30 +124,30 @@ def sample_posterior(
     priors: Priors | None = None,
     distributions: Mapping[str, Any] | None = None,
 ) -> Posterior:
-    """Draw the parameters of the Markov-copula model given a log: the model at the head of `rcjax.bayes.hierarchy`.
+    """Draw the parameters of the Markov-copula model given a log, under the priors of `rcjax.bayes.hierarchy`.
 
     Args:
-        log: the log to learn from.
-        copula: a family's name or class; a pair's parameter is `from_tau` of its τ, any others have their defaults.
-        method: "nuts" runs the No-U-Turn sampler of NumPyro, after 400 steps of warm-up, in coordinates in which the
-            Gaussian approximation is round; see `Posterior.r_hat` before the draws are used. "laplace" draws from that
-            approximation: a Gaussian at the mode, in unconstrained parameters, with the curvature there. It costs a
-            fraction of a second once it has compiled, which logs of one size share.
-        draws: how many; of NUTS, in each chain.
-        chains: of NUTS.
-        seed: of the draws.
-        progress: show NumPyro's bar.
-        priors: the constants of the priors; None: those of `Priors()`.
+        log: training log.
+        copula: name or class of a family; a pair's parameter is `from_tau` of its τ, other parameters have defaults.
+        method: "nuts" runs NumPyro's No-U-Turn sampler, with 400 steps of warm-up, in coordinates that standardise the
+            Gaussian approximation; check `Posterior.r_hat` before using the draws. "laplace" draws from that
+            approximation: a Gaussian at the mode, in unconstrained parameters, with the curvature there. It takes a
+            fraction of a second after compilation, which logs of one size share.
+        draws: number of draws; for NUTS per chain.
+        chains: number of chains of NUTS.
+        seed: seed of the draws.
+        progress: whether to show NumPyro's progress bar.
+        priors: constants of the priors; None: `Priors()`.
         distributions: NumPyro distributions that replace priors, by site (`rcjax.bayes.hierarchy`): `intercept`,
             `slope`, `share`, `lower`, `gap`, `concentration` of each model, `dependence` of each pair, and the pools
             `slope_pool` and `dependence_pool`. Each has the support of the prior that it replaces; without a batch it
             holds for all models or pairs.
 
-    Arrays have jax's default float type.
+    Arrays have JAX's default float type.
 
-    Raises LogError where `rcjax.fit` does; ValueError for an unknown family or method, priors that cannot be, fewer
-    than one chain, or fewer than one draw (four of NUTS, for its R̂); FloatingPointError where draws are not finite;
-    ImportError where NumPyro is not installed (the extra `rcjax[posterior]`).
+    Raises LogError as `rcjax.fit` does; ValueError for an unknown family or method, invalid priors, fewer than one
+    chain, or fewer than one draw (four for NUTS, because of R̂); FloatingPointError if draws are not finite; ImportError
+    if NumPyro is not installed (the extra `rcjax[posterior]`).
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -168,7 +170,7 @@ def sample_posterior(
     replaced = check_distributions(distributions or {})
     family = as_family(copula)
     reference = fit(log, copula=family)
-    fitted = dataclasses.replace(reference, models=())  # names, which are static, would compile everything anew
+    fitted = dataclasses.replace(reference, models=())  # names are static: each set would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
     evidence = evidence._replace(distributions=replaced)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
@@ -202,7 +204,7 @@ def _prepare(
 def _potential(
     evidence: Observations, start: dict[str, jax.Array]
 ) -> tuple[Callable[..., Any], jax.Array, Callable[..., Any]]:
-    """(energy of unconstrained parameters (d,), the start as such, back to the sites): what both methods work on."""
+    """Return (energy as a function of unconstrained parameters (d,), the start (d,), function back to the sites)."""
     from numpyro.infer import util
 
     model = partial(hierarchical_model, evidence)
@@ -219,7 +221,7 @@ def _potential(
 
 @compiled
 def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """(mode (d,), S (d, d)) with S Sᵀ the inverse of the energy's Hessian there, by Newton's method."""
+    """Find the mode by Newton's method; (mode (d,), S (d, d)), with S Sᵀ the inverse of the energy's Hessian there."""
     energy, flat, _ = _potential(evidence, start)
     lengths = jnp.asarray((*_LENGTHS, 0.0), flat.dtype)
     tolerance = jnp.sqrt(jnp.finfo(flat.dtype).eps)
@@ -239,7 +241,7 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         precision = jnp.maximum(jnp.abs(precision), _LEAST_PRECISION)
         ahead = axes @ ((slope @ axes) / precision)
         trials = z - lengths[:, None] * ahead
-        # Where no length lowers the energy, rounding has the last word.
+        # If no length lowers the energy, rounding decides.
         least = jnp.argmin(jnp.nan_to_num(jax.vmap(energy)(trials), nan=jnp.inf))
         return step + 1, trials[least], axes / jnp.sqrt(precision), lengths[least] * (slope @ ahead)
 
@@ -257,7 +259,7 @@ def _run_nuts(
     shape: tuple[int, int],
     progress: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """((chains, draws, d) draws in coordinates where the Gaussian approximation is standard, divergences ())."""
+    """Run NUTS in coordinates that standardise the approximation; (draws (chains, draws, d), divergences ())."""
     from numpyro.infer import MCMC, NUTS
 
     energy, _, _ = _potential(evidence, start)
@@ -280,7 +282,7 @@ def _run_nuts(
 def _describe(
     fitted: CascadeModel, evidence: Observations, start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
 ) -> tuple[dict[str, jax.Array], CascadeModel]:
-    """(sites (C, N, …), the models with leading axis D = C N) of draws (C, N, d)."""
+    """Convert draws (C, N, d) to (sites (C, N, …), models with leading axis D = C N)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
     every = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
@@ -290,7 +292,7 @@ def _describe(
 
 
 def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """(split R̂, effective sample size) of every site that was sampled and varies; masses are independent draws."""
+    """(split R̂, effective sample size) of every sampled site that varies; masses are independent draws."""
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
     sampled = {name: np.asarray(value, float) for name, value in sites.items() if name != "masses"}
