@@ -64,16 +64,16 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     """
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
-    ours, theirs = posterior.reference, frontier.model
-    same = ours.models == theirs.models and ours.calibrators.transform == theirs.calibrators.transform
-    if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):
+    reference, model = posterior.reference, frontier.model
+    same = reference.models == model.models and reference.calibrators.transform == model.calibrators.transform
+    if not same or not np.array_equal(reference.calibrators.coefficients, model.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
     policies = frontier.policies.on_host()
-    left, right = np.triu_indices(len(ours.models), 1)
+    left, right = np.triu_indices(len(reference.models), 1)
     following = policies.actions[..., -2]  # a model's action below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
     rows = frontier.thresholds, links, policies.first, frontier.refusals
-    figures = jax.device_get(_evaluate(_thin(posterior.model, draws), ours.calibrators, rows))
+    figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
     return Outcomes(*map(jnp.asarray, figures))

@@ -375,8 +375,8 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
         features = jax.vmap(Calibrator.features)(
             calibrators, jnp.where(jnp.isnan(stated.logprob), -1.0, stated.logprob)
         )
-        own = special.expit(coefficients[:, :1] + coefficients[:, 1:] * features)
-        stated = dataclasses.replace(stated, confidence=jnp.where(jnp.isnan(stated.logprob), jnp.nan, own))
+        confidence = special.expit(coefficients[:, :1] + coefficients[:, 1:] * features)
+        stated = dataclasses.replace(stated, confidence=jnp.where(jnp.isnan(stated.logprob), jnp.nan, confidence))
     atoms = marginals.atoms
     if atoms is not None:
         atoms = dataclasses.replace(atoms, mass=draw["masses"][:, 3:])

@@ -161,8 +161,8 @@ def sample_posterior(
     if draws < least or chains < 1:
         raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
     if log.scores is not None:
-        what = "its answers have scores, and this model needs labels of 1 and 0: the default tuning takes scores"
-        raise LogError(f"{log.source}: {what}")
+        problem = "its answers have scores, and this model needs labels of 1 and 0: the default tuning takes scores"
+        raise LogError(f"{log.source}: {problem}")
     priors = priors or PRIORS
     with inside("priors"):
         check_fields(priors)

@@ -15,9 +15,9 @@ from rcjax.copulas.unit import Unit, from_log
 class BB1(ClosedForm):
     """C(u, v) = (1 + ((u^{−θ} − 1)^δ + (v^{−θ} − 1)^δ)^{1/δ})^{−1/θ}, θ ≥ 0, δ ≥ 1.
 
-    δ = 1 is Clayton's, θ = 0 is Gumbel's. Formulas are in log-space, with x = −log u, y = −log v, X = (e^{θx} − 1)/θ,
-    Y = (e^{θy} − 1)/θ, W = (X^δ + Y^δ)^{1/δ} and −log C = log(1 + θ W)/θ. Joe (2014), Dependence Modeling with
-    Copulas, section 4.17.
+    δ = 1 is Clayton's, θ = 0 is Gumbel's. Formulas are in log-space, with x = −log u and y = −log v. Let
+    X = (e^{θx} − 1)/θ, Y = (e^{θy} − 1)/θ and W = (X^δ + Y^δ)^{1/δ}; then −log C = log(1 + θ W)/θ. Joe (2014),
+    Dependence Modeling with Copulas, section 4.17.
 
     >>> float(BB1(2.0, 1.0).tau()), float(BB1(0.0, 2.0).tau())
     (0.5, 0.5)

@@ -57,10 +57,12 @@ class StudentT(RadialForm):
         constant = jnp.log(df / 2) + 2 * betaln(df / 2, 0.5) - np.log(np.pi) - jnp.log(spread(rho))
         # x² may overflow: log(1 + x²/ν) is computed in units of max(|x|, |y|, 1).
         unit = jnp.maximum(jnp.maximum(jnp.abs(x), jnp.abs(y)), 1.0)
-        p, q, one = x / unit, y / unit, 1 / unit**2
+        p, q, inverse_square = x / unit, y / unit, 1 / unit**2
         form = quadratic_form(rho, p, q)
-        margins = jnp.log(one + p * p / df) + jnp.log(one + q * q / df)
-        return constant + (df + 1) / 2 * margins - (df + 2) / 2 * jnp.log(one + form / df) + df * jnp.log(unit)
+        margins = jnp.log(inverse_square + p * p / df) + jnp.log(inverse_square + q * q / df)
+        return (
+            constant + (df + 1) / 2 * margins - (df + 2) / 2 * jnp.log(inverse_square + form / df) + df * jnp.log(unit)
+        )
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """v = T(ρx + T_{df + 1}⁻¹(p) √((1 − ρ²)(df + x²)/(df + 1)))."""

@@ -279,9 +279,9 @@ calibrate_log = compiled(fit_calibrators, "transform", runs="long")
 def stated_in(log: Log) -> np.ndarray | None:
     """`stated_logprobs` of a log, counting a query once even if a bootstrap draws it repeatedly."""
     rows = list({query: row for row, query in enumerate(log.queries)}.values())
-    whole = len(rows) == log.n_queries
-    columns = (log.logprob, log.answered) if whole else (np.asarray(x)[rows] for x in (log.logprob, log.answered))
-    return stated_logprobs(*columns)
+    all_distinct = len(rows) == log.n_queries
+    columns = log.logprob, log.answered
+    return stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
 
 
 def check_overlap(log: Log) -> None:

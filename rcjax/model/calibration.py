@@ -308,20 +308,20 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
         return (state.number < _NEWTON_STEPS) & (state.change > tolerance)
 
     # The start, full steps and shorter steps share one evaluation: the program is a third as large.
-    def turn(state: _Newton) -> _Newton:
+    def try_step(state: _Newton) -> _Newton:
         step = state.length * state.direction
         value, inverse, gradient = evaluate(state.beta + step)
         taken = value - state.value >= _LEAST_GAIN * state.length * state.slope - rounding * jnp.abs(state.value)
-        direction, whole = inverse @ gradient, jnp.ones_like(state.length)
+        direction, full = inverse @ gradient, jnp.ones_like(state.length)
         change = jnp.where(state.number < 0, jnp.inf, jnp.abs(step).max())
-        there = state.number + 1, state.beta + step, value, inverse, direction, gradient @ direction, whole, change
+        accepted = state.number + 1, state.beta + step, value, inverse, direction, gradient @ direction, full, change
         length = jnp.where(state.length > _LEAST_STEP, state.length / 2, 0.0)
         shorter = state._replace(length=length, change=jnp.where(length > 0, state.change, 0.0))
-        return jax.tree.map(partial(jnp.where, taken), _Newton(*there), shorter)
+        return jax.tree.map(partial(jnp.where, taken), _Newton(*accepted), shorter)
 
-    zero, one = jnp.zeros(2, z.dtype), jnp.ones((), z.dtype)
-    start = _Newton(-1, zero, -jnp.inf * one, jnp.zeros((2, 2), z.dtype), zero, 0 * one, one, jnp.inf * one)
-    last = lax.while_loop(unfinished, turn, start)
+    zero, unit = jnp.zeros(2, z.dtype), jnp.ones((), z.dtype)
+    start = _Newton(-1, zero, -jnp.inf * unit, jnp.zeros((2, 2), z.dtype), zero, 0 * unit, unit, jnp.inf * unit)
+    last = lax.while_loop(unfinished, try_step, start)
     # From the standardised feature back to ξ.
     slope, error = last.beta[1] / spread, jnp.sqrt(jnp.maximum(last.inverse[1, 1], 0.0)) / spread
     return jnp.stack([last.beta[0] - center * slope, slope]), error, last.change <= tolerance

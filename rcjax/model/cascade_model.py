@@ -80,19 +80,18 @@ class CascadeModel(Fitted):
         return "\n".join([head, *rows])
 
     def log_prob(self, confidence: jax.Array, *, clip: bool = False) -> jax.Array:
-        """(…) log density of calibrated confidences (…, k) under the chain through all models, in their order.
+        """Log density of calibrated confidences under the chain through all models, in their order; (…).
 
-        Pure, and differentiable in the confidences and in the model. A confidence that is a point mass of its model
-        (φ_min, φ_max, a value that is stated) counts with its probability, one between with its density: so log p
-        compares confidences in the same masses, the density's integral plus the masses' sum is one, and a mean of log
-        p is no entropy (`rcjax.model.chain`). Models with a leading axis broadcast against (…). Raises ValueError for
-        another last axis than k.
+        The function is pure, and differentiable in the confidences and in the model. A confidence at a point mass of
+        its model (φ_min, φ_max, a stated value) counts with its probability, and one in the smooth part with its
+        density (`rcjax.model.chain`). Values of log p are comparable if they lie in the same masses; their mean is no
+        entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not k.
 
         Args:
-            confidence: (…, k) calibrated; NaN gives NaN.
-            clip: whether a confidence below φ_min counts with the mass of φ_min, and one above φ_max with that of
-                φ_max, so that models can be compared on queries that they were not fitted to, 2 to 3 % of which lie
-                beyond an end. By default log p is −∞ there; where the end has no mass, always.
+            confidence: (…, k) calibrated confidence; NaN gives NaN.
+            clip: whether confidences below φ_min count as φ_min, and those above φ_max as φ_max. Models can then be
+                compared on held-out queries, 2 to 3 % of which lie beyond an end. Otherwise, and if the end has no
+                mass, log p is −∞ there.
 
         >>> import rcjax
         >>> model = rcjax.demo_model()
@@ -190,8 +189,8 @@ def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") 
         place = Annotated[int, Between(0, len(members) - 1)]
         index = read_list(place, values.get("index"), f"{where}.index", size)
         parts = (
-            _copulas_from_json(one.get("copula"), one.get("copulas"), size, f"{where}.members[{i}].copulas")
-            for i, one in enumerate(members)
+            _copulas_from_json(member.get("copula"), member.get("copulas"), size, f"{where}.members[{i}].copulas")
+            for i, member in enumerate(members)
         )
         return OneOf(jnp.asarray(index, int), tuple(parts))
     try:

@@ -118,7 +118,7 @@ class Chain:
 
 @partial(jax.jit, static_argnames="clip")
 def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
-    def one(chain: Chain, value: jax.Array) -> jax.Array:
+    def of_chain(chain: Chain, value: jax.Array) -> jax.Array:
         placed = jax.vmap(partial(_locate, clip=clip))(chain.marginals, value)
         total = placed.log_density.sum()
         if chain.size > 1:  # the copulas on both sides count a mass between them
@@ -128,7 +128,7 @@ def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
             total += placed.log_mass.sum()
         return jnp.where(jnp.isnan(value).any(), jnp.nan, jnp.where(placed.inside.all(), total, -jnp.inf))
 
-    return chain.batched(one, value, axes="(k)->()")
+    return chain.batched(of_chain, value, axes="(k)->()")
 
 
 def _walk(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) -> jax.Array:

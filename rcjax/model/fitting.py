@@ -130,16 +130,16 @@ def fit(
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
         family = as_family(copula)
         fitted = fit_as(family, method)
-        told = _marginal_rows(log, *fitted[:2])
-        details = Details.of_log(log, fit={"copula": family.__name__, "method": method}, marginals=told)
+        marginal_rows = _marginal_rows(log, *fitted[:2])
+        details = Details.of_log(log, fit={"copula": family.__name__, "method": method}, marginals=marginal_rows)
         return CascadeModel(*fitted, log.cost, log.models, details)
     families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
     calibrators, marginals, starts = fit_as(Gaussian)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
     joined, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
     named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
-    told = _marginal_rows(log, calibrators, marginals)
-    kept: Any = {"copulas": named, "marginals": told}
+    marginal_rows = _marginal_rows(log, calibrators, marginals)
+    kept: Any = {"copulas": named, "marginals": marginal_rows}
     details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, **kept)
     return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
 

@@ -220,10 +220,10 @@ def corrected_log(log: Log) -> Log:
         return dataclasses.replace(log, hand=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
-    by_others = LabelRegression.of(log, fold != np.arange(_FOLDS)[:, None]).predict(log)
+    cross_fitted = LabelRegression.of(log, fold != np.arange(_FOLDS)[:, None]).predict(log)
     answers = np.asarray(log.answered).sum(0)
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
-    guess = _shrink(np.choose(fold[:, None], by_others), right, np.asarray(log.answered), weight)
+    guess = _shrink(np.choose(fold[:, None], cross_fitted), right, np.asarray(log.answered), weight)
     return with_outcomes(log, guess + weight * (right - guess))
 
 
@@ -249,11 +249,11 @@ def labelled_by_hand(log: Log) -> Log:
     if log.hand is None:
         return log
     labelled, answered = log.labelled, np.asarray(log.answered)
-    whole = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
-    if not whole.any():
+    fully_labelled = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
+    if not fully_labelled.any():
         raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
-    part = log.take(whole)
-    return dataclasses.replace(part, hand=None)
+    subset = log.take(fully_labelled)
+    return dataclasses.replace(subset, hand=None)
 
 
 def is_whole(log: Log) -> bool:

@@ -275,8 +275,8 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
     behind = jnp.exp(-jnp.abs(first - second))
     ahead = weight / (1 + behind)
     shares = ahead * jnp.where(first > second, 1.0, behind), ahead * jnp.where(first > second, behind, 1.0)
-    whole = jnp.maximum(first, second) + jnp.log1p(behind)
-    return jnp.stack([columns[:3] @ share for share in shares], axis=-1), weight @ whole, weight.sum()
+    log_density = jnp.maximum(first, second) + jnp.log1p(behind)
+    return jnp.stack([columns[:3] @ share for share in shares], axis=-1), weight @ log_density, weight.sum()
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:

@@ -166,8 +166,8 @@ class Marginal(Parametric):
         edges = jnp.concatenate([jnp.zeros_like(inner[:1]), inner, jnp.ones_like(inner[:1])])
 
         right = np.arange(1, len(edges))
-        whole = self._above_between(edges[:-1], edges[1:], (right == 1) | (right == len(right)))
-        beyond = jnp.append(jnp.cumsum(whole[::-1])[::-1], jnp.zeros_like(whole[:1]))
+        panel_integrals = self._above_between(edges[:-1], edges[1:], (right == 1) | (right == len(right)))
+        beyond = jnp.append(jnp.cumsum(panel_integrals[::-1])[::-1], jnp.zeros_like(panel_integrals[:1]))
         right = jnp.clip(jnp.searchsorted(edges, x, side="right", method="compare_all"), 1, len(edges) - 1)
         partial = self._above_between(x, edges[right], (right == 1) | (right == len(edges) - 1))
         return x * (1 - self.held_cdf(x)) + partial + beyond[right]

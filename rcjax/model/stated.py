@@ -110,8 +110,9 @@ class StatedValues:
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
     """Find the values that k models state: rising raw log-probabilities, padded with NaN; None: none; (k, V).
 
-    A confidence of 1 may be a rounded computed probability. It counts as stated only if at most a tenth of the answers
-    are neither certain nor at a stated value, and if either a value below 1 is stated too or all answers are certain.
+    A confidence of 1 may be a rounded computed probability. It counts as stated on two conditions: a value below 1 is
+    stated too, or all answers are certain; and at most a tenth of the answers are neither certain nor at a stated
+    value.
 
     Args:
         logprob: (n, k) raw log-probability.

@@ -227,9 +227,9 @@ def fit_copula(
             "tau" takes O(n²) time with weights, and O(n log n) without.
         method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
 
-    Raises ValueError for other shapes, and for an unknown family or method. Unless JAX traces, it also raises
-    ValueError for NaN and negative weights and, by "likelihood", for u or v outside [0, 1], or several at 0 or at 1,
-    which are a point mass.
+    Raises ValueError for other shapes, and for an unknown family or method; unless JAX traces, for NaN and negative
+    weights too. By "likelihood", u or v outside [0, 1] raise it as well, and so do several at 0 or at 1, which are a
+    point mass.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))

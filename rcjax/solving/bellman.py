@@ -254,8 +254,8 @@ def _most_arrivals(tables: Tables) -> jax.Array:
 def _is_sure(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
     """Whether the best path stays the best with any cuts of the others; (L,).
 
-    A path's gain is bounded by the sum, over its models, of the gain of reversing wrong decisions under the greatest
-    density (Kakade & Langford 2002, "Approximately optimal approximate reinforcement learning", lemma 6.1).
+    A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
+    greatest density. Kakade & Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
 
     Args:
         values: (N, L) values of the paths.

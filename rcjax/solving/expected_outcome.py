@@ -70,7 +70,8 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     """`error_and_cost`, with NumPy arrays as results unless traced."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
-    columns, own = {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: np.array(members[:-1], int)}, np.array(members)
+    positions = np.array(members)
+    columns = {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: np.array(members[:-1], int)}
     *shape, count = np.shape(thresholds) or (-1,)
     if count not in columns:
         raise ValueError(
@@ -78,17 +79,17 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
             f"but the last ({m - 1}), or all {k} models"
         )
     neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
-    whole = model.marginals, model.copulas, model.cost
-    traced = is_traced(jax.tree.leaves((whole, thresholds)))
+    arrays = model.marginals, model.copulas, model.cost
+    traced = is_traced(jax.tree.leaves((arrays, thresholds)))
     xp: Any = jnp if traced else np
     rows = xp.asarray(thresholds, dtype=model.cost.dtype)[..., columns[count]].reshape(math.prod(shape), m - 1)
-    marginals, copulas, cost = whole if traced else jax.tree.map(np.asarray, whole)
-    fitted = part(marginals, own), part(copulas, neighbours), cost[own]
+    marginals, copulas, cost = arrays if traced else jax.tree.map(np.asarray, arrays)
+    fitted = part(marginals, positions), part(copulas, neighbours), cost[positions]
     if traced:
         expected = automatic(_expected, *fitted, rows, like=rows, trailing=1)
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
-        expected = in_pieces(lambda some: _expected(*fitted, some), rows, size)
+        expected = in_pieces(lambda piece: _expected(*fitted, piece), rows, size)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), expected)
 
 

@@ -155,7 +155,7 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
 def evaluate_optima(problem: Problem, optima: Optima) -> Solutions:
     """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
     tables, plan, refusal = problem
-    return _in_batches(problem, lambda some: _evaluate(tables, some, plan, refusal is not None), optima)
+    return _in_batches(problem, lambda batch: _evaluate(tables, batch, plan, refusal is not None), optima)
 
 
 def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:

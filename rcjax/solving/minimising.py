@@ -124,8 +124,8 @@ def minimise(
 
 def _check_objective(objective: Objective, outcomes: Outcome) -> None:
     """Raise ValueError if the objective does not return one real number."""
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
-    value = jax.eval_shape(objective, one, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
+    outcome = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
+    value = jax.eval_shape(objective, outcome, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not np.issubdtype(value.dtype, np.floating):
         raise ValueError(
             f"objective must return one real number that has a slope, not {what_it_is(value)}: take a sum or a mean"
@@ -154,14 +154,14 @@ def _search(
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
     def descend(start: Start, settling: bool) -> tuple[Candidate, np.ndarray]:
-        return in_pieces(lambda some: improve(objective, problem, some, np.asarray(settling)), start, together)
+        return in_pieces(lambda batch: improve(objective, problem, batch, np.asarray(settling)), start, together)
 
     reached, _ = descend(start, settling=False)
-    everything = join([proposed, reached])
+    candidates = join([proposed, reached])
     # The result of a descent at one λ is a candidate at every other.
-    best = part(everything, np.asarray(weigh(objective, everything.outcome, lam)).argmin(1))
+    best = part(candidates, np.asarray(weigh(objective, candidates.outcome, lam)).argmin(1))
     settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
-    before, after = (np.diagonal(np.asarray(weigh(objective, some.outcome, lam), float)) for some in (best, settled))
+    before, after = (np.diagonal(np.asarray(weigh(objective, batch.outcome, lam), float)) for batch in (best, settled))
     better = after < before
     chosen = part(
         jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)

@@ -133,8 +133,8 @@ def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.tree.map(partial(jnp.where, taken), onward, shorter)
 
     # The first trial is the start.
-    nowhere, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
-    start = _Descent(x, one * jnp.inf, nowhere, lbfgs.init(x), nowhere, one, jnp.zeros((), int), jnp.zeros((), bool))
+    nowhere, unit = jnp.zeros_like(x), jnp.ones((), x.dtype)
+    start = _Descent(x, unit * jnp.inf, nowhere, lbfgs.init(x), nowhere, unit, jnp.zeros((), int), jnp.zeros((), bool))
     search = lax.while_loop(lambda search: ~search.done & (search.count < _TRIALS), attempt, start)
     return search.x, search.value
 

@@ -68,9 +68,9 @@ class CascadePlan:
 
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     """Build the plan of distinct paths, each of rising positions among k models."""
-    everyone = tuple(sorted({j for path in paths for j in path}))
+    all_models = tuple(sorted({j for path in paths for j in path}))
     ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (len(end), -end[0], end))
-    used = sorted({link for path in [*paths, everyone] for link in itertools.pairwise(path)})
+    used = sorted({link for path in [*paths, all_models] for link in itertools.pairwise(path)})
     row, column = ({item: index for index, item in enumerate(items)} for items in (ends, used))
     steps = _fill(
         [(row[end], row[end[1:]], column[end[:2]]) for end in ends if len(end) > 1],
@@ -78,7 +78,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         (len(ends), len(ends), 0),
     )
     heads = _fill([*(end[0] for end in ends), 0], 2**k, 0, 2 * _SMALLEST)
-    filled = [*_fill(list(paths), 2**k - 1, paths[0]), everyone]
+    filled = [*_fill(list(paths), 2**k - 1, paths[0]), all_models]
     cuts = np.full((len(heads), k), -1)
     writes = {end: step for step, (end, *_) in enumerate(steps)}
     for end in ends:

@@ -73,8 +73,8 @@ class Grid:
         # Without the barrier XLA recomputes the polynomials for every node.
         integrals = lax.optimization_barrier(_legendre_integrals(2 * position - 1))
         inside = integrals @ jnp.asarray(_INTERPOLATION, position.dtype) * (end - start)
-        whole, panel = self.within(self.weight), jnp.arange(count)[:, None]
-        smooth = jnp.where(panel < cut, whole, jnp.where(panel == cut, inside, 0.0))
+        full, panel = self.within(self.weight), jnp.arange(count)[:, None]
+        smooth = jnp.where(panel < cut, full, jnp.where(panel == cut, inside, 0.0))
         mass = self.masses
         left, right = self.edges[mass], self.edges[mass + 1]
         return joined(jnp.clip(u - left, 0.0, right - left), smooth)

@@ -165,18 +165,18 @@ def _mean_laws(m: Any) -> Iterator[Finding]:
 
 
 def _mass_laws(m: Any) -> Iterator[Finding]:
-    whole = dataclasses.replace(m, **{name: jnp.asarray(value) for name, value in _MASSES.items()})
+    completed = dataclasses.replace(m, **{name: jnp.asarray(value) for name, value in _MASSES.items()})
     low, high, bottom, top = _MASSES.values()
-    below = _of(whole, np.array([low - 1e-9, low, high - 1e-12, high]), "cdf")
+    below = _of(completed, np.array([low - 1e-9, low, high - 1e-12, high]), "cdf")
     expected = np.array([0.0, bottom, below[2], 1.0])
     where = np.array([low, low, high, high])
     yield "cdf jumps by the masses at the ends", where, below, np.abs(below - expected) - 1e-3
-    inner = _of(whole, low + (high - low) * _INSIDE, "cdf")
+    inner = _of(completed, low + (high - low) * _INSIDE, "cdf")
     scaled = bottom + (1 - bottom - top) * _of(m, _INSIDE, "smooth_cdf")
     yield "cdf is that of the smooth part between the masses", _INSIDE, inner, np.abs(inner - scaled) - 1e-9
-    flat = _of(whole, np.array([bottom / 2, 1 - top / 2]), "quantile")
+    flat = _of(completed, np.array([bottom / 2, 1 - top / 2]), "quantile")
     yield "quantile is flat at the masses", np.array([0.0, 1.0]), flat, np.abs(flat - [low, high]) - 1e-12
-    mean = float(_of(whole, np.array(-1.0), "mean_above"))
+    mean = float(_of(completed, np.array(-1.0), "mean_above"))
     smooth = float(_of(m, np.array(0.0), "smooth_mean_above"))
     total = bottom * low + top * high + (1 - bottom - top) * (low + (high - low) * smooth)
     yield "mean_above of everything is the mean", 0.0, mean, abs(mean - total) - 1e-9

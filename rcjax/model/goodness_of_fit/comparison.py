@@ -86,7 +86,7 @@ def compare_copulas(
     tried = FAMILIES if families == "auto" else (families,) if isinstance(families, str) else tuple(families)
     ranks = [jnp.asarray(_mean_ranks(values), jnp.result_type(float)) for values in columns]
     results = [_result(as_family(family), ranks, replicates, seed) for family in tried]
-    return tuple(sorted(results, key=lambda one: np.inf if np.isnan(one.aic) else one.aic))
+    return tuple(sorted(results, key=lambda result: np.inf if np.isnan(result.aic) else result.aic))
 
 
 def _mean_ranks(values: np.ndarray) -> np.ndarray:
