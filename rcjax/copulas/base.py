@@ -1,9 +1,9 @@
-"""The base class of bivariate copulas: a family is its cdf, everything else follows.
+"""The base class of bivariate copulas: a family defines its cdf, and the other methods are derived.
 
 A family is a subclass with annotated parameters and `cdf(u, v)` in scalar mathematics. Subclassing makes it a frozen
-dataclass and a pytree; conditionals and densities come from autodiff, their inverses and τ⁻¹ from root finding with
-implicit gradients, τ from quadrature, batches from broadcasting or `jax.vmap`. Any derived method may be replaced by
-a closed form.
+dataclass and a pytree. Conditionals and densities come from autodiff, their inverses and τ⁻¹ from root finding with
+implicit gradients, τ from quadrature, and batches from broadcasting or `jax.vmap`. A closed form may replace any
+derived method.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Copula(Parametric):
     ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
-    #: Whether C(u, v) = C(v, u) is known to hold; a likelihood then takes one conditional for both.
+    #: Whether C(u, v) = C(v, u) is known to hold; likelihoods then use one conditional for both margins.
     exchangeable: ClassVar[bool] = False
     #: The largest |τ| of `from_tau`: beyond it two models' confidences are the same to the resolution of a log.
     MAX_TAU: ClassVar[float] = 0.98
@@ -305,7 +305,7 @@ def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
 
     z = implicit_root(excess, bisection(0.0, 1.0, goal.dtype), goal.dtype)
     inside = jnp.clip(position(z), low, high)
-    # Out of reach: the end of the support, whatever the goal.
+    # A goal out of reach gets the end of the support, without a gradient.
     return jnp.where(z < 1 - 4 * jnp.finfo(goal.dtype).eps, inside, lax.stop_gradient(inside))
 
 

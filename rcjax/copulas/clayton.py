@@ -11,7 +11,7 @@ from rcjax.copulas.base import ClosedForm, TailDependence, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
 
-_TINY = 1e-4  # θ times the larger logarithm, below which a series in θ takes over: nothing is divided by θ
+_TINY = 1e-4  # θ times the larger logarithm, below which a series in θ avoids dividing by θ
 
 
 class Clayton(ClosedForm):

@@ -1,6 +1,4 @@
-"""Families of copulas by name, and those that `copula="auto"` chooses from; and `OneOf`, which
-is of one family for some pairs of models and of another for others.
-"""
+"""Families of copulas by name, the candidates of `copula="auto"`, and `OneOf`, a batch whose pairs differ in family."""
 
 import dataclasses
 from typing import Any
@@ -27,9 +25,9 @@ from rcjax.copulas.unit import Unit
 
 
 def as_family(name: str | type[Copula]) -> type[Copula]:
-    """The copula class of a name, in any case and with or without hyphens; ValueError names the families there are.
+    """Find a copula class by name, in any case and with or without hyphens; ValueError lists the known families.
 
-    Every subclass of `Copula` that has been defined is known by its name, the user's own included.
+    Every subclass of `Copula` that has been defined is known, including the user's.
     """
     if isinstance(name, type) and issubclass(name, Copula):
         return name
@@ -44,7 +42,7 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     return families[key]
 
 
-#: The families that compete where none is named. Independence comes first: of two equal scores the first one wins.
+#: The default candidates. Independence comes first, since the first of equal scores wins.
 FAMILIES: tuple[type[Copula], ...] = (
     Independence,
     Gumbel,

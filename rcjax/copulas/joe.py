@@ -95,7 +95,7 @@ def _solve_inverse(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: j
         return log1mexp(-drop) - shape * softplus(log_k - drop) - log_p
 
     def newton(function: Callable[..., Any], _) -> jax.Array:
-        # Either term alone gives a lower bound, and Newton climbs a concave function from the left without overshoot.
+        # Either term alone gives a lower bound, from which Newton's method climbs a concave function without overshoot.
         ratio = divide(-log_p, shape, jnp.inf)
         second = jnp.where(ratio < jnp.inf, log_k - ratio - log1mexp(-jnp.minimum(ratio, 1e6)), -jnp.inf)
         start = jnp.maximum(-log_rest, second)

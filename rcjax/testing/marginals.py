@@ -13,7 +13,7 @@ from rcjax.copulas.base import farthest
 from rcjax.model.marginals import Marginal
 from rcjax.testing.contract import Finding, changed_by_flattening, raise_failures, untraceable, worst
 
-#: Places inside (0, 1), and levels.
+#: Inner points of (0, 1), also used as levels.
 _INSIDE = np.array([0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99])
 _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], _INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
 _ENDS = np.array([0.0, 1.0])

@@ -115,7 +115,7 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
     (y − p)(1 − 2p) is one direction of the two. `figure` is χ².
 
     Args:
-        before, now: calibrated confidences (n,), and whether the answers are right (n,).
+        before, now: (calibrated confidence (n,), labels (n,)) of each sample.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random((2, 400))

@@ -46,7 +46,7 @@ class _NumPyroLaw(dist.Distribution):
 
 
 class NumPyroCopula(_NumPyroLaw):
-    """Pairs (x, y) with two marginals, joined by a copula.
+    """A distribution of pairs (x, y) with two marginals, joined by a copula.
 
     Args:
         copula: copula of the pair; array-valued parameters are a batch.

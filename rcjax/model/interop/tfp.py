@@ -72,7 +72,7 @@ def _flatten(distribution: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any],
 
 
 class TFPCopula(_TFPLaw):
-    """Pairs (x, y) with two marginals, joined by a copula.
+    """A distribution of pairs (x, y) with two marginals, joined by a copula.
 
     Args:
         copula: copula of the pair; array-valued parameters are a batch.
