@@ -1,6 +1,6 @@
-"""Is a policy right, and what it was tuned by? Promises and predictions against queries left out, drift, verdicts.
+"""Check a policy and the model that it was tuned by: promises and predictions on held-out queries, drift, verdicts.
 
-Takes a policy or a model, and a `Log`; gives a `PolicyCheck` or a `Diagnosis`, with what to do."""
+Takes a policy or a model, and a `Log`; gives a `PolicyCheck` or a `Diagnosis`, with advice."""
 
 from rcjax._base.extras import exports
 

@@ -1,10 +1,10 @@
-"""Checks: one figure each, judged by a limit and by chance. The one table of all that `diagnose` and `check` look at.
+"""The table of all checks of `diagnose` and `check`: each judges one figure by its limits and its p-value.
 
-A check is not a significance test alone: with enough queries every model is rejected, and with few none is. A figure
-is doubtful where it is large enough to matter and chance does not explain it, or where it is large and the queries
-are too few to tell.
+A check is more than a significance test: with enough queries every model is rejected, and with few none is. A figure
+is doubtful if it is large enough to matter and chance does not explain it, or if it is large and there are too few
+queries to tell.
 
-The functions `judge_…` judge what `diagnose` found: its queries, confidences, the fit of its model, and the promise.
+The functions `judge_…` judge the findings of `diagnose`: its queries, confidences, the fit of its model, the promise.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Verdict = Literal["fine", "doubtful", "bad"]
 
 
 class Limits(NamedTuple):
-    """Where a figure starts to matter: doubtful beyond the first, bad beyond the second."""
+    """The limits of a figure, beyond which it is doubtful, or bad."""
 
     doubtful: float
     bad: float
@@ -31,18 +31,18 @@ class Limits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What is checked."""
+    """A kind of check."""
 
     name: str
-    """As in JSON, such as "calibration error"."""
+    """Name in JSON, such as "calibration error"."""
     label: str
-    """What it is called in front of people; {noun} is what is counted."""
+    """Name on screens; {noun} stands for the kind of error that is counted."""
     meaning: str
-    """What its figure says."""
+    """Meaning of the figure, in words."""
     limits: Limits
-    """Doubtful and bad from here on; downwards where the second is the smaller one."""
+    """Limits from which on a figure is doubtful and bad; small figures are bad where `bad` is the smaller limit."""
     unit: Literal["share", "number"] = "share"
-    """"share" is shown as a percentage."""
+    """Unit of the figure; a "share" is printed as a percentage."""
 
     def judged(
         self,
@@ -54,53 +54,54 @@ class Kind:
         verdict: Verdict = "fine",
         noun: str = ERRORS.noun,
     ) -> "CheckResult":
-        """A check of this kind.
+        """Make a check of this kind.
 
         Args:
-            subject, figure, advice, p_value, verdict: as `CheckResult` has them.
-            noun: what is counted.
+            subject, figure, advice, p_value, verdict: as the fields of `CheckResult`.
+            noun: the kind of error that is counted.
         """
         words = {name: getattr(self, name).format(noun=noun) for name in ("label", "meaning")}
-        own = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
-        return CheckResult(**vars(self) | words | own)
+        result = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
+        return CheckResult(**vars(self) | words | result)
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckResult(Kind):
-    """One figure, judged."""
+    """The verdict on one figure."""
 
     subject: str = ""
-    """The model, pair or chain that it is about; empty for the log as a whole."""
+    """Model, pair or chain that the figure describes; empty for the log as a whole."""
     figure: float = math.nan
-    """The figure itself, as `unit` says."""
+    """Figure, in `unit`."""
     p_value: float | None = None
-    """How likely chance alone makes such a figure; None if that is not tested."""
+    """p-value of the figure; None if it is not tested."""
     verdict: Verdict = "fine"
+    """Verdict on the figure."""
     advice: str = ""
-    """What it means and what to do, in a sentence; empty if all is fine."""
+    """Sentence that explains the figure and says what to do; empty if all is fine."""
 
 
 def worst(checks: Iterable[CheckResult]) -> Verdict:
-    """The worst verdict of some checks."""
+    """Return the worst verdict of some checks."""
     verdicts = {check.verdict for check in checks}
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
 
 def by_name(*kinds: Kind) -> Mapping[str, Kind]:
-    """Kinds of checks by their names."""
+    """Index kinds of checks by name."""
     return {kind.name: kind for kind in kinds}
 
 
-#: A raw p-value of a primary figure below it raises a doubt, where it raises no alarm.
+#: Level of the raw p-value below which a primary figure is doubtful, if it raises no alarm.
 UNLIKELY = 0.1
 
-#: At most this share of the looks at logs in which nothing has changed, or of years of looks, raises an alarm.
+#: Level of an alarm: the share of looks, or of years of looks, with a false alarm where nothing has changed.
 ALARM = 0.05
 
 _UNSEEN = "difference to the promise on queries that were not tuned on"
 
-#: All that is checked: first what `diagnose` checks of a tuning and its model, then what `check` does of a policy.
-#: The table in the documentation is made of these limits.
+#: All kinds of checks: first those of `diagnose`, of a tuning and its model; then those of `check`, of a policy.
+#: The table in the documentation is made from these limits.
 KINDS = by_name(
     Kind("queries", "queries", "that every model answered", Limits(200, 50), "number"),
     Kind("accuracy", "change of own {noun}", "difference to the log that was fitted", Limits(0.03, 0.06)),
@@ -175,18 +176,18 @@ KINDS = by_name(
     ),
 )
 
-#: The figures that decide whether a policy is still right; all others explain.
+#: Names of the checks that decide whether a policy is still right; the others explain.
 PRIMARY = ("error", "difference", "cost", "budget")
 
 
 def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> Verdict:
-    """The verdict on a figure, by its limits: large figures that chance explains are doubtful at worst.
+    """Judge a figure by its limits; a large figure that chance explains is doubtful at worst.
 
     Args:
-        name: of the check, whose limits are those of `KINDS[name]`.
-        figure: what is judged.
-        p_value: tells whether chance explains it.
-        by_chance: tells it instead, where a band was looked at.
+        name: name of the check, whose limits are in `KINDS[name]`.
+        figure: the figure.
+        p_value: p-value of the figure; None: chance does not explain it.
+        by_chance: chance explains the figure, by a band in place of a p-value; None: the p-value decides.
 
     >>> judge("calibration error", 0.12, 0.001), judge("calibration error", 0.12, 0.3), judge("separation", 0.8)
     ('bad', 'doubtful', 'fine')
@@ -203,14 +204,15 @@ def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: 
 
 
 def adjusted(checks: Iterable[CheckResult], looks: float = 1.0, alarm: float = ALARM) -> list[CheckResult]:
-    """Checks of a policy with raw p-values, judged together: adjusted by Holm's method, and for so many looks.
+    """Judge checks together, with p-values adjusted for the number of looks and by Holm's method.
 
-    A figure beyond its limit that chance does not explain is bad; a primary one that chance might explain, doubtful.
+    A figure beyond its limit is bad if its adjusted p-value is below `alarm`. A primary figure beyond its limit is
+    doubtful if its raw p-value is below `UNLIKELY`.
 
     Args:
-        checks: the checks.
-        looks: how many separate looks a year of looks comes to.
-        alarm: the level of all together.
+        checks: checks with raw p-values.
+        looks: number of separate looks in a year.
+        alarm: level of all checks together.
     """
     checks = list(checks)
     raw = [math.nan if check.p_value is None else 1 - (1 - check.p_value) ** looks for check in checks]
@@ -244,21 +246,21 @@ def _check(
     verdict: Verdict | None = None,
     noun: str = ERRORS.noun,
 ) -> CheckResult:
-    """A check, whose advice is dropped if all is fine."""
+    """Make a check; its advice is dropped if the verdict is fine."""
     verdict = verdict or judge(name, figure, p_value)
     advice = "" if verdict == "fine" else advice
     return KINDS[name].judged(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
 
 
 def judge_size(n: int) -> Iterator[CheckResult]:
-    """Are there enough queries?"""
+    """Check whether there are enough queries."""
     rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
     yield _check("queries", "", float(n), rough)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelCalibration:
-    """How well the confidences of one model tell its right answers, on the log that is judged."""
+    """Figures of the calibration of one model on the log that is judged."""
 
     model: str
     accuracy: float
@@ -266,15 +268,15 @@ class ModelCalibration:
     expected_accuracy: float
     """Share of right answers on the log that was fitted."""
     accuracy_p: float
-    """p-value of the difference of the two."""
+    """p-value of `accuracy` − `expected_accuracy`."""
     calibration_error: float
-    """Expected calibration error of all labelled answers, held out."""
+    """Held-out expected calibration error of all labelled answers."""
     by_chance: float
     """Calibration error of a perfect calibration with as many answers."""
     p_value: float
     """p-value of the calibration error."""
     separation: float
-    """Probability that the better of two answers has the higher confidence; NaN where no answer is better."""
+    """Probability that the better of two answers has the higher confidence; NaN if no answer is better."""
     slope: float
     """Slope of the logistic regression."""
     slope_p: float
@@ -282,10 +284,10 @@ class ModelCalibration:
     certain: float
     """Share of answers with probability 1."""
     states: bool
-    """Whether the model states its confidences."""
+    """The model states its confidences."""
 
     def checks(self, counted: Counted = ERRORS) -> Iterator[CheckResult]:
-        """Do confidences mean what they say, tell better answers from worse ones, and differ at all?"""
+        """Check accuracy, calibration error, the separation of better answers, and the share of certain answers."""
         yield self._accuracy_check(counted.noun)
         yield self._error_check()
         yield self._separation_check()
@@ -324,11 +326,11 @@ class ModelCalibration:
         elif self.slope < 0 and not by_chance:
             advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
         else:
-            what = "deferring by its confidence gains little; get it another signal, or leave it out"
+            hint = "deferring by its confidence gains little; get it another signal, or leave it out"
             if limit == "fine":
-                what = "but chance alone can make that with so few queries; label more before you trust its confidence"
+                hint = "but chance alone can make that with so few queries; label more before you trust its confidence"
             share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
-            advice = f"the better of two answers of {name} has the higher confidence {share}: {what}"
+            advice = f"the better of two answers of {name} has the higher confidence {share}: {hint}"
         return _check("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
 
     def _certain_check(self) -> CheckResult:
@@ -341,7 +343,7 @@ class ModelCalibration:
 
 
 def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Are the confidences distributed as the mixtures say?"""
+    """Check whether confidences are distributed as the fitted mixtures."""
     for row in rows:
         name, figure = row["model"], row["trained"]
         moved = figure != row["refitted"] < KINDS["marginal"].limits.doubtful
@@ -353,7 +355,7 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
 
 
 def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Does the family describe how two models' confidences go together?"""
+    """Check whether the copula family describes the dependence of two models' confidences."""
     for row in rows:
         subject, figure = " & ".join(row["pair"]), row["distance"]
         advice = (
@@ -366,7 +368,7 @@ def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
 
 
 def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Do earlier confidences say more than the one just before?"""
+    """Check the Markov property: whether the first of three models predicts the third, given the second."""
     for row in rows:
         first, middle, last = row["models"]
         advice = (
@@ -377,12 +379,12 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
 
 
 def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS) -> Iterator[CheckResult]:
-    """Do policies err and cost as was promised when they were tuned?
+    """Check whether policies err and cost as was promised when they were tuned.
 
     Args:
-        promise: what was promised, and what was seen.
-        n: on how many queries.
-        counted: what is counted.
+        promise: promised and seen figures, as `compare_frontier` returns them.
+        n: number of queries that the figures were seen on.
+        counted: kind of error that is counted.
     """
     for name, noun in (("error", counted.noun), ("cost", "cost")):
         gap = _gap(promise, name)
@@ -390,37 +392,38 @@ def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS)
         why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
         if gap.by_chance:
             why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
-        what = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.way} than promised"
-        advice = f"{what}, mean over the curve: {why}"
+        gap_in_words = f"{off} {gap.direction} than promised"
+        finding = f"on queries not seen, the {noun} of policies tuned in this way is {gap_in_words}"
+        advice = f"{finding}, mean over the curve: {why}"
         verdict = judge(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
         yield _check(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
 
 
 class _Gap(NamedTuple):
-    """What was seen less what was predicted, over sixteen λ."""
+    """The seen figure minus the predicted one, over sixteen λ."""
 
-    figure: float  # the mean size of it; of costs, as a share of the cost predicted
-    way: str  # "higher" or "lower", for most of it
-    by_chance: bool
+    figure: float  # mean absolute gap; for costs, as a share of the predicted cost
+    direction: str  # "higher" or "lower", by the mean gap
+    by_chance: bool  # at most a quarter of the gaps lie outside their bands
 
 
 def describe_gaps(promise: Mapping[str, Any]) -> str:
-    """How far error and cost are from what was promised, in words, by the figures of `judge_promise`.
+    """Describe in words how far error and cost are from the promise, by the figures of `judge_promise`.
 
     >>> promise = {"error": [0.3], "predicted_error": [0.2], "cost": [0.9], "predicted_cost": [1.0]}
     >>> describe_gaps(promise | {"error_band": [0.1], "cost_band": [0.1]})
     '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
     """
     error, cost = (_gap(promise, name) for name in ("error", "cost"))
-    points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.way}"
-    return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.way}"
+    points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.direction}"
+    return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
 
 
 def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
     seen, predicted, band = (np.asarray(frontier[key]) for key in (name, f"predicted_{name}", f"{name}_band"))
     gap = seen - predicted
     outside = np.abs(gap) > band
-    # Costs may all be 0: there is nothing to be wrong about then.
+    # If all costs are 0, the gap is 0 on any scale.
     scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0
     figure = float(np.abs(gap).mean()) / scale
     return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))

@@ -1,11 +1,11 @@
-"""The one verdict on a policy, in words, and what to do: `evaluate`, `check`, `diagnose`, `report` and `retune` say it.
+"""Decide the verdict on a policy, in words, with advice: `evaluate`, `check`, `diagnose`, `report`, `retune` print it.
 
-`rcjax retune` writes a new policy where, and only where, the others say "tune again".
+`rcjax retune` writes a new policy if and only if the others say "tune again".
 
-It rests on two primary figures, the policy's error and its money. The promise is the figure that the tuning told, with
-the sampling of the queries tuned on. Of three candidates this one was measured to be the least off (`benchmarks.drift
---promises`): on 144 tunings of six logs, 300 labels each, errors were .54 points above it on average, .78 above those
-of the policy on the queries tuned on, .37 above the middle of the interval; the nearest of the three is no promise, as
+The verdict rests on two primary figures, the policy's error and its money. Each is compared with its promise, the
+figure expected by the tuning, whose sampling error is that of the queries tuned on. On 144 tunings of six logs, with
+300 labels each, errors were 0.54 points above the promise on average (`benchmarks.drift --promises`). They were 0.78
+points above the error on the queries tuned on, and 0.37 above the middle of the interval; the middle is no promise, as
 the log chooses it.
 """
 
@@ -26,58 +26,59 @@ from rcjax.tuning.diagnostics.checks import KINDS, CheckResult
 from rcjax.tuning.diagnostics.replacement import Replacement
 from rcjax.tuning.replaying.comparing import paired_error
 
-#: What a promise is off by beyond sampling, as the policy was chosen by the same labels: it counts as one of so many
-#: fewer queries (root mean squared 1.85 points for 1.70; `benchmarks.drift --promises`).
+#: Share of the queries tuned on that counts for the sampling error of a promise, as the policy was chosen by the same
+#: labels: the root mean squared error is 1.85 points, and 1.70 by sampling alone (`benchmarks.drift --promises`).
 _CHOSEN = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A primary figure: the mean of a log's queries beside what was promised, or beside a limit."""
+    """A primary figure: the mean over a log's queries, compared with a promise or a limit."""
 
     seen: float
+    """Mean over the queries of the log."""
     expected: float
-    """What was promised and, where earlier weeks joined, seen before; or the limit."""
+    """Promise, averaged with the queries of earlier weeks that joined it; or the limit."""
     se: float
-    """Standard error of their difference."""
+    """Standard error of `seen` − `expected`."""
     p_value: float
-    """One-sided, of a rise as large by chance, at one look."""
+    """One-sided p-value of the rise, at one look."""
     n: int
-    """Queries that tell what is seen."""
+    """Number of queries behind `seen`."""
     before: int
-    """Queries that tell what is expected; 0 where that is a limit."""
+    """Number of queries behind `expected`; 0 for a limit."""
     tuned: float
-    """What it is on the queries that the policy carries."""
+    """Mean over the queries that the policy carries."""
     interval: tuple[float, float] | None = None
-    """That the policy records for its promise, or None."""
+    """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
-    """What the figure is a difference from, on the same queries; None where it is no difference."""
+    """Name of the rival that the figure is a difference from, on the same queries; None if it is no difference."""
 
     @property
     def gap(self) -> float:
-        """By how much what is seen is above what is expected."""
+        """Seen figure minus expected figure."""
         return self.seen - self.expected
 
     @property
     def rise(self) -> float:
-        """The same as a share of what is expected."""
+        """Seen figure minus expected figure, as a share of the expected figure."""
         return relative(self.seen, self.expected)
 
     @property
     def tuned_on_is_the_limit(self) -> bool:
-        """Whether it is the queries tuned on that leave most in doubt, and not those of the log."""
+        """Whether the queries tuned on, and not those of the log, cause most of the standard error."""
         return 0 < self.before < 0.8 * self.n
 
     @property
     def falls(self) -> bool:
-        """Whether it is lower than expected by more than chance explains."""
+        """Whether the figure is significantly lower than expected."""
         return self.p_value > 0.975
 
     def error_check(self, counted: Counted = ERRORS) -> CheckResult:
-        """The check of an error; of a difference, beside a margin."""
+        """Return the check of an error; of a difference from a rival, the check of its margin."""
         if self.rival is not None:
-            told = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than {self.rival}"
-            advice = f"{told}, where {100 * self.expected:.3g} were to be the most"
+            finding = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than {self.rival}"
+            advice = f"{finding}, where {100 * self.expected:.3g} were to be the most"
             return KINDS["difference"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
         promised = percent(self.expected)
         if self.interval is not None:
@@ -86,20 +87,20 @@ class Figure:
         return KINDS["error"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
 
     def money_check(self) -> CheckResult:
-        """The check of a bill; of the cheapest rung of a ladder that follows its bill, where `before` is 0."""
-        name, what, than = "cost", "the policy", "expected"
+        """Return the check of a bill; beside a budget (`before` is 0), that of the cheapest rung of a ladder."""
+        name, subject, than = "cost", "the policy", "expected"
         if not self.before:
-            name, what, than = "budget", "even the cheapest rung", "in the budget"
+            name, subject, than = "budget", "even the cheapest rung", "in the budget"
         money = choose_unit([self.expected, self.seen])
         advice = (
-            f"{what} costs {money.full(self.seen)}, {percent(self.rise)} more than the ${money.show(self.expected)} "
+            f"{subject} costs {money.full(self.seen)}, {percent(self.rise)} more than the ${money.show(self.expected)} "
             f"{than}: look at prices, at the length of questions and answers, and at how often each model is asked"
         )
         return KINDS[name].judged("", self.rise, advice, p_value=self.p_value)
 
 
 def relative(observed: float, expected: float) -> float:
-    """By how much a figure is above another, as a share of it."""
+    """Return the observed figure minus the expected one, as a share of the expected one."""
     if expected > 0:
         return observed / expected - 1
     return float(np.inf) if observed > 0 else 0.0
@@ -107,43 +108,48 @@ def relative(observed: float, expected: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """What a primary figure is compared with: a promise told by some queries, or a limit, which needs none."""
+    """The baseline of a primary figure: a promise, with its sampling error, or a limit, which has none."""
 
     promise: Mean | None
+    """Promised mean; None for a limit."""
     limit: float | None = None
+    """Limit; None for a promise."""
     tuned: float = math.nan
+    """Mean over the queries that the policy carries."""
     interval: tuple[float, float] | None = None
+    """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
+    """Name of the rival that the figure is a difference from; None if it is no difference."""
 
     @classmethod
     def promised(cls, policy: AnyPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
-        """What the tuning promised; where it records nothing, what the policy does on the queries that it carries.
+        """Return the promise of a policy's tuning; without a record, its mean over the queries that it carries.
 
         Args:
             policy: the policy.
             name: "error" or "cost".
-            carried: (m,) the figure of each query that the policy carries.
-            trained_on: how many queries it was tuned on.
+            carried: (m,) figure of each query that the policy carries.
+            trained_on: number of queries that the policy was tuned on.
         """
-        told, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
+        expected, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
         known = policy.expected.get("level") is not None
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
         queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
-        promise = Mean.of(carried, None if told is None else float(told), queries)
+        promise = Mean.of(carried, None if expected is None else float(expected), queries)
         return cls(promise, tuned=float(carried.mean()), interval=interval)
 
     def beside(self, values: np.ndarray, earlier: np.ndarray) -> Figure:
-        """What is seen beside it.
+        """Compare the queries of a log with the baseline.
 
         Args:
-            values: (n,) the figure of each query of a log.
-            earlier: (m,) that of queries of earlier weeks, which were found fine.
+            values: (n,) figure of each query of the log.
+            earlier: (m,) figure of each query of earlier weeks without an alarm, which join a promise.
         """
         now = Mean.of(values)
         if self.promise is None:
             limit = float(self.limit or 0.0)
             se, p_value = excess(now, limit)
-            if self.rival is not None:  # as comparisons have it, where the two are not the same
+            if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
             return Figure(now.mean, limit, se, p_value, now.n, 0, self.tuned, rival=self.rival)
         before = self.promise.and_(Mean.of(earlier)) if len(earlier) else self.promise
@@ -156,17 +162,18 @@ State = Literal["as promised", "better than promised", "worse than promised", "u
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What a check of a policy comes to."""
+    """The verdict of a check of a policy."""
 
     state: State
+    """State of the policy, in a word or two."""
     sentence: str
-    """The two primary figures, each with what was promised, in words."""
+    """The two primary figures, each beside its promise, in words."""
     tune_again: bool
-    """Whether `rcjax retune` would write a new policy; False where that was not asked."""
+    """Whether `rcjax retune` would write a new policy; False if that was not tested."""
     advice: str
-    """What to do, in words; where it is to tune again, the command follows."""
+    """Advice, in words; screens add the command to tune again."""
     reasons: tuple[str, ...] = ()
-    """Why not to tune again, or what that gains."""
+    """Reasons against tuning again, or its gain, in words."""
 
     @property
     def alarm(self) -> bool:
@@ -175,11 +182,11 @@ class Decision:
 
     @property
     def headline(self) -> str:
-        """The state and the sentence."""
+        """State and sentence."""
         return f"{self.state}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and the headline."""
+        """Return the fields and the headline."""
         return dataclasses.asdict(self) | {"headline": self.headline}
 
 
@@ -194,40 +201,41 @@ def decide(
     unlabelled: int = 0,
     tuned_on: int = 0,
 ) -> Decision:
-    """The verdict on a policy.
+    """Decide the verdict on a policy.
 
     Args:
-        primary: the checks of its error and its money, adjusted for each other.
-        sample: whether the log is a fair sample.
-        error, cost: the figures of the primary checks.
-        replacement: what tuning again would gain, if that was asked.
-        money: the unit of money.
-        counted: what is counted.
-        unlabelled: queries of the log without a label.
-        tuned_on: queries that the policy was tuned on.
+        primary: checks of its error and its money, adjusted for each other.
+        sample: checks that the log is a fair sample.
+        error, cost: figures of the primary checks.
+        replacement: gain of a retuned policy; None if that was not tested.
+        money: unit of money.
+        counted: kind of error that is counted.
+        unlabelled: number of queries of the log without a label.
+        tuned_on: number of queries that the policy was tuned on.
     """
     biased = [check.advice for check in sample if check.verdict == "bad"]
     verdicts = [check.verdict for check in primary]
     sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1], money)))
-    again = replacement is not None and not biased
+    tune_again = replacement is not None and not biased
     if replacement is not None:
-        again &= replacement.acceptable if "bad" in verdicts else replacement.accepted
+        tune_again &= replacement.acceptable if "bad" in verdicts else replacement.accepted
     reasons = (*biased, *(() if replacement is None else replacement.in_words(counted)))
     if biased:
         advice = "mend the log, as said above, then check again"
         return Decision("no fair sample", sentence, False, advice, reasons)
     if "bad" in verdicts:
-        advice = "tune again" if again else "see what has changed, and keep the policy: nothing better is shown yet"
+        keep = "see what has changed, and keep the policy: nothing better is shown yet"
+        advice = "tune again" if tune_again else keep
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
-        return Decision("worse than promised", sentence, again, advice, reasons)
+        return Decision("worse than promised", sentence, tune_again, advice, reasons)
     state: State = "as promised"
     doubted = error if primary[0].verdict == "doubtful" else cost
     if "doubtful" in verdicts:
         state, sentence = "unclear", f"{sentence}; {_too_few(doubted, unlabelled, tuned_on)}"
     elif error.gap < 0 and error.before and error.falls:
         state = "better than promised"
-    if again:
+    if tune_again:
         better = replacement is not None and replacement.gain is not None and replacement.gain.better
         advice = "tune again" if better else "keep the policy, or tune again, which learns from these queries too"
     elif state == "unclear" and not doubted.tuned_on_is_the_limit:
@@ -235,7 +243,7 @@ def decide(
         advice = f"{more}, then check all together"
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
-    return Decision(state, sentence, again, advice, reasons)
+    return Decision(state, sentence, tune_again, advice, reasons)
 
 
 def _error_in_words(error: Figure, check: CheckResult, counted: Counted) -> str:
@@ -254,33 +262,32 @@ def _money_in_words(cost: Figure, check: CheckResult, money: Money) -> str:
             return f"its budget is kept, {money.full(cost.expected)}"
         over = f"over the ${money.show(cost.expected)}{_chance(check)}"
         return f"even its cheapest rung costs {money.full(cost.seen)}, {over}"
-    way = "more" if cost.rise >= 0 else "less"
-    share = percent(abs(cost.rise))
-    than = f"{share} {way} than the ${money.show(cost.expected)} promised{_chance(check)}"
+    rise = f"{percent(abs(cost.rise))} {'more' if cost.rise >= 0 else 'less'}"
+    than = f"{rise} than the ${money.show(cost.expected)} promised{_chance(check)}"
     return f"it costs {money.full(cost.seen)}, {than}"
 
 
 def _chance(check: CheckResult) -> str:
-    """The p-value of a figure that is not fine, in brackets."""
+    """Return the p-value of a figure that is not fine, in brackets; else nothing."""
     return f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
 
 
 def _too_few(doubted: Figure, unlabelled: int, tuned_on: int) -> str:
-    """Which queries are too few to tell."""
+    """Explain whether the queries tuned on or those of the log are too few to tell, in words."""
     if doubted.tuned_on_is_the_limit:
         return f"that may be chance: the {tuned_on:,} that it was tuned on are too few to tell"
-    what = "labels" if unlabelled else "queries"
-    return f"that may be chance: the {doubted.n:,} {what} of this log are too few to tell"
+    noun = "labels" if unlabelled else "queries"
+    return f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
 
 
 def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, counted: Counted = ERRORS) -> str:
-    """What following its bill comes to, where a ladder does: a change of what queries cost is told in errors.
+    """Describe a ladder that follows its bill: its bill, its position, and the errors that a change of cost makes.
 
     Args:
         followed: as `PolicyCheck.followed`.
-        cost: what was expected and what was seen at the position as tuned.
-        money: the unit of money.
-        counted: what is counted.
+        cost: cost at the position as tuned, expected and seen.
+        money: unit of money.
+        counted: kind of error that is counted.
     """
     change = cost.rise
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
@@ -294,7 +301,7 @@ def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, cou
 
 
 def tell_cheaper(cost: Figure, money: Money) -> Iterator[str]:
-    """A remark on money that is less than was promised, by more than chance explains: that is no drift."""
+    """Yield a remark if the bill is significantly lower than promised, which is no drift."""
     if cost.rise < -0.05 and cost.p_value > 0.95:
         less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"

@@ -1,11 +1,10 @@
-"""Does the promise hold on this log, and is the model right on it? Every check, its figures, and what to do.
+"""Diagnose a model and its tuning on a log: whether the promise holds and the model fits, with figures and advice.
 
-The promise is the error and cost that a search says its policies will have. A policy comes with figures
-(`Frontier.error`, `Frontier.cost`), and how they were arrived at depends on the search: those of the default search
-are estimates by the labels, corrected for luck; those of a search by the model are the model's predictions. Here a
-search is held to its own figures. Fresh queries are answered by the frontier itself. In the log that it was tuned on,
-each of five folds is left out in turn, the whole search is done again on the other four, with its correction for luck,
-and the fold is answered by the policies that come of it.
+The promise is the error and cost that a search expects of its policies (`Frontier.error`, `Frontier.cost`). The figures
+of the default search are estimates by the labels, corrected for optimism. The figures of a search by the paper's model
+are predictions of the model. The promise is compared with held-out queries. On a fresh log, the frontier itself answers
+the queries. On the log tuned on, each of five folds is left out in turn: the whole search is repeated on the other
+four, with its correction for optimism, and its policies answer the fold.
 """
 
 import dataclasses
@@ -59,23 +58,25 @@ if TYPE_CHECKING:
 
 
 class LeftOut(NamedTuple):
-    """A model, and queries that it was not fitted to."""
+    """A model with held-out queries."""
 
     model: Fitted
+    """Fitted model."""
     log: Log
+    """Held-out queries."""
     rest: Log | None = None
-    """What it was fitted to, where that is of the same log."""
+    """Other queries of the same log, which the model was fitted to; None if the model is of another log."""
 
 
 def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[LeftOut]:
-    """Models and logs that they were not fitted to, which together hold every query of a log once.
+    """Return models with held-out queries, which together hold every query of a log once.
 
     Args:
         model: the fitted model.
-        log: the log to judge it by.
-        folds: False for the model itself and the whole log; True for five models, each fitted as the model was to four
-            fifths of the queries, and the fifth that each has not seen.
-        seed: of the folds.
+        log: the log to judge the model by.
+        folds: False: the model itself, with the whole log. True: five models, each fitted to four fifths of the log,
+            with the fifth that it has not seen.
+        seed: seed of the folds.
     """
     if not folds:
         return [LeftOut(model, log)]
@@ -89,9 +90,9 @@ def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[Lef
 
 
 def without(log: Log, rows: np.ndarray) -> Log:
-    """The log as if nobody had answered some of its queries, rows (n,) bool; costs are averaged over the others.
+    """Mark the queries `rows`, (n,) bool, as unanswered; the models' costs are averaged over the others.
 
-    Its arrays keep their shapes, so that nothing is compiled anew. A model without any answer left keeps its cost.
+    The arrays keep their shapes, so that nothing is compiled again. A model without an answer left keeps its cost.
     """
     logprob, correct, answered, query_cost = (
         np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
@@ -110,9 +111,9 @@ def without(log: Log, rows: np.ndarray) -> Log:
 
 
 def _fitted_near(model: Fitted, log: Log) -> Fitted:
-    """The model of another log, calibrated only where this one is no more.
+    """Fit a model of the same kind to another log: calibration alone, or all of the paper's model.
 
-    Its mixtures are sought around those of the model, where its copulas come from Kendall's τ.
+    With copulas by Kendall's τ, the fit of the mixtures starts from those of the model.
     """
     if not isinstance(model, CascadeModel):
         return calibrated_like(model, log)
@@ -126,37 +127,37 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
 
 
 def is_training_log(model: CascadeModel, log: Log) -> bool:
-    """Whether the model was fitted to this log, by the hash of its content."""
+    """Return whether the model was fitted to this log, by the hash of its content."""
     return model.provenance.get("digest") == log.digest
 
 
 def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
-    """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
+    """Compare the figures of a frontier with held-out queries, at sixteen λ.
 
-    A single held-out log is answered by the frontier as it is; folds by what the same search finds without each.
-    As `compare_frontier`, with `search`, that of the frontier.
+    The frontier itself answers a separate log; each fold is answered by the frontier of the same search without it. The
+    result is that of `compare_frontier`, with the `search` of the frontier.
 
     Args:
-        frontier: what was promised.
-        held: of `held_out`.
-        trained_on: how many queries the frontier was tuned on.
-        seed: of the folds of the search.
+        frontier: the frontier with the promised figures.
+        held: models with held-out queries, of `held_out`.
+        trained_on: number of queries that the frontier was tuned on.
+        seed: seed of the folds of the search.
     """
     lam = lambdas(frontier.model)
 
     def judged_by(fold: LeftOut) -> tuple[Frontier, Log]:
         if fold.rest is None:
             return at_prices(frontier, lam), fold.log
-        # Folds of their own: those dealt by the same seed would be the ones that are left out already.
+        # Another seed: the same seed would deal the folds that are left out already.
         return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
 
     judged = list(map(judged_by, held))
-    # In folds, both come from the same queries: a log that is easy by chance is so for what is promised, too.
+    # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.
     return {"search": frontier.search, **compare_frontier(judged, trained_on if len(held) == 1 else None)}
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
-    """The points of a frontier that are best by its own figures for the λ (L,), without intervals.
+    """Return the points of a frontier that are the best by its figures for the λ (L,), without intervals.
 
     >>> import rcjax
     >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[1.0, 10.0, 100.0])
@@ -172,14 +173,15 @@ def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
 
 
 def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> dict[str, Any]:
-    """Frontiers of one length, as predicted and as replayed, each on the log beside it: means over the pairs.
+    """Replay frontiers of one length, each on its log, and compare with their figures: means over the pairs.
 
-    Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, and the half-widths of 90 % bands,
-    `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of the queries
-    judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable (None if
-    there are no others); not the search for the best policy, whose optimism is part of what is to be seen. A refusal
-    counts as an error at its price. What is seen of a cost is the bill where that was promised, as by
-    `select_frontier`, and else at the models' mean costs.
+    The result has arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`; and `error_band` and
+    `cost_band`, the half-widths of 90 % bands on the difference. The bands count the sampling errors of the queries
+    judged, and of the `trained_on` queries that the prediction was learnt from, with the same variance (None: the same
+    queries). They do not count the optimism of the search, which the comparison is to show.
+
+    A refusal counts as errors at its price. The cost is the bill if the search promises bills, as `select_frontier`
+    does; otherwise it is at the models' mean costs.
     """
     rows, errors = [], []
     for frontier, log in judged:
@@ -190,56 +192,57 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
         rows.append({"lam": frontier.lam} | promised | seen)
-        # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
+        # `cost_se` ignores the sampling error of the models' mean costs; `spent_se` includes it.
         errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
     n = sum(int(log.complete.sum()) for _, log in judged)
-    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)  # of a mean of independent parts
+    # The standard error of the mean of independent parts, widened for the queries that the prediction was learnt from.
+    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
     return means | bands
 
 
 def lambdas(model: Fitted) -> np.ndarray:
-    """The sixteen λ (16,) at which promises are tried: an answer of the dearest model is worth 0.001 to 1 errors."""
+    """Return the sixteen λ at which promises are tested: a call of the dearest model costs 0.001 to 1 errors."""
     return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
 
 
-FEWEST_QUERIES = 20
+FEWEST_QUERIES = 20  # answered by every model, for a diagnosis
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found: plain numbers and NumPy arrays. n queries, k models (in the order of `models`), L λ."""
+    """The findings of `diagnose`, as numbers and numpy arrays, for k models."""
 
     models: tuple[str, ...]
+    """Names of the k models."""
     source: str
-    """The log that was judged."""
+    """Name of the log that was judged."""
     n: int
-    """Queries judged: those that every model answered."""
+    """Number of queries judged, which every model answered."""
     held_out: bool
-    """Whether the log was not the one that the model was fitted to; else, held-out figures come from five folds."""
+    """The model was fitted to another log; otherwise held-out figures come from five folds."""
     confidence: np.ndarray
-    """(N, k) calibrated confidences of all queries of the log, held out; NaN for no answer. Not in the JSON form."""
+    """(N, k) held-out calibrated confidences of all queries of the log; NaN for no answer. Not in JSON."""
     correct: np.ndarray
-    """(N, k) whether the answers were right, as numbers; NaN for those without a label. Not in the JSON form."""
+    """(N, k) labels of all queries, as numbers; NaN without a label. Not in JSON."""
     calibration: tuple[ModelCalibration, ...]
-    """The confidences of each model."""
+    """Calibration of each model."""
     marginals: list[dict[str, Any]]
-    """Where the fit was tested, by model: `trained` and `refitted` √CvM, and `trained_p`."""
+    """Fit of each marginal: `trained` and `refitted` √CvM, and `trained_p`; empty if not tested."""
     copulas: list[dict[str, Any]]
-    """By pair: `family`, `parameters` (those likeliest on the ranks), `tau`; `process`, which is S_n, with
-    `process_p`; `distance` = √(S_n/n)."""
+    """Fit of each pair: `family`, maximum-likelihood `parameters` on the ranks, `tau`; `process`, the statistic S_n,
+    with `process_p`; `distance` = √(S_n/n)."""
     markov: list[dict[str, Any]]
-    """By triple of neighbouring models: conditional `tau`, `p_value`."""
+    """Conditional `tau` and `p_value` of each triple of neighbouring models."""
     promise: dict[str, Any] | None = None
-    """The frontier that was tuned as its search promises it, and seen, with that `search`; see
-    `try_promise`. None where it was not judged."""
+    """Promised and seen figures of the tuned frontier, with its `search` (`try_promise`); None without a frontier."""
     counted: Counted = ERRORS
-    """What is counted on the log, with the words for it; in the JSON form its noun."""
+    """Kind of error that is counted, with its words; in JSON its noun."""
 
     @property
     def checks(self) -> tuple[CheckResult, ...]:
-        """Every check, judged."""
+        """All checks, judged."""
         return (
             *judge_size(self.n),
             *(check for model in self.calibration for check in model.checks(self.counted)),
@@ -251,19 +254,19 @@ class Diagnosis:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is worth knowing though nothing is wrong."""
+        """Remarks on figures that are fine."""
         if self.held_out or self.promise is None:
             return ()
-        what = "folds of one log are as hard as the rest of it"
-        return (f"{what}: that queries to come are harder, only fresh ones can show (--test)",)
+        caveat = "folds of one log are as hard as the rest of it"
+        return (f"{caveat}: that queries to come are harder, only fresh ones can show (--test)",)
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all checks."""
+        """Worst verdict of all checks."""
         return worst(self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values; what is not a number (NaN) becomes None."""
+        """Return the findings as JSON values; None for NaN."""
         left_out = ("confidence", "correct")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
         judged = {name: list(map(dataclasses.asdict, getattr(self, name))) for name in ("calibration", "checks")}
@@ -283,26 +286,26 @@ def diagnose(
     frontier: Frontier | None = None,
     model_fit: bool = True,
 ) -> Diagnosis:
-    """Does the promise hold, and is the model right on this log? Calibration, marginals, copulas, the Markov property.
+    """Check on a log whether the promise of a tuning holds, and whether the model fits.
 
-    On a log that the model was not fitted to, held-out figures are plain; on its own training log they come from
-    five folds, each judged by a model fitted to the others. Queries that lack a model are left out. Of a log that
-    holds queries which the model was fitted to, an `OverlapWarning` tells how many.
+    The fit is checked by calibration, marginals, copulas and the Markov property. On another log than the training log,
+    the model's figures are held-out figures. On the training log, they come from five folds, each judged by a model
+    fitted to the others. Queries that lack the answer of a model are left out. An `OverlapWarning` counts queries of
+    another log that the model was fitted to.
 
-    The promise is the error and cost of the policies that were tuned (`try_promise`): of `frontier`, or of what
-    the default search finds on the log fitted to. Without either it is left out.
+    The promise is the error and cost of the tuned policies (`try_promise`): those of `frontier`, or of the frontier
+    that the default search finds on the training log. Without either, it is not checked.
 
     Args:
         model: the fitted model.
-        log: the log to judge it by.
-        training: the log that it was fitted to; its figures are added.
-        replicates: of each bootstrap, at most; they use at most 500 queries.
-        seed: of the folds and the bootstraps.
-        frontier: the frontier of the promise, as `select_frontier` or `solve_frontier` finds it.
-        model_fit: whether to test the marginals, copulas and Markov chain, on which only policies of `solve_frontier`
-            rest.
+        log: the log to judge the model by.
+        training: the training log of the model; the default search is made on it for the promise.
+        replicates: number of replicates of each bootstrap, at most; they use at most 500 queries.
+        seed: seed of the folds and the bootstraps.
+        frontier: the frontier of the promise, of `select_frontier` or `solve_frontier`.
+        model_fit: test the marginals, copulas and Markov chain, which only policies of `solve_frontier` rely on.
 
-    Raises LogError where the log lacks a model, or fewer than 20 queries were answered by all of them.
+    Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
@@ -310,26 +313,26 @@ def diagnose(
     >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:3]
     (200, False, ['Markov property', 'accuracy', 'calibration error'])
     """
-    whole = log.select(model.models)
-    log = _complete(whole)
-    trained = is_training_log(model, whole)
-    if not trained and (shared := overlap(whole, model if training is None else training)):
-        what = f"{shared.describe()}, where it looks better than it is: judge by others"
-        warnings.warn(f"{whole.source}: {what}", OverlapWarning, stacklevel=2)
-    training = training or (whole if trained else None)
+    every_query = log.select(model.models)
+    log = _complete(every_query)
+    trained = is_training_log(model, every_query)
+    if not trained and (shared := overlap(every_query, model if training is None else training)):
+        problem = f"{shared.describe()}, where it looks better than it is: judge by others"
+        warnings.warn(f"{every_query.source}: {problem}", OverlapWarning, stacklevel=2)
+    training = training or (every_query if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))
     keys = _keys(seed, 4)
     chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
     confidence = np.asarray(model.calibrate(log.logprob))
     sample = confidence[chosen].T
-    unseen = held_out_confidence(whole, model, seed) if trained else np.asarray(model.calibrate(whole))
-    correct = np.where(whole.labelled, np.asarray(whole.correct, float), np.nan)
+    unseen = held_out_confidence(every_query, model, seed) if trained else np.asarray(model.calibrate(every_query))
+    correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
-    # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
+    # The checks run at the same time, the longest first: they are independent, and compile for longer than they run.
     checks: dict[str, Callable[[], Any]] = {
         "copulas": lambda: copula_rows(model, sample, keys[2], replicates),
         "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
-        "promise": lambda: _promise(model, whole, training, trained_on, seed, frontier),
+        "promise": lambda: _promise(model, every_query, training, trained_on, seed, frontier),
         "markov": lambda: markov_rows(model.models, confidence, log, keys[3], replicates),
         "calibration": lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     }
@@ -356,14 +359,14 @@ def _promise(
     if frontier is None:
         return None
     searched_by: Fitted = model
-    if frontier.search == "selected":  # by the labels, which need no more of a model
+    if frontier.search == "selected":  # the search by labels needs only the calibration
         searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
     held = held_out(searched_by, log, folds=is_training_log(model, log), seed=seed)
     return try_promise(frontier, held, trained_on, seed)
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:
-    """Keys of their own: to index the array of them would compile a programme."""
+    """Split a seed into keys, one array each: indexing one array of keys would compile a programme."""
     return [jax.random.wrap_key_data(bits) for bits in np.asarray(_key_data(np.int64(seed), count))]
 
 
@@ -409,7 +412,7 @@ def _calibration(
     stated = model.calibrators.stated
     states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
-    expected = np.asarray(_mean_confidence(model.marginals))  # which a logistic regression fits to the accuracy
+    expected = np.asarray(_mean_confidence(model.marginals))  # the accuracy on the training log, by logistic regression
     return tuple(
         ModelCalibration(
             model=name,

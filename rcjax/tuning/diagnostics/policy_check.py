@@ -1,12 +1,12 @@
-"""Is a policy still right? A fresh log of labelled answers against what the policy was tuned on: the one verdict.
+"""Check whether a policy is still right: compare a fresh log of labelled answers with the queries tuned on.
 
-Two figures are primary: the error of the policy and its money. They share the level of the alarm, and decide. All else
-(calibration and confidences of each model, labels, what tuning again would gain) explains. A figure has drifted where
-it is beyond its limit *and* chance does not explain it: what is too small to matter does not alarm in a log of any
-size, and of logs, or of years of looks, in which nothing has changed at most that share does.
+Two figures are primary: the error of the policy and its money. They share the level of the alarm, and decide. The other
+figures explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
+is beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. Where
+nothing has changed, the share of logs, or of years of looks, with an alarm is at most its level.
 
-A log that tells times is taken by its weeks (`window`): its last eight, against the queries tuned on and the weeks
-before these that were found fine.
+A log with times is divided into weeks (`window`): its last eight weeks are compared with the queries tuned on and the
+earlier weeks without an alarm.
 """
 
 from __future__ import annotations
@@ -41,42 +41,47 @@ from rcjax.tuning.replaying.replay import Rungs, Stream, Trace, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
 
-_MOST_COMPARED = (
-    20_000  # answers of each model and sample whose confidences are compared: more show nothing that matters
-)
+_MOST_COMPARED = 20_000  # confidences of a model compared on each side: the changes that more would show do not matter
 
-_FEWEST = 20  # queries, below which nothing has drifted for certain
+_FEWEST = 20  # queries below which no drift is certain
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelChange:
-    """What a fresh log says of one model, beside what the log tuned on said."""
+    """Figures of one model on a fresh log, beside those on the queries tuned on."""
 
     model: str
+    """Name of the model."""
     answers: int
-    """Labelled answers of the fresh log."""
+    """Number of labelled answers of the fresh log."""
     accuracy: float
+    """Share of right answers."""
     accuracy_tuned: float
+    """Share of right answers on the queries tuned on."""
     confidence: float
     """Mean calibrated confidence."""
     calibration_error: float
+    """Expected calibration error."""
     calibration_error_tuned: float
+    """Expected calibration error on the queries tuned on."""
     calibration_p: float
-    """Of the change of what confidences mean."""
+    """p-value of the change of calibration."""
     distance: float
-    """√CvM of the raw confidences."""
+    """Distance of the raw confidences from those on the queries tuned on: √CvM."""
     distance_p: float
+    """p-value of the distance."""
     median: float
-    """Of the raw confidences, as a probability."""
+    """Median of the raw confidences, as a probability."""
     median_tuned: float
+    """Median of the raw confidences on the queries tuned on."""
 
     def checks(self, counted: Counted) -> Iterator[CheckResult]:
-        """Do its confidences mean what they did, and are they distributed as they were?"""
+        """Check whether the calibration and the distribution of the confidences have changed."""
         name = self.model
         accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
         means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
         off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
-        worse = self.calibration_error > self.calibration_error_tuned  # confidences that mean more are no alarm
+        worse = self.calibration_error > self.calibration_error_tuned  # a better calibration is no alarm
         yield KINDS["calibration error"].judged(
             name,
             self.calibration_error,
@@ -94,82 +99,84 @@ class ModelChange:
 
 @dataclasses.dataclass(frozen=True)
 class Looked:
-    """Which queries a check looked at, and how often it is taken to look."""
+    """The queries that a check looked at, and its number of looks per year."""
 
     looks: int
-    """A year; the alarms of all are 5 % together."""
+    """Looks per year; all together have a false alarm in 5 % of years."""
     weeks: int
-    """That the queries checked came in; 0 of a log without times."""
+    """Number of weeks checked; 0 for a log without times."""
     begin: str | None
-    """The day on which these weeks began."""
+    """First day of these weeks."""
     earlier: int
-    """Queries of earlier weeks that were found fine, and joined those tuned on."""
+    """Number of queries of earlier weeks without an alarm, which joined those tuned on."""
     alarms: tuple[str, ...] = ()
-    """The first day of each week at whose end a look raised an alarm."""
+    """First day of each week at whose end a look raised an alarm."""
     since: str | None = None
-    """The day of the week from which on what has drifted is highest; None where nothing has drifted."""
+    """First day of the week in which the drift probably began; None without drift."""
 
     def describe(self) -> str:
-        """The window in words; empty for a log that is looked at once."""
-        how = "weekly" if self.looks == WEEKLY else f"{self.looks} times a year"
+        """Describe the window in words; empty for a log that is looked at once."""
+        often = "weekly" if self.looks == WEEKLY else f"{self.looks} times a year"
         if not self.weeks:
-            return "" if self.looks == 1 else f"Checked {how} (--looks)."
+            return "" if self.looks == 1 else f"Checked {often} (--looks)."
         joined = f" and {self.earlier:,} queries of earlier weeks, which were fine" if self.earlier else ""
         weeks = f"The last {count(self.weeks, 'week')}, since {self.begin}"
-        return f"{weeks}, beside what was tuned on{joined}; checked {how} (--looks)."
+        return f"{weeks}, beside what was tuned on{joined}; checked {often} (--looks)."
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyCheck:
-    """What a fresh log says of a policy. Figures are shares of 1, money is per query."""
+    """The check of a policy on a fresh log. Figures are shares of 1; money is per query."""
 
     source: str
-    """The fresh log."""
+    """Name of the fresh log."""
     policy_models: tuple[str, ...]
-    """The models that the policy may ask."""
+    """Names of the models that the policy may ask."""
     n: int
-    """Queries checked: those that all models of the policy answered."""
+    """Number of queries checked, which all models of the policy answered."""
     reference: int
-    """Queries of the log tuned on that the policy carries."""
+    """Number of queries that the policy carries."""
     tuned_on: int
-    """All queries of that log."""
+    """Number of queries of the log tuned on."""
     looked: Looked
+    """Window of the check, and its number of looks per year."""
     models: tuple[ModelChange, ...]
+    """Figures of each model."""
     error: Figure
-    """Of a ladder that follows its bill, of what following it comes to."""
+    """Error of the policy; for a ladder that follows its bill, the error of the followed ladder."""
     cost: Figure
-    """The bill, at the position of a ladder; for policies found by the model alone, the cost at the models' mean costs.
-    Of a ladder that follows its bill that of its cheapest rung, beside the budget."""
+    """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
+    that follows its bill, the bill of its cheapest rung, beside the budget."""
     bill: Figure
-    """What the position as tuned costs, beside what was promised; mostly `cost` itself."""
+    """Cost at the position as tuned, beside its promise; mostly the same as `cost`."""
     replacement: Replacement | None
-    """What tuning again would gain, and whether `rcjax retune` would write what comes of it. None where not tested."""
+    """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     checks: tuple[CheckResult, ...]
-    """Every check: the two primary figures first. `p_value` is adjusted, and "bad" has changed."""
+    """Checks, the two primary ones first; p-values are adjusted, and a "bad" figure has changed."""
     decision: Decision
-    """What all of it comes to, and what to do: the same on every screen."""
+    """Verdict and advice, the same on every screen."""
     remarks: tuple[str, ...]
-    """What is worth knowing besides."""
+    """Further remarks, in words."""
     followed: dict[str, float] | None = None
-    """What following its bill does on these queries, in their order (`replaying.stream.Stream.to_json`), with
-    `budget`, and `tuned`, the position as it was tuned, and what `error_tuned` is there. None for what follows none."""
+    """Figures of following the bill on these queries, in their order (`Stream.to_json`), with `budget`; `tuned`, the
+    position as tuned; and `error_tuned`, its error. None for a policy that does not follow its bill."""
     unlabelled: int = 0
-    """Of the `n` queries, those of which no answer is labelled."""
+    """Number of the `n` queries without a labelled answer."""
     counted: Counted = ERRORS
-    """What is counted on the log, with the words for it; in the JSON form its noun."""
+    """Kind of error that is counted, with its words; in JSON its noun."""
 
     @property
     def drifted(self) -> bool:
-        """Whether a primary figure has, or the log is no fair sample, so that nothing is certain."""
+        """Whether a primary figure has drifted, or the log is no fair sample."""
         return self.decision.alarm
 
     @property
     def verdict(self) -> Verdict:
-        """That of the primary figures: "bad" has drifted, "doubtful" may be chance."""
+        """Verdict on the primary figures: a "bad" one has drifted, a "doubtful" one may be chance."""
         return worst(self.checks[:2]) if not self.decision.alarm else "bad"
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values, without what does not apply; what is not a number becomes None."""
+        """Return all fields as JSON values, without `followed` where it is None; None for NaN."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.followed is None:
             del fields["followed"]
@@ -193,27 +200,29 @@ def check_policy(
     looks: int | None = None,
     seed: int = 0,
 ) -> PolicyCheck:
-    """Is a policy still right on a fresh log, whose queries it was not tuned on? The verdict that every screen gives.
+    """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
-    Tested first are the error and the cost of the policy against those promised, one-sided, counting the sampling of
-    both logs; the two share the alarm. A ladder is judged by its expected error and cost on each query, without the
-    noise of the lots. Where it follows its bill, its error counts that it keeps to its budget with; its cost has
-    drifted where even its cheapest rung costs more. What explains is tested, and adjusted, by itself: for each model
-    what its confidences mean and how they are distributed. Improvements are no alarm.
+    The error and the cost of the policy are tested against their promises, one-sided, with the sampling errors of both
+    logs. Improvements are no alarm, and the two figures share the level. A ladder is judged by its expected error and
+    cost on each query, without the noise of the lots. If it follows its bill, its error is the error within its budget,
+    and its cost has drifted if its cheapest rung costs more than the budget.
 
-    Of a log with times (`Log.time`) the last eight weeks are checked, and earlier ones that were found fine join the
-    queries tuned on. Where some queries were tuned on, a remark counts them.
+    The calibration and the distribution of each model's confidences are tested too, as an explanation, with p-values
+    adjusted among themselves.
+
+    In a log with times (`Log.time`) the last eight weeks are checked, and earlier weeks without an alarm join the
+    queries tuned on. A remark counts queries of the log that were tuned on.
 
     Args:
         policy: the policy in service.
         log: the fresh log.
-        retuning: whether to ask what re-tuning would gain, which takes most of the time; or what is known of that.
-        looks: how often a year the policy is checked: at most 5 % of years in which nothing changes raise an alarm. By
-            default 52 for a log with times, else 1.
-        seed: of the folds.
+        retuning: estimate the gain of retuning, which takes most of the time; or a `Replacement`, if it is known.
+        looks: number of checks per year; without changes, at most 5 % of years have an alarm. None: 52 for a log with
+            times, else 1.
+        seed: seed of the folds.
 
-    Raises ValueError for a policy made by hand, which carries no queries that it was tuned on; LogError where the log
-    lacks a model, is the one tuned on, or has too few answers.
+    Raises ValueError for a policy made by hand, which carries no queries; LogError if the log lacks a model, is the log
+    tuned on, or has too few answers.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -230,7 +239,7 @@ def check_policy(
         raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
     log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
     old = carried_log(policy).select(policy.models)
-    if (today := _matched(policy, log)) is not None:  # differences are on queries that both have answered
+    if (today := _matched(policy, log)) is not None:  # differences need the answers of both
         named = {*policy.models, *models_of(today)}
         log = log.take(log.select([name for name in log.models if name in named]).complete)
     new = log.select(policy.models)
@@ -248,8 +257,8 @@ def check_policy(
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
     followed = outcomes.followed(seen.rows)
     money = recorded_tuning(policy).spec.money([seen.cost.expected, seen.cost.seen])
-    told = tell_cheaper(seen.bill, money)
-    told = told if followed is None else (tell_followed(followed, seen.bill, money, log.counted),)
+    on_money = tell_cheaper(seen.bill, money)
+    on_money = on_money if followed is None else (tell_followed(followed, seen.bill, money, log.counted),)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -264,38 +273,38 @@ def check_policy(
         checks=(*seen.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
         decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, money, **about),
         followed=followed,
-        remarks=(*_remarks(policy, window, shared, replacement), *told),
+        remarks=(*_remarks(policy, window, shared, replacement), *on_money),
         **about,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Outcomes:
-    """What becomes of the N queries of a log that all models answered, and what that is compared with."""
+    """Outcomes of the N queries of a log that all models answered, with the baselines of the primary figures."""
 
-    wrong: np.ndarray  # (N,) of a ladder that follows its bill, as it follows it
-    money: np.ndarray  # (N,) of a ladder that follows its bill, by its cheapest rung
-    bill: np.ndarray  # (N,) at the position as tuned
-    error: Baseline
+    wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, those of the stream
+    money: np.ndarray  # (N,) cost; of a ladder that follows its bill, that of its cheapest rung
+    bill: np.ndarray  # (N,) cost at the position as tuned
+    error: Baseline  # of `wrong`
     cost: Baseline  # of `money`
     promised: Baseline  # of `bill`
-    stream: Stream | None = None
-    about: dict[str, float] = dataclasses.field(default_factory=dict)  # what else `PolicyCheck.followed` tells
+    stream: Stream | None = None  # None: the policy does not follow its bill
+    about: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
 
     def followed(self, rows: np.ndarray) -> dict[str, float] | None:
-        """What following the bill came to with some queries, (N,) bool; None where none is followed."""
+        """Return the figures of the stream on the queries `rows`, (N,) bool; None without a stream."""
         if self.stream is None:
             return None
-        return Stream(*(of[rows] for of in self.stream)).to_json() | self.about
+        return Stream(*(column[rows] for column in self.stream)).to_json() | self.about
 
 
 def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
-    """What becomes of queries that all models of a policy, and where they count today's, have answered.
+    """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
     Args:
         policy: the policy.
-        old, new: the log that it carries and the fresh one, of its models.
-        log: the fresh one, of all models.
+        old, new: the carried queries and the fresh log, with the models of the policy.
+        log: the fresh log with all models, for a comparison with today's.
     """
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
@@ -317,7 +326,7 @@ def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
 
 
 def _matched(policy: AnyPolicy, log: Log) -> Today | None:
-    """What a policy with a margin is held to, where a log has its answers; None for other policies."""
+    """Return today's model or policy for a policy with a margin, if the log has its answers; None otherwise."""
     spec = recorded_tuning(policy).spec
     if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
         return None
@@ -325,16 +334,16 @@ def _matched(policy: AnyPolicy, log: Log) -> Today | None:
 
 
 class _Seen(NamedTuple):
-    """What the look at the last weeks saw."""
+    """The findings of the look at the last weeks."""
 
     rows: np.ndarray  # (N,) bool: the queries looked at
     error: Figure
     cost: Figure
     bill: Figure  # at the position as tuned
     primary: list[CheckResult]
-    joined: np.ndarray  # (J,) the weeks, counted back, that were found fine
-    alarms: list[int]  # the weeks, counted back, at whose end a look raised an alarm
-    since: int | None  # how many weeks ago what has drifted began to be highest; None where nothing has
+    joined: np.ndarray  # (J,) weeks without an alarm, counted back
+    alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
+    since: int | None  # weeks since the drift probably began; None without drift
 
     def in_words(self, weeks: Weeks, looks: int, earlier: int) -> Looked:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
@@ -344,13 +353,15 @@ class _Seen(NamedTuple):
 
 
 def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
-    """Every look from the first week on, and what the last one saw: weeks without an alarm join the baseline.
+    """Look at every window from the first week on, and return the findings of the last look.
+
+    Weeks without an alarm join the baseline of later looks.
 
     Args:
-        outcomes: what became of the queries.
-        weeks: theirs.
-        separate: how many separate looks the looks of a year come to.
-        counted: what is counted.
+        outcomes: outcomes of the queries.
+        weeks: weeks of the queries.
+        separate: number of separate looks in a year.
+        counted: kind of error that is counted.
     """
     spoilt, alarms, last = set[int](), list[int](), None
     for ago, rows, earlier in weeks.windows():
@@ -381,7 +392,7 @@ def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float, counted: Counted
 def _model_changes(
     policy: AnyPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
-    """What the queries in the window say of each model, beside those carried and those of weeks that were fine."""
+    """Compare each model on the queries in the window with the carried queries and those of weeks without an alarm."""
     sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
     if fine.any():
         sides[0].append(_answers(policy, new.take(fine)))
@@ -396,15 +407,15 @@ def _model_changes(
 class _Answers(NamedTuple):
     """The answers of the k models of a policy to the n queries of a log."""
 
-    logprob: np.ndarray  # (k, n) in the precision in which a policy carries them
-    confidence: np.ndarray  # (k, n) calibrated
-    correct: np.ndarray  # (k, n)
-    labelled: np.ndarray  # (k, n) those with a label; where some have none, of a fair sample
-    answered: np.ndarray  # (k, n)
+    logprob: np.ndarray  # (k, n) in single precision, as policies carry them
+    confidence: np.ndarray  # (k, n) calibrated confidence
+    correct: np.ndarray  # (k, n) whether the answer is right, or its score
+    labelled: np.ndarray  # (k, n) bool: the answer has a label
+    answered: np.ndarray  # (k, n) bool: there is an answer
 
 
 def _answers(policy: AnyPolicy, log: Log) -> _Answers:
-    """What a log of the models of a policy, in its order, tells of each."""
+    """Take the answers of a log whose models are those of a policy, in its order."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
     calibrations = [policy.calibrations[name] for name in log.models]
@@ -441,10 +452,11 @@ def _some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
 
 
 def _costs(walked: Trace, by_model: bool) -> np.ndarray:
-    """(n,) values whose mean is the cost, of the kind that the search promises: bills, or at the models' mean costs.
+    """Return values whose mean is the cost of the kind that the search promises: (n,).
 
-    The variance of the latter is n times that of their mean: what one query moves is how often a model is asked, and
-    what its answers cost on average.
+    The kinds are bills, and costs at the models' mean costs (`by_model`). A value of the second kind is the influence
+    of a query on the mean, through the calls and through the mean costs: so the sample variance gives the right
+    standard error.
     """
     if not by_model:
         return walked.spent

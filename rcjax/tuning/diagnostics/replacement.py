@@ -1,10 +1,10 @@
-"""Is a policy tuned again on a log to replace the one in service? Is the log a fair sample, and the policy better?
+"""Decide whether a retuned policy replaces the policy in service: if the log is a fair sample, and the policy better.
 
-A log from which hard queries are missing, or in which one question stands a thousand times, makes a bad policy look
-good. So few of its calls may have failed, its labels must be drawn at random, the new policy must keep its promise on
-the queries that the one in service carries, too. And it must be expected to be better on queries left out: of policies
-that were swapped unless shown to be worse, three times as many were, for the same errors in the end, and now and then
-for a point more (`benchmarks.year`). Only a promise that is broken is renewed by what is as good.
+A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
+must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries, and its
+expected gain on held-out queries must be positive. A rule that replaces policies unless they are shown to be
+worse replaces three times as many, with the same errors in the end, and sometimes a point more (`benchmarks.year`). If
+the policy in service has broken its promise, a policy that is not shown to be worse is enough.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, retune, why_untested
 from rcjax.tuning.tune import Tuned
 
-_CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
-_MATTERS = 0.02  # of error
+_CHANCE = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
+_MATTERS = 0.02  # least excess of error that breaks a promise
 
 
 def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
-    """The share of queries that some of these models, or the reference, failed to answer, of those that all were asked.
+    """Check the share of queries that a model, or the reference, failed to answer, among those that all were asked.
 
-    Calls that nobody made are another thing (`Log.failed`): a log may hold the queries of several policies.
+    Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -60,14 +60,14 @@ def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
 
 
 def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
-    """Are labels drawn at random? They are not where queries that the cheapest model is unsure of have more, or fewer.
+    """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
 
-    A check for each set of answers that are labelled in part, of the queries that all these models answered. Its figure
-    is by how much the share of such queries among those labelled differs from that among all; its p-value is raw.
+    There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
+    difference between the shares of unsure queries among those labelled and among all. The p-value is raw.
 
     Args:
         log: the log.
-        models: the models whose labels count, the cheapest first.
+        models: names of the models whose labels count, the cheapest first.
     """
     log = log.select(models)
     log = log.take(log.complete) if log.complete.any() else log
@@ -87,54 +87,54 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
 
 
 def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
-    """Is a log a fair sample of the queries: are answers missing, are labels drawn at random?
+    """Check whether a log is a fair sample of the queries: few answers are missing, and labels are drawn at random.
 
     Args:
         log: the log.
-        models: the models whose answers count, the cheapest first.
+        models: names of the models whose answers count, the cheapest first.
     """
     return [judge_answers(log, models), *adjusted(judge_labels(log, models), alarm=_CHANCE)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Replacement:
-    """Whether a policy tuned again on a log is to take the place of the one in service."""
+    """The grounds on which a retuned policy replaces the policy in service, or does not."""
 
     gain: RetuningGain | None
-    """What policies tuned again gain on queries left out; None where that was not tested."""
+    """Held-out gain of retuned policies; None if it was not tested."""
     against: tuple[str, ...]
-    """What is wrong with the log or the new policy, in words; empty where it may take the other's place."""
+    """Faults of the log or of the new policy, in words; empty without any."""
 
     @property
     def acceptable(self) -> bool:
-        """Whether nothing is wrong, and it is not shown to be worse: it may renew a promise that is broken."""
+        """Whether the new policy may replace one that broke its promise: no faults, and not shown to be worse."""
         return not self.against and (self.gain is None or not self.gain.worse)
 
     @property
     def accepted(self) -> bool:
-        """Whether it takes the place of a policy that keeps its promise: a gain is expected, where that can be told."""
+        """Whether the new policy replaces one that keeps its promise: no faults, and an expected gain if tested."""
         return not self.against and (self.gain is None or self.gain.expected)
 
     def in_words(self, counted: Counted) -> tuple[str, ...]:
-        """What it gains, or what speaks against it."""
+        """Describe the faults, or else the gain, in words."""
         if self.against or self.gain is None:
             return self.against
         return (f"tuned again, it would {self.gain.describe(counted.noun)}, on queries left out",)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures of the gain, whether it is accepted, and what speaks against it."""
+        """Return the figures of the gain, `accepted`, and the faults."""
         gain = {} if self.gain is None else self.gain.to_json() | {"p_value": self.gain.p_value}
         return gain | {"accepted": self.accepted, "against": list(self.against)}
 
 
 def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, seed: int = 0) -> Replacement:
-    """Whether a policy tuned again on a log is to take the place of the one in service.
+    """Judge whether a policy tuned again on a log replaces the policy in service.
 
     Args:
         policy: the policy in service.
         log: the fresh log.
-        tuned: what `retune` makes of both, where it is there already.
-        seed: of the folds.
+        tuned: the result of `retune` on both; None: it is made here.
+        seed: seed of the folds.
     """
     if tuned is None:
         try:
@@ -155,9 +155,10 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
-    """That it does not keep its promise on the queries that the policy in service carries, where that one does better.
+    """Say in words if the new policy breaks its promise on the queries that the policy in service carries; else None.
 
-    By more than two points of error, and than chance explains with 95 % confidence.
+    It does if its error there exceeds both its promise and the other policy's error by two points, and significantly
+    so (one-sided, 5 %).
     """
     if before.provenance.get("reference") is None or not before.calibrations:
         return None
@@ -179,6 +180,6 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
 
 
 def _untested(before: AnyPolicy, log: Log) -> str | None:
-    """That nobody can tell whether it gains, where another log could."""
+    """Say in words why the gain was not tested, if another log could change that; else None."""
     why, mendable = why_untested(before, log)
     return f"whether it gains on queries left out was not tested: {why}" if mendable else None

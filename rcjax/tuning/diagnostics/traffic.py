@@ -1,9 +1,9 @@
-"""What all traffic of a service shows without any label: confidences, bills, tokens, failed calls, who is asked.
+"""Check the traffic of a service without labels: confidences, bills, tokens, failed calls, the models asked.
 
-Labels are few, and traffic is not: a week of two thousand queries shows that a model answers more surely than it did
-where a hundred labelled ones show nothing. The last week of a call log is held to the eight before it; where there are
-none, confidences are held to those of the queries that the policy carries. Of a model only calls count that any query
-might have come to: the first of its path, and those of shadow queries. Questions that ask the same count once.
+Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
+labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. Without these,
+confidences are compared with those of the queries that the policy carries. The confidences of a model are taken from
+calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions count once.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ from rcjax.tuning.diagnostics.window import WEEKLY, WINDOW, weeks_before
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
 _OTHERS = ("prompt_digest", "step")
 
-_FEWEST = 20  # queries or calls on each side, below which a figure is not told
+_FEWEST = 20  # queries or calls on each side, below which there is no check
 
-_MOST = 20_000  # confidences of a model on each side: more show nothing that matters
+_MOST = 20_000  # confidences of a model on each side: the changes that more would show do not matter
 
 
 @dataclasses.dataclass(frozen=True)
 class TrafficCheck:
-    """What the traffic of the last week shows beside what came before."""
+    """The check of the traffic of the last week, beside the traffic before."""
 
     queries: int
-    """Queries of the last week."""
+    """Number of queries of the last week."""
     before: int
-    """Queries of the weeks before, eight at most; 0 where the policy's own queries are what it is held to."""
+    """Number of queries of the eight weeks before; 0 if the queries that the policy carries take their place."""
     looks: int
-    """A year."""
+    """Number of checks per year."""
     checks: tuple[CheckResult, ...]
-    """Every check, p-values adjusted for their number and the looks; "bad" has changed."""
+    """Checks, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
     dear: str | None = None
-    """Calls of the last week that cost a hundred times as much as their model when the policy was tuned, in words."""
+    """Note, in words, on calls that cost a hundred times the mean of their model; None without such calls."""
 
     @property
     def changed(self) -> bool:
-        """Whether anything has."""
+        """Whether a figure has changed."""
         return any(check.verdict == "bad" for check in self.checks)
 
     def describe(self) -> str:
-        """Which queries are compared, in words."""
+        """Describe in words which queries are compared."""
         than = f"{self.before:,} of the weeks before" if self.before else "those that the policy carries"
         return f"{count(self.queries, 'query')} of the last week beside {than}"
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, and which queries are compared in words."""
+        """Return the fields as JSON values, with `changed` and `describe` as `described`."""
         checks = [dataclasses.asdict(check) | {"primary": False} for check in self.checks]
         fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
         return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
 
 
 def is_call_log(source: Any) -> bool:
-    """Whether a log is one of calls, which tells failed ones, times and queries that did not go to all models."""
+    """Return whether a log is a call log, with times, failed calls, and queries that did not go to all models."""
     columns: list[str] = []
 
     def choose(_: str, names: list[str]) -> list[str]:
@@ -80,12 +80,12 @@ def is_call_log(source: Any) -> bool:
 
 
 def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
-    """Has the traffic of a policy changed in what needs no label?
+    """Check whether the traffic of a policy has changed, by figures that need no label.
 
     Args:
         policy: the policy in service.
-        source: its call log, as `read_log` takes it.
-        looks: how often a year it is checked; None: weekly.
+        source: call log of the policy, as `read_log` takes it.
+        looks: number of checks per year; None: weekly.
     """
     calls = _calls(source).filter(pl.col("model").is_in([*policy.models]))
     ago = weeks_before(calls["time"].to_numpy())
@@ -94,14 +94,14 @@ def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> T
     checks = [*_of_confidences(policy, now, before if fresh else None)]
     if fresh:
         checks += _of_calls(policy, now, before)
-        checks += [] if policy.follows else _of_bills(now, before)  # a bill that is followed is moved on purpose
+        checks += [] if policy.follows else _of_bills(now, before)  # following a bill changes it on purpose
     looks = looks or WEEKLY
     earlier = before["query"].n_unique() if fresh else 0
     return TrafficCheck(now["query"].n_unique(), earlier, looks, tuple(adjusted(checks, looks)), _dear(policy, now))
 
 
 def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
-    """How many calls cost a hundred times the mean of their model, and the dearest; None where none did."""
+    """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
     limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
     limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
     dear = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
@@ -109,12 +109,12 @@ def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
         return None
     model, cost = dear["model"][-1], dear["cost"][-1]
     means = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
-    what = f"{count(len(dear), 'call')} cost over a hundred times the mean of the model {means}"
-    return f"{what}: is a count of its server wrong, or max_tokens too high?"
+    finding = f"{count(len(dear), 'call')} cost over a hundred times the mean of the model {means}"
+    return f"{finding}: is a count of its server wrong, or max_tokens too high?"
 
 
 def _calls(source: Any) -> pl.DataFrame:
-    """The calls of a log that policies judge, numbers for numbers, each question once, in time."""
+    """Read the calls of policies from a call log, with typed columns, each question once, in the order of time."""
 
     def choose(_: str, names: list[str]) -> list[str]:
         return [name for name in (*_COLUMNS, *_OTHERS) if name in names]
@@ -134,23 +134,23 @@ def _calls(source: Any) -> pl.DataFrame:
 
 
 def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
-    """The raw confidences of each model, beside those before, or those of the queries that the policy carries."""
+    """Check the raw confidences of each model against those before, or those of the queries that the policy carries."""
     carried = None
     if before is None and policy.provenance.get("reference") is not None:
         carried = carried_log(policy)
     for name in policy.models:
-        told = _confidences(now, name)
+        here = _confidences(now, name)
         if before is not None:
-            held_to = _confidences(before, name)
+            then = _confidences(before, name)
         elif carried is not None:
             j = carried.models.index(name)
-            held_to = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
+            then = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
         else:
             continue
-        if min(len(told), len(held_to)) < _FEWEST:
+        if min(len(here), len(then)) < _FEWEST:
             continue
-        change = distribution_change(held_to, told)
-        medians = f"their median is {np.exp(np.median(told)):.2g}, {np.exp(np.median(held_to)):.2g} before"
+        change = distribution_change(then, here)
+        medians = f"their median is {np.exp(np.median(here)):.2g}, {np.exp(np.median(then)):.2g} before"
         advice = (
             f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
             "or the kind of question changed?"
@@ -159,44 +159,42 @@ def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame |
 
 
 def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
-    of = calls.filter(
-        (pl.col("model") == model) & pl.col("any_query") & ~pl.col("failed") & ~pl.col("logprob").is_null()
-    )
-    return of["logprob"].to_numpy().astype(np.float32)[-_MOST:]
+    any_query, answered = pl.col("any_query"), ~pl.col("failed") & ~pl.col("logprob").is_null()
+    chosen = calls.filter((pl.col("model") == model) & any_query & answered)
+    return chosen["logprob"].to_numpy().astype(np.float32)[-_MOST:]
 
 
 def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """Failed calls and tokens of each model; how often it is asked, where a policy stays where it is on its ladder."""
+    """Check failed calls, tokens, and the share of queries of each model; the share only if the bill is not followed."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
         if min(side.height for side in sides) < _FEWEST:
             continue
         failed = [Mean.of(side["failed"].to_numpy().astype(float)) for side in sides]
-        told = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
-        advice = f"{told}: see the column error of the log"
+        finding = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
+        advice = f"{finding}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
         yield KINDS["failed calls"].judged(name, gap, advice, p_value=mean_rise(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST:
             then, here = (Mean.of(part) for part in tokens)
-            told = (
-                f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before: are prompts or answers longer?"
-            )
-            yield KINDS["tokens"].judged(name, relative(here.mean, then.mean), told, p_value=mean_rise(then, here)[1])
+            finding = f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before"
+            advice, rise = f"{finding}: are prompts or answers longer?", relative(here.mean, then.mean)
+            yield KINDS["tokens"].judged(name, rise, advice, p_value=mean_rise(then, here)[1])
         if policy.follows or min(queries) < _FEWEST:
             continue
         shares = [
             Mean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
             for n, side in zip(queries, sides, strict=True)
         ]
-        rise, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
-        told = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
-        yield KINDS["asked"].judged(name, abs(gap), told, p_value=min(1.0, 2 * min(rise, 1 - rise)) if gap else 1.0)
+        p, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
+        advice = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
+        yield KINDS["asked"].judged(name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0)
 
 
 def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """What queries cost, by the model that is asked first, with which rungs begin."""
+    """Check the cost of queries by the model asked first, so that a change of rung is no change of cost."""
     bills = [_bills(side) for side in (before, now)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
         then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
@@ -204,8 +202,8 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
             continue
         means, unit = (Mean.of(then), Mean.of(here)), choose_unit([float(here.mean())])
         money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
-        told = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
-        yield KINDS["bill"].judged(first, relative(means[1].mean, means[0].mean), told, p_value=mean_rise(*means)[1])
+        advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
+        yield KINDS["bill"].judged(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
 
 
 def _bills(calls: pl.DataFrame) -> pl.DataFrame:

@@ -1,8 +1,8 @@
-"""Weeks: a rolling window of a log, what came before it, and how many separate looks a year of looks comes to.
+"""Divide a log into weeks: a rolling window, the weeks before it, and the number of separate looks in a year.
 
-A check that looks every week at a hundred labelled queries sees little, and a year of such looks sees too much. So a
-check takes the last eight weeks together, and what came earlier, and was found fine then, joins what was tuned on; the
-two never overlap. Looks at windows that overlap tell mostly the same, so 52 of them count as forty.
+A look at a hundred labelled queries of one week has little power, and a year of such looks has many false alarms. So a
+check takes the last eight weeks together. Earlier weeks without an alarm join the queries tuned on; they do not overlap
+with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate ones.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 
 from rcjax.logs.log import Log
 
-#: Weeks that a check takes together.
+#: Weeks in the window of a check.
 WINDOW = 8
 
-#: Looks a year of a log that tells times; a log without times is looked at once.
+#: Looks per year at a log with times; a log without times is looked at once.
 WEEKLY = 52
 
 _WEEK = 7 * 86_400.0  # seconds
 
-#: Looks a year at windows of eight weeks, evenly spread, and as many separate ones raise as many false alarms. By the
-#: normal law 52 looks are 28 separate ones (`benchmarks.drift`); promises are half a point too low: they count as 40.
-#: Daily looks see hardly more than weekly ones.
+#: Looks per year at windows of eight weeks, and the separate looks that raise as many false alarms. By the normal law
+#: 52 looks are 28 separate ones (`benchmarks.drift`); they count as 40, as promises are half a point too low. Daily
+#: looks raise hardly more false alarms than weekly ones.
 _LOOKS, _SEPARATE = (1, 4, 12, 26, 52, 365), (1, 4, 12, 25, 40, 60)
 
 
 def separate_looks(looks: float) -> float:
-    """How many separate looks a year of looks at a rolling window comes to.
+    """Return the number of separate looks that raise as many false alarms as `looks` per year at a rolling window.
 
     >>> separate_looks(1), separate_looks(52)
     (1.0, 40.0)
@@ -40,7 +40,7 @@ def separate_looks(looks: float) -> float:
 
 
 def weeks_before(times: np.ndarray) -> np.ndarray:
-    """(n,) whole weeks before the last of some times (n,), seconds since 1970; 0 where a time is not known.
+    """Return the whole weeks from each time (n,) to the last one, in seconds since 1970: (n,); 0 for NaN.
 
     >>> weeks_before(np.array([0.0, 5e5, 1.3e6, np.nan])).tolist()
     [2, 1, 0, 0]
@@ -53,13 +53,13 @@ class Weeks(NamedTuple):
     """The weeks of a log, counted back from its last query."""
 
     ago: np.ndarray
-    """(n,) whole weeks before the last one; of a log without times 0."""
+    """(n,) whole weeks before the last query; 0 for a log without times."""
     end: float | None
-    """The time of the last query, in seconds since 1970; None of a log without times."""
+    """Time of the last query, in seconds since 1970; None for a log without times."""
 
     @classmethod
     def of(cls, log: Log) -> Weeks:
-        """The weeks of a log's queries; one whose time is not known came in the last week."""
+        """Return the weeks of a log's queries; a query without a time is in the last week."""
         times = np.full(log.n_queries, np.nan) if log.time is None else np.asarray(log.time, float)
         if np.isnan(times).all():
             return cls(np.zeros(log.n_queries, int), None)
@@ -71,21 +71,21 @@ class Weeks(NamedTuple):
         return self.ago < WINDOW
 
     def of_rows(self, rows: np.ndarray) -> Weeks:
-        """Those of some queries, (n,) bool."""
+        """Return the weeks of the queries `rows`, (n,) bool."""
         return Weeks(self.ago[rows], self.end)
 
     def ago_in(self, weeks: np.ndarray) -> np.ndarray:
-        """(n,) bool: the queries that came in some weeks, counted back."""
+        """Return the queries of some weeks, counted back: (n,) bool."""
         return np.isin(self.ago, weeks)
 
     def windows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(weeks ago, (n,) whether a query was in the window then, whether before it), from the first look to now."""
+        """Yield (weeks ago, queries in the window then, queries before it), (n,) bool each, from the first look on."""
         for ago in range(int(self.ago.max(initial=0)), -1, -1):
             age = self.ago - ago
             yield ago, (age >= 0) & (age < WINDOW), age >= WINDOW
 
     def date(self, ago: int) -> str | None:
-        """The day on which the week began that ended so many weeks ago; None without times.
+        """Return the first day of the week that ended `ago` weeks ago; None without times.
 
         >>> Weeks(np.zeros(1, int), 1_767_571_200.0).date(0)
         '2025-12-29'
@@ -95,11 +95,11 @@ class Weeks(NamedTuple):
         return datetime.fromtimestamp(self.end - (ago + 1) * _WEEK, UTC).date().isoformat()
 
     def since(self, values: np.ndarray, before: float) -> int:
-        """The week from which on values are highest, compared with their mean before: so many weeks ago it began.
+        """Estimate how many weeks ago values began to rise: the start with the largest standardised surplus.
 
         Args:
-            values: (n,) of all queries.
-            before: the mean that they had.
+            values: (n,) figure of each query.
+            before: mean of the figure before the rise.
         """
 
         def surplus(ago: int) -> float:
@@ -110,7 +110,7 @@ class Weeks(NamedTuple):
 
 
 def last_weeks(log: Log) -> Log:
-    """The queries of the last eight weeks of a log; all of one without times.
+    """Take the queries of the last eight weeks of a log; all queries of a log without times.
 
     >>> import dataclasses, rcjax
     >>> log = dataclasses.replace(rcjax.sample_log(100, seed=0), time=tuple(i * 86_400.0 for i in range(100)))
