@@ -165,7 +165,7 @@ def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
 
 
 def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """Check failed calls, tokens, and the share of queries of each model; the share only if the bill is not followed."""
+    """Check failed calls and tokens of each model; its share of the queries too, if the bill is not followed."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
