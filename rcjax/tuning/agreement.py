@@ -175,7 +175,7 @@ def _triple(
     first, second, third = models
     counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
     confidence, label = rows.confidence, judging.label
-    fallback = _as_often(confidence[:, second], counts & (equal | differ), differ)
+    fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
     if refused is not None:
@@ -208,7 +208,7 @@ def _triple(
     )
 
 
-def _as_often(confidence: jax.Array, present: jax.Array, differ: jax.Array) -> jax.Array:
+def _matching_threshold(confidence: jax.Array, present: jax.Array, differ: jax.Array) -> jax.Array:
     """Return the confidence up to which as many of the present queries lie as have different answers."""
     ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
     many, count = (present & differ).sum(), present.sum()

@@ -153,7 +153,7 @@ def _noise_and_optimism(
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
         alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        fixed, tuned = (_stay(alone, fixed, for_money(outcomes, money)) for outcomes in (fixed, tuned))
+        fixed, tuned = (_hold_fixed(alone, fixed, for_money(outcomes, money)) for outcomes in (fixed, tuned))
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ def _noise_and_optimism(
     return Outcomes(*noise), Outcomes(*optimism)
 
 
-def _stay(which: np.ndarray, fixed: Outcomes, moved: Outcomes) -> Outcomes:
+def _hold_fixed(which: np.ndarray, fixed: Outcomes, moved: Outcomes) -> Outcomes:
     """Keep the figures of `which` (G, 1) policies, and take the moved figures of the others: (S, G, 3)."""
     return Outcomes(*(np.where(which, kept[: len(new)], new) for kept, new in zip(fixed, moved, strict=True)))
 

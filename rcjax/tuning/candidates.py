@@ -248,13 +248,13 @@ def chains(confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, char
     confidence, right, charge = (np.asarray(of, float)[rows] for of in (confidence, right, charge))
     cuts = np.array([_cut(column) for column in confidence.T])
     passes = confidence <= cuts
-    found = {chain for first in range(k) for chain in _grown(first, passes, right, charge)}
+    found = {chain for first in range(k) for chain in _grow_chain(first, passes, right, charge)}
     if k * (k - 1) * (k - 2) // 6 <= _MOST_TRIPLES:
         found |= {*combinations(range(k), 3)}
     useful = sorted(chain for chain in found if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    figures = np.array([_walked(chain, passes, right, charge) for chain in useful])
+    figures = np.array([_walk_chain(chain, passes, right, charge) for chain in useful])
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
@@ -273,7 +273,7 @@ def _cut(confidence: np.ndarray) -> float:
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
-def _grown(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
+def _grow_chain(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
     chain, reaching, grown = [first], np.ones(len(passes), bool), list[tuple[int, ...]]()
     while len(chain) < MOST_RUNGS:
@@ -290,7 +290,9 @@ def _grown(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray
     return grown
 
 
-def _walked(chain: tuple[int, ...], passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> tuple[float, float]:
+def _walk_chain(
+    chain: tuple[int, ...], passes: np.ndarray, right: np.ndarray, charge: np.ndarray
+) -> tuple[float, float]:
     """Return (share of right answers, money per query) of a chain."""
     at, answered, spent = np.ones(len(passes), bool), np.zeros(len(passes)), np.zeros(len(passes))
     for j in chain:

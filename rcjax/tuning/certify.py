@@ -181,8 +181,8 @@ def overlap(log: Log, tuned: Any) -> Overlap:
 def require_unseen(log: Log, tuned: Any) -> None:
     """Raise LogError if queries of a log for a guarantee were tuned on, by `overlap`."""
     if shared := overlap(log, tuned):
-        what = "all of its queries were tuned on" if shared.whole else shared.describe()
-        raise LogError(f"{log.source}: {what}: certify on queries that were held out")
+        problem = "all of its queries were tuned on" if shared.whole else shared.describe()
+        raise LogError(f"{log.source}: {problem}: certify on queries that were held out")
 
 
 def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:

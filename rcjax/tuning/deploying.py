@@ -260,21 +260,21 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     named = sorted(name for name, queries in counts.items() if name and queries >= FEWEST)
     if not named:
         most = f"with the answers of all models, the largest has {max(counts.values())}"
-        what = f"no segment of {spec.segment} has {FEWEST} queries {most}"
-        raise LogError(f"{log.source}: {what}: tune without segments, or by a column with fewer")
+        problem = f"no segment of {spec.segment} has {FEWEST} queries {most}"
+        raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
     rest, n = ~np.isin(inside, named), counts.total()
     other = n - sum(counts[name] for name in named)
-    parts = [_Part.of(frontier, None, other / n, _moved(frontier, log, log.take(rest)) if other else 0.0)]
+    parts = [_Part.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
         found, _ = search_of(spec).find(log.take(inside == name), frontier.model)
         parts.append(_Part.of(found, name, counts[name] / n))
-    rungs = _together(parts, frontier)
+    rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
-    return Deployed(_standing(rungs, Target.of(**spec.target)), notes=(words,))
+    return Deployed(_at_target(rungs, Target.of(**spec.target)), notes=(words,))
 
 
-def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a price."""
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
@@ -285,14 +285,14 @@ def _standing(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
     return rungs[int(np.argmin(np.array(error) + lam * np.array(cost)))]
 
 
-def _moved(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
+def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
     """Return error, money and refusals on a part of the log, minus those on the log, of L policies: (L, 3)."""
     on_part, on_log = replay(frontier, part), replay(frontier, log)
     names = ("error", "spent", "abstention")
     return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
 
 
-def _together(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
+def _merge_corners(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
     """Merge the corners of all segments into rungs, `MOST_RUNGS` at most."""
     slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # rising within each part
     steps = np.concatenate([np.full(len(of), place) for place, of in enumerate(slopes)]).astype(int)

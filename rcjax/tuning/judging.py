@@ -248,8 +248,8 @@ def judge_all(
     """
     *labels, answer = rows
     pairs = judge_log(calibrators, tuple(labels), charge, judging)
-    pairs = _corners(pairs, _useful(pairs), admits)
-    longer = None if judging.refusal is not None else _longer(calibrators, labels, charge, judging)
+    pairs = _corners(pairs, _undominated(pairs), admits)
+    longer = None if judging.refusal is not None else _score_chains(calibrators, labels, charge, judging)
     if longer is not None:
         pairs = pairs.with_chains(_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
@@ -261,7 +261,7 @@ def judge_all(
     return pairs, triples if triples.cost.size else None
 
 
-def _longer(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging: Judging) -> Candidates | None:
+def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging: Judging) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts; None elsewhere."""
     logprob, correct, present = map(np.asarray, labels)
     if not are_verdicts(logprob, present):
@@ -274,7 +274,7 @@ def _longer(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging
     )
 
 
-def _useful(pairs: Candidates) -> np.ndarray:
+def _undominated(pairs: Candidates) -> np.ndarray:
     """Return the positions of candidates worth keeping: not dominated by a single model, in error as counted and cost.
 
     Thresholds that divide no queries are dropped too.

@@ -58,8 +58,8 @@ def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
     """
     reference = policy.provenance.get("reference")
     if reference is None or not policy.calibrations:
-        what = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
-        raise ValueError(f"the policy {what}, as one made by hand: tune one")
+        problem = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
+        raise ValueError(f"the policy {problem}, as one made by hand: tune one")
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
     log = read_reference(reference, task)
     return log if prices is None else _repriced(log, recorded_tuning(policy).prices or {}, prices)
@@ -72,15 +72,15 @@ def _repriced(log: Log, before: Mapping[str, Any], prices: Any) -> Log:
     if not priced:
         raise LogError(f"the prices name none of {listed(log.models)}: give those of a model that the policy has")
     if unknown := [name for name in priced if name not in then]:
-        what = f"what tokens of {listed(unknown)} cost when the policy was tuned is not known"
-        raise LogError(f"{what}: tune again on a log of fresh queries")
+        problem = f"what tokens of {listed(unknown)} cost when the policy was tuned is not known"
+        raise LogError(f"{problem}: tune again on a log of fresh queries")
     ratio = dict.fromkeys(log.models, 1.0)
     for name in priced:
         pairs = [(now[name].input, then[name].input), (now[name].output, then[name].output)]
         ratios = [new / old for new, old in pairs if old > 0]
         if not ratios or max(ratios) > min(ratios) * (1 + 1e-9) or any(new > 0 and not old for new, old in pairs):
-            what = f"prices of input and output of {name} have not changed by the same factor"
-            raise LogError(f"{what}, and the policy does not know its tokens: tune again on a log of fresh queries")
+            problem = f"prices of input and output of {name} have not changed by the same factor"
+            raise LogError(f"{problem}, and the policy does not know its tokens: tune again on a log of fresh queries")
         ratio[name] = ratios[0]
     cost = np.asarray(log.query_cost, float) * [ratio[name] for name in log.models]
     prices_now = {name: now.get(name, then.get(name)) for name in log.models}
@@ -170,7 +170,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     if log is not None and prices is not None:
         raise ValueError("prices go with no log: read the log at these prices")
     log = carried_log(policy, prices) if log is None else log
-    tuning, remarks = _on(log, before, bands)
+    tuning, remarks = _restrict(log, before, bands)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
@@ -188,7 +188,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
-def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
+def _restrict(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
     """Restrict the options of a tuning to the models of a log; (options, remarks on the models that the log lacks).
 
     `bands` as for `retune`. Raises LogError if fewer than two models are left.

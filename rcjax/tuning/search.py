@@ -229,8 +229,8 @@ class SecondsFilter:
             takes = f"takes {figure[fastest]:.3g} seconds on average"
             if self.limit.tail:
                 takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
-            what = f"no policy takes {self.limit} with one standard error in hand"
-            raise InfeasibleError(f"{what}; the fastest, {model.models[fastest]} alone, {takes}")
+            problem = f"no policy takes {self.limit} with one standard error in hand"
+            raise InfeasibleError(f"{problem}; the fastest, {model.models[fastest]} alone, {takes}")
 
     def within(self, frontier: Frontier) -> Frontier:
         """Return the points of a frontier that keep to the limit. Raises InfeasibleError if there are none."""

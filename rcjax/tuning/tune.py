@@ -346,8 +346,8 @@ def today_for(log: Log, today: Today | None) -> Today:
     if today is None:
         return default_today(log)
     if absent := [name for name in models_of(today) if name not in log.models]:
-        what = f"today's {absent[0]} is no model of the log: its models are {', '.join(log.models)}"
-        raise LogError(f"{log.source}: {what}")
+        problem = f"today's {absent[0]} is no model of the log: its models are {', '.join(log.models)}"
+        raise LogError(f"{log.source}: {problem}")
     return today
 
 

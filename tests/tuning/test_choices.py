@@ -8,7 +8,7 @@ from test_pairs import COST, K, random_log, tried
 from tiers import examples
 
 from rcjax.tuning.candidates import RUNGS, Candidates, Targets, choose, choose_one
-from rcjax.tuning.judging import _useful
+from rcjax.tuning.judging import _undominated
 
 
 def made(seed, count, levels):
@@ -52,4 +52,4 @@ def test_what_a_single_model_beats_by_its_labels_is_no_candidate(float64):
         if np.isfinite(error) and (place < K or not beaten):
             expected.append(place)
     assert K + 3 < len(expected) < np.isfinite(found.error).sum()
-    assert _useful(found).tolist() == expected
+    assert _undominated(found).tolist() == expected

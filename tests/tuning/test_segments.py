@@ -16,7 +16,7 @@ from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target
 from rcjax.serving.cascade import Cascade
-from rcjax.tuning.deploying import _standing
+from rcjax.tuning.deploying import _at_target
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -59,7 +59,7 @@ def test_at_a_price_the_rung_is_the_one_that_costs_least_with_its_errors(tuned):
     for price in (1e-9, 1e-4, 1.0):
         best = min(rungs, key=lambda rung: price * rung.expected["error"] + rung.expected["cost"])
         chosen.append(best)
-        assert _standing(rungs, Target("error_cost", price)) is _standing(rungs, Target("lam", 1 / price)) is best
+        assert _at_target(rungs, Target("error_cost", price)) is _at_target(rungs, Target("lam", 1 / price)) is best
     assert (chosen[0], chosen[-1]) == (rungs[0], rungs[-1])
 
 

@@ -92,9 +92,9 @@ class FrontierFile(Record):
         for row, point in enumerate(self.frontier):
             among(point.models, f"frontier[{row}].models", self.models)
             for name, other in alike.items():
-                what = "must be there in all points or in none, and intervals where there are bands"
+                requirement = "must be there in all points or in none, and intervals where there are bands"
                 value = getattr(point, name)
-                require((value is None) == (other is None), f"frontier[{row}].{name}", what, value)
+                require((value is None) == (other is None), f"frontier[{row}].{name}", requirement, value)
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
@@ -117,8 +117,8 @@ def frontier_from_json(data: Any) -> Frontier:
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
             same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
-            what = "must refuse, ask the next model, then answer, where the search is not adaptive"
-            require(same, f"frontier[{row}].rules", what, dict(point.rules))
+            requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
+            require(same, f"frontier[{row}].rules", requirement, dict(point.rules))
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
         model,

@@ -245,7 +245,7 @@ def check_policy(
     new = log.select(policy.models)
     weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    seen = _looked(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
+    seen = _look_at_windows(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window, fine = new.take(weeks.in_window), weeks.ago_in(seen.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
@@ -352,7 +352,7 @@ class _Seen(NamedTuple):
         return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
 
 
-def _looked(outcomes: _Outcomes, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
+def _look_at_windows(outcomes: _Outcomes, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
     """Look at every window from the first week on, and return the findings of the last look.
 
     Weeks without an alarm join the baseline of later looks.
@@ -429,7 +429,7 @@ def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str)
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
     (phi_before, right_before), (phi, right) = labelled
     rng = np.random.default_rng(0)
-    raw_before, raw = (_some(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
+    raw_before, raw = (_draw_some(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
     distance = distribution_change(raw_before, raw)
     return ModelChange(
         model=name,
@@ -447,7 +447,7 @@ def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str)
     )
 
 
-def _some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= _MOST_COMPARED else rng.choice(values, _MOST_COMPARED, replace=False)
 
 

@@ -281,8 +281,10 @@ class Differing(NamedTuple):
         }
         left = [query for query, models in cells.items() if models]
         if not left:
-            what = "labelled already" if self.where.any() else "to label: the answers are the same to every query"
-            raise LogError(f"{self.log.source}: {'every difference is' if self.where.any() else 'nothing is'} {what}")
+            problem = "nothing is to label: the answers are the same to every query"
+            if self.where.any():
+                problem = "every difference is labelled already"
+            raise LogError(f"{self.log.source}: {problem}")
         drawn = np.random.default_rng(seed).permutation(left)[:number]
         return sorted((int(query), int(model)) for query in drawn for model in cells[query])
 
