@@ -84,7 +84,7 @@ class BetaMixture(Marginal):
         return (self.proportion * below).sum(-1), density, above
 
     def quantiles_and_means(self, z: jax.Array, first: int, probes: Probes) -> tuple[jax.Array, jax.Array]:
-        """(x with G(x) = z, ∫₀ˣ t dG of those from number `first` on)."""
+        """(x with G(x) = z, ∫₀ˣ t dG for x[first:])."""
         x, components = mixture_quantile_and_components(self, z, probes)
         return x, mixture_mean_below(self, x[first:], components[first:])
 

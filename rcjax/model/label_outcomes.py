@@ -13,8 +13,8 @@ shrunk towards its mean as far as that lowers the variance (PPI++: Angelopoulos,
 
 g is a ridge regression, on the log-odds, of the labels by hand on these features:
 
-    1 · is judged · ξ · ξ if judged · mean ξ of the other models · the same if judged · mean verdict on the other
-    models · each judge's verdict
+- 1; whether a judge gave a verdict; each judge's verdict; the mean verdict on the other models;
+- ξ; the mean ξ of the other models; and both again if a judge gave a verdict, else 0.
 
 Each feature has a coefficient shared by all models, and a deviation per model with a narrower prior: a hundred labels
 show that a judge errs, but hardly for which model. The intercepts' deviations have a wide prior, which reveals a judge

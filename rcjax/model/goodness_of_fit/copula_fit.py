@@ -1,7 +1,8 @@
-"""Goodness of fit of a pair's copula: does the family describe the dependence between two models' confidences?
+"""Goodness of fit of a pair's copula.
 
-C_n is the empirical copula of a pair's ranks Û, V̂, and C_θ the family's maximum likelihood fit (Genest, Rémillard &
-Beaudoin 2009, "Goodness-of-fit tests for copulas: a review and a power study"):
+The test asks whether a family describes the dependence between two models' confidences. C_n is the empirical copula of
+a pair's ranks Û, V̂, and C_θ the family's maximum likelihood fit (Genest, Rémillard & Beaudoin 2009, "Goodness-of-fit
+tests for copulas: a review and a power study"):
 
     S_n = Σ_i (C_n(Û_i, V̂_i) − C_θ(Û_i, V̂_i))²
 

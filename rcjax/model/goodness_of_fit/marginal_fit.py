@@ -1,10 +1,12 @@
-"""Goodness of fit of a marginal: is a model's calibrated confidence distributed as its mixture says?
+"""Goodness of fit of a marginal.
 
-The distance is √CvM = √∫ (F̂ − F)² dF, as in tables 5 and 6 of the paper, on the log under test. It is taken of the
-marginal as trained, and of the marginal refitted to this log, whose distance is due to the shape of the family alone.
-p-values come from a parametric bootstrap that repeats the procedure: training and test confidences are drawn from the
-fitted marginal, the marginal is fitted again, and the distance computed (Stute, González Manteiga & Presedo Quindimil
-1993, "Bootstrap based goodness-of-fit-tests").
+The test asks whether a model's calibrated confidence has the fitted distribution. The distance is
+√CvM = √∫ (F̂ − F)² dF, as in tables 5 and 6 of the paper, on the log under test. It is taken of the marginal as
+trained, and of the marginal refitted to this log, whose distance is due to the shape of the family alone.
+
+p-values come from a parametric bootstrap that repeats the procedure. Training and test confidences are drawn from the
+fitted marginal, the marginal is fitted again, and the distance is computed (Stute, González Manteiga & Presedo
+Quindimil 1993, "Bootstrap based goodness-of-fit-tests").
 """
 
 import dataclasses
