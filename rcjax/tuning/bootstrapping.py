@@ -27,7 +27,7 @@ from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.search import Retuner, search_of
 
-_ROUND = 16  # replicates that are evaluated at a time
+_ROUND = 16  # replicates at a time; numbers of points are rounded up to a multiple of it
 
 _PRICES = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
