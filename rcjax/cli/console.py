@@ -281,17 +281,14 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         noun: noun for the counted quantity.
         promised: comparison at the time of tuning; None: no column for it.
     """
-    heads = [
-        f"on the same {count(comparison.queries, 'query')}\n(± one standard error)",
-        money.label,
-        noun,
-        "points",
-    ]
+    heads = ["", money.label, noun, "points"]
     rows = comparison.rows(money)
     if promised is not None:
-        before = {name: ", ".join(filter(None, rest)) for name, _, *rest in promised.rows(money)}
+        before = {name: "\n".join(filter(None, rest)) for name, _, *rest in promised.rows(money)}
         heads, rows = [*heads, "when tuned"], [(*row, before.get(row[0], "")) for row in rows]
     table = make_table(*heads, words=1, unbroken=True)
+    table.title = f"On the same {count(comparison.queries, 'query')}, beside this policy (± one standard error):"
+    table.title_justify, table.title_style = "left", ""
     table.columns[0].no_wrap = False  # fold names rather than cut figures
     for row in rows:
         table.add_row(*row)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from rcjax._base.wording import budget_between, choose_unit, count, percent
+from rcjax._base.wording import choose_unit, count, percent
 from rcjax.cli.console import Screen, busy, make_table
 from rcjax.cli.inputs import require_distinct, require_outputs
 from rcjax.cli.options import AsJson, FullScore, Name
@@ -119,11 +119,10 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
         options["task"] = None
         return unlabelled, command("label", out, n=n, **options, out="to_label.csv")
     options["questions"] = None
+    words, options["match"] = "as good as the best model, for less?", "1%"
     if any(row["cost"] is None for row in models):
-        priced = "tune, with the prices of the models in a file, and a budget between what they cost"
-        return priced, command("tune", out, **options, prices="prices.toml")
-    budget = budget_between([row["cost"] for row in models])
-    return "tune", command("tune", out, **options, budget=budget, out="policy.json")
+        words, options["prices"] = "tune, with the prices of the models in a file", "prices.toml"
+    return words, command("tune", out, **options, out="policy.json")
 
 
 def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str] | None = None) -> Table:

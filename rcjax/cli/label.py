@@ -96,6 +96,7 @@ def label(
         raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
     if not pair:
         drawn, how_drawn = draw_answers(data, n, seed), "drawn at random, equally many of each model"
+        how_drawn = "all that lack a label" if len(drawn) < n else how_drawn
     else:
         drawn, how_drawn = _draw_between(data, pair[0][1], pair[1][1], n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))

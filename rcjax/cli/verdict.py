@@ -74,7 +74,7 @@ def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = Tr
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
     if looked["since"]:
         screen.print(f"The deviation is largest from the week of {looked['since']} on.")
-    screen.hang("", *(decision["reasons"] if reasons else ()))
+    screen.hang("note", *(decision["reasons"] if reasons else ()))
 
 
 def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:

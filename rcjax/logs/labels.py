@@ -16,7 +16,6 @@ import polars as pl
 import polars.selectors as cs
 
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import count
 from rcjax.logs.answers import UNKNOWN, comparison, hash_answers
 from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
@@ -223,19 +222,16 @@ _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 
 
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Draw `number` answers without a label; return their (query, model) positions in order of the queries.
+    """Draw `number` answers without a label, or all; return their (query, model) positions in order of the queries.
 
     The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
-    Raises `LogError` if fewer answers lack a label.
+    Raises `LogError` if no answer lacks a label.
     """
     free, labels = np.asarray(log.answered) & ~log.labelled, log.labelled.sum(0)
     if not free.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    if number > free.sum():
-        only = f"only {count(int(free.sum()), 'answer')} without a label"
-        raise LogError(f"{log.source}: {only}: draw no more than that")
     new, left, rng = np.zeros(len(labels), int), free.sum(0), np.random.default_rng(seed)
-    for _ in range(number):
+    for _ in range(min(number, int(free.sum()))):
         new[np.where(new < left, labels + new, np.inf).argmin()] += 1
     drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in zip(free.T, new, strict=True))
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)

@@ -191,7 +191,8 @@ def describe_rungs(policy: AnyPolicy) -> str:
         return next(iter(shares))
     (first, share), (second, _) = shares.items()
     digits = 0 if 0.005 <= share < 0.995 else 1
-    return f"{first} for {percent(share, digits)} of the queries and {second} for the others"
+    these = f"{first} for {percent(share, digits)} of the queries"
+    return f"{these}; for the others {second}" if " and " in second else f"{these} and {second} for the others"
 
 
 def what_to_do(

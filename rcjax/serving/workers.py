@@ -30,7 +30,7 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import IO, Any
 
-from rcjax._base.extras import required
+from rcjax._base.extras import how_to_install, required
 from rcjax.policy.signals.canonical import CUT, functions_of, read_calls
 
 LONGEST = 2**16
@@ -341,7 +341,7 @@ def _schema_test() -> Callable[[Any, Any], bool]:
         from jsonschema.validators import Draft202012Validator, validator_for
         from jsonschema_specifications import REGISTRY
     except ImportError:
-        raise _RefusedError("it needs jsonschema: pip install jsonschema") from None
+        raise _RefusedError(f"it needs jsonschema: {how_to_install('tools')}") from None
 
     def holds(schema: Any, value: Any) -> bool:
         return validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY).is_valid(value)

@@ -271,7 +271,7 @@ def _unnamed(log: Log) -> str:
     default = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
         default = "the model that answers are held to"
-    return f"nobody has said what is in use today: taken is {default}"
+    return f"nobody has said what is in use today: taken is {default} (--today names another)"
 
 
 def tune_in_stages(

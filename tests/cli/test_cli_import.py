@@ -86,14 +86,15 @@ def test_a_file_of_another_kind_is_refused_before_any_work(tmp_path):
 
 
 def test_the_next_command_is_one_that_runs(tmp_path):
-    """Its budget lies between what the models cost; without labels some are drawn, no more than there are."""
+    """It matches the best model; without labels some are drawn, no more than there are."""
     whole = write_log(tmp_path / "whole.csv", rows_of(0, 60))
-    assert " --budget " in succeed("import", whole, "--out", tmp_path / "log.csv")
+    assert " --match 1% " in succeed("import", whole, "--out", tmp_path / "log.csv")
     bare = write_log(tmp_path / "bare.csv", [(*row[:3], "", *row[4:]) for row in rows_of(0, 25)])
     assert " --n 75 " in succeed("import", bare, "--out", tmp_path / "unlabelled.csv")
     tokens = "query,model,logprob,correct,input_tokens,output_tokens"
     unpriced = write_log(tmp_path / "unpriced.csv", rows_of(0, 60), tokens)
-    assert succeed("import", unpriced, "--out", tmp_path / "free.csv").endswith(" --prices prices.toml\n")
+    priced = succeed("import", unpriced, "--out", tmp_path / "free.csv")
+    assert priced.endswith(" --prices prices.toml --out policy.json\n")
     wrong = write_log(tmp_path / "wrong.csv", [(*row[:3], 0, *row[4:]) for row in rows_of(0, 60)])
     assert "Next: look at the labels" in succeed("import", wrong, "--out", tmp_path / "all_wrong.csv")
     one = write_log(tmp_path / "one.csv", [row for row in rows_of(0, 60) if row[1] == "small"])

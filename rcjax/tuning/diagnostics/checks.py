@@ -147,7 +147,10 @@ KINDS = by_name(
     Kind("predicted cost", "cost off promise", _UNSEEN, Limits(0.05, 0.15)),
     Kind("error", "rise of {noun}", "seen less promised", Limits(0.02, 0.05)),
     Kind(
-        "difference", "{noun} over today's", "how many points more than today's on the same queries", Limits(0.0, 0.02)
+        "difference",
+        "{noun} over margin",
+        "difference from today's on the same queries, less the margin",
+        Limits(0.0, 0.02),
     ),
     Kind("cost", "rise of cost", "how far the bill is above what was promised", Limits(0.05, 0.15)),
     Kind(

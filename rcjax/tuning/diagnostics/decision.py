@@ -237,7 +237,7 @@ def decide(
         state = "better than promised"
     if tune_again:
         better = replacement is not None and replacement.gain is not None and replacement.gain.better
-        advice = "tune again" if better else "keep the policy, or tune again, which learns from these queries too"
+        advice = "tune again, for the gain above" if better else "keep the policy, or tune again on these queries too"
     elif state == "unclear" and not doubted.tuned_on_is_the_limit:
         more = f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
         advice = f"{more}, then check all together"
@@ -268,8 +268,10 @@ def _money_in_words(cost: Figure, check: CheckResult, money: Money) -> str:
 
 
 def _chance(check: CheckResult) -> str:
-    """Return the p-value of a figure that is not fine, in brackets; else nothing."""
-    return f" (p = {check.p_value:.2g})" if check.verdict != "fine" and check.p_value is not None else ""
+    """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
+    if check.p_value is None or (check.verdict == "fine" and not check.figure > check.limits.doubtful):
+        return ""
+    return f" ({'by chance, ' * (check.verdict == 'fine')}p = {check.p_value:.2g})"
 
 
 def _too_few(doubted: Figure, unlabelled: int, tuned_on: int) -> str:
