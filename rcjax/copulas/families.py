@@ -8,6 +8,10 @@ import jax.numpy as jnp
 
 from rcjax._core.parametric import subclasses
 from rcjax.copulas import (
+    AMH,
+    BB1,
+    BB7,
+    FGM,
     Clayton,
     Copula,
     Frank,
@@ -15,10 +19,15 @@ from rcjax.copulas import (
     Gumbel,
     Independence,
     Joe,
+    NegativeClayton,
+    NegativeGumbel,
+    NegativeJoe,
+    Plackett,
     StudentT,
     SurvivalClayton,
     SurvivalGumbel,
     SurvivalJoe,
+    Tawn,
 )
 from rcjax.copulas.base import ClosedForm, TailDependence
 from rcjax.copulas.unit import Unit
@@ -32,7 +41,8 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     if isinstance(name, type) and issubclass(name, Copula):
         return name
     no_families = ("ClosedForm", "Exchangeable", "RadialForm", "OneOf", "Rotation")
-    families = {c.__name__.lower(): c for c in subclasses(Copula) if c.__name__ not in no_families}
+    known = sorted(subclasses(Copula), key=lambda family: not family.__module__.startswith("rcjax."))
+    families = {family.__name__.lower(): family for family in known if family.__name__ not in no_families}
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in families:
         raise ValueError(
@@ -54,6 +64,18 @@ FAMILIES: tuple[type[Copula], ...] = (
     SurvivalJoe,
     Gaussian,
     StudentT,
+)
+#: The families that compete only where they are named.
+NAMED_FAMILIES: tuple[type[Copula], ...] = (
+    BB1,
+    BB7,
+    Tawn,
+    Plackett,
+    AMH,
+    FGM,
+    NegativeClayton,
+    NegativeGumbel,
+    NegativeJoe,
 )
 
 

@@ -5,6 +5,8 @@ import inspect
 from typing import Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax.copulas.base import ClosedForm, Copula, TailDependence
@@ -53,9 +55,10 @@ class Rotation(ClosedForm):
         below, above = self._base.two_sided_cdf(*self._turn(u, v))
         if self._degrees == 180:
             return above, below
-        if self._degrees == 90:
-            return v.value - below, u.complement - below
-        return u.value - below, v.complement - below
+        if self._degrees == 270:
+            u, v = v, u
+        lower = _difference(v.value, below, u.value, above)
+        return lower, _difference(u.complement, below, v.complement, above)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """h(v given u) and its complement."""
@@ -100,3 +103,9 @@ class Rotation(ClosedForm):
 
     def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
+
+
+def _difference(whole: jax.Array, part: jax.Array, other_whole: jax.Array, other_part: jax.Array) -> jax.Array:
+    """The difference whole − part = other_whole − other_part, at least 0, by the smaller whole, which rounds least."""
+    difference = jnp.where(whole <= other_whole, whole - part, other_whole - other_part)
+    return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -1,6 +1,8 @@
 """Choosing a family for each pair, and models whose pairs are of different families."""
 
 import json
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from rcjax.copulas import (
     SurvivalClayton,
     SurvivalGumbel,
 )
-from rcjax.copulas.families import as_family
+from rcjax.copulas.families import FAMILIES, NAMED_FAMILIES, as_family
 from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import select_copulas
 
@@ -104,6 +106,29 @@ def test_what_does_not_exist_is_said(log, tmp_path):
     path.write_text(json.dumps(data | {"copula": "Nowhere"}))
     with pytest.raises(ValueError, match="unknown copula 'Nowhere'"):
         rcjax.model.load_model(path)
+
+
+_NAMED = """
+from rcjax import copulas
+from rcjax.copulas.families import FAMILIES, NAMED_FAMILIES, as_family
+
+class Plackett(copulas.Copula):
+    theta: float = copulas.param(1.0, support=(0.5, 2.0))
+
+print(*(as_family(name).__module__ for name in ("bb1", "Tawn", "negative-joe", "plackett")))
+"""
+
+
+@pytest.mark.thorough
+def test_every_family_has_its_name_before_it_is_imported_and_ones_own_comes_first():
+    found = subprocess.run([sys.executable, "-c", _NAMED], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["rcjax.copulas.bb1", "rcjax.copulas.tawn", "rcjax.copulas.negative", "__main__"]
+
+
+def test_every_public_family_is_known_by_name():
+    public = {getattr(rcjax.copulas, name) for name in rcjax.copulas.__all__}
+    families = {one for one in public if isinstance(one, type) and issubclass(one, rcjax.copulas.Copula)}
+    assert {*FAMILIES, *NAMED_FAMILIES} == families - {rcjax.copulas.Copula, rcjax.copulas.Rotation, OneOf}
 
 
 def test_a_pair_that_nobody_answered_together_stays_finite(log):
