@@ -22,8 +22,8 @@ class FGM(Exchangeable):
         return u * v * ((1 + theta) - theta * (u + v - u * v))  # at θ = −1 nothing cancels near (0, 0)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c = log(1 + θ (1 − 2u)(1 − 2v)); where c is small, 1 − |θ| + 2 |θ| (a + b − 2ab), of the nearest corner's
-        distances a and b."""
+        """log c = log(1 + θ (1 − 2u)(1 − 2v))."""
+        # Where c is small, it is 1 − |θ| + 2 |θ| (a + b − 2ab), of the distances a and b to the nearest corner.
         beyond, size = outside(u, v), jnp.abs(jnp.asarray(self.theta))
         u, v = (jnp.where(beyond, 0.5, jnp.asarray(one)) for one in (u, v))
         excess = self.theta * (1 - 2 * u) * (1 - 2 * v)
