@@ -25,9 +25,9 @@ from rcjax.collecting.respondent import (
 )
 from rcjax.policy.signals import Check, Signal, Votes
 from rcjax.policy.signals.records import LetterOf, signal_by_name
-from rcjax.serving.asker import Exchange, Prompt
-from rcjax.serving.asking import AsInLog, Endpoint
 from rcjax.serving.call_log import call_row, has_failed
+from rcjax.serving.endpoints import AsInLog, Endpoint
+from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.running_checks import Checks
 
@@ -129,7 +129,7 @@ async def call(
     """
     respondent, name = asked.respondent, uuid.uuid4().hex[:16]
     _, second = worst_of(asked, question)
-    prompt = Prompt(question.query, question.messages, question.options, shadow=True, form=question.form)
+    prompt = ServedQuery(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, asked.name), aside) as expense:
         expense.note(aside)

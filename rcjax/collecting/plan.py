@@ -26,9 +26,9 @@ from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respon
 from rcjax.collecting.text_graders import Ask
 from rcjax.policy.signals import Check
 from rcjax.policy.signals.records import is_check
-from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import read_reply
+from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, require_runnable

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from rcjax.policy.signals.request_form import FORMING
-from rcjax.serving.asking import Endpoint
 from rcjax.serving.completions import read_reply, said_text
-from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
+from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.openai_client import TIMED_OUT, complete, direct_client
 from rcjax.serving.pace import most_written
 from rcjax.serving.usage import Usage
 

@@ -28,15 +28,15 @@ from rcjax.policy.any_policy import draw_lot
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.request_form import form_of
-from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
-from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.billing import Billing, queries_per_day
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver
-from rcjax.serving.endpoint import openai
+from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
+from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.openai_client import openai
 from rcjax.serving.shadowing import ShadowRate, ShadowShare
 from rcjax.serving.usage import sum_usages
 
@@ -196,8 +196,8 @@ class Cascade:
         whole(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
-        asking = Asking(client, signal, options or {}, models or {}, timeout, retries)
-        self._caller = Caller(known_endpoints(policy, self.everyone, asking), log, concurrency, observe, timeout)
+        defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
+        self._caller = Caller(make_endpoints(policy, self.everyone, defaults), log, concurrency, observe, timeout)
         self.shadow, self._salt = shadow, salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
@@ -266,7 +266,7 @@ class Cascade:
             check_question(query, messages)
         return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
-    def expect(self, question: Prompt) -> float:
+    def expect(self, question: ServedQuery) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
         return self._expect_rung(question, min(math.ceil(self.billing.position_of(question.client)), top) if top else 0)
@@ -289,7 +289,7 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, question: Prompt, end: float | None = None) -> tuple[Result, Any]:
+    async def _answer(self, question: ServedQuery, end: float | None = None) -> tuple[Result, Any]:
         """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
         self.billing.catch_up()
         index, position = 0, None
@@ -308,25 +308,25 @@ class Cascade:
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
-    def _expect_rung(self, question: Prompt, index: int) -> float:
+    def _expect_rung(self, question: ServedQuery, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
         models = self.policy.rungs[index].of_segment(question.segment).models
         return math.fsum(self._caller.expect(question, model) for model in models)
 
-    def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
+    def _question(self, messages: Messages, query: int | str | None, **more: Any) -> ServedQuery:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self._share.of_next(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         form = form_of(conversation, more.get("options") or {})
-        return Prompt(name, conversation, shadow=shadow, form=form, **more)
+        return ServedQuery(name, conversation, shadow=shadow, form=form, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
-    async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
+    async def _ask_others(self, models: Sequence[str], question: ServedQuery) -> None:
         question = replace(question, billed=self.billing.mark_beside)
         cost = math.fsum(self._caller.expect(question, model) for model in models)
         with self.billing.holding_beside(cost) as is_covered:
@@ -334,7 +334,9 @@ class Cascade:
                 exchanges = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
                 self.billing.pay_beside([exchange.call for exchange in exchanges])
 
-    async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
+    async def _follow(
+        self, policy: Policy, question: ServedQuery, end: float | None, attempts: list[Exchange]
+    ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -373,7 +375,7 @@ class Cascade:
         return make_result(question, "best so far", surest, attempts, at_once)
 
     async def _ask_both(
-        self, policy: Policy, question: Prompt, seconds: float | None, attempts: list[Exchange]
+        self, policy: Policy, question: ServedQuery, seconds: float | None, attempts: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, ended = [policy.first, str(policy.together)], ([], [])
@@ -390,7 +392,7 @@ class Cascade:
 
 
 def make_result(
-    question: Prompt, status: str, attempt: Exchange | None, attempts: Sequence[Exchange], at_once: int = 1
+    question: ServedQuery, status: str, attempt: Exchange | None, attempts: Sequence[Exchange], at_once: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 

@@ -12,9 +12,9 @@ import pytest
 from chat_server import completion
 from openai._models import FinalRequestOptions
 
-from rcjax.serving import endpoint
-from rcjax.serving.endpoint import complete, stream
+from rcjax.serving import openai_client
 from rcjax.serving.failures import CallError, Failure
+from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import Usage
 
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]
@@ -73,7 +73,7 @@ def make_client(kind, base_url, monkeypatch):
             raise RuntimeError("install the package with the `aiohttp` extra")
 
         monkeypatch.setattr(openai, "DefaultAioHttpClient", missing)
-    return endpoint.direct_client(base_url=base_url, key="key", timeout=5.0)
+    return openai_client.direct_client(base_url=base_url, key="key", timeout=5.0)
 
 
 @contextlib.asynccontextmanager
@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
             usage = Usage()
             with pytest.raises(CallError) as problem:
                 await complete(client, "m", MESSAGES, {}, usage)
-        return problem.value, usage, [headers[endpoint.RETRIES] for _, headers, _ in server.requests]
+        return problem.value, usage, [headers[openai_client.RETRIES] for _, headers, _ in server.requests]
 
     problem, usage, sent = asyncio.run(main())
     assert (str(problem), problem.failure) == (words, failure)
@@ -234,7 +234,7 @@ def options_of(body, **more):
 @pytest.mark.parametrize("query", [None, {"api-version": "2"}])
 def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
     """That of a copy of the client, which asks elsewhere, too."""
-    direct = endpoint.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
+    direct = openai_client.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
     clients = direct, direct.with_options(base_url="http://other.test/v2"), direct
     special = {"headers": {"X-Own": "1"}}, {"params": {"own": "1"}}, {"timeout": 3.0}, {"extra_json": {"c": 1}}
     bodies = enumerate(({"a": "é", "b": [1.5, None]}, {"stream": True}, {}))
@@ -244,6 +244,6 @@ def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
         usual = openai.AsyncOpenAI._build_request(client, options, retries_taken=retries)
         for field in ("method", "url", "content"):
             assert getattr(made, field) == getattr(usual, field), field
-        assert made.extensions == {**usual.extensions, endpoint._STREAMS: body.get("stream") is True}
+        assert made.extensions == {**usual.extensions, openai_client._STREAMS: body.get("stream") is True}
         assert sorted(made.headers.multi_items()) == sorted(usual.headers.multi_items())
         assert made.url.host == client.base_url.host

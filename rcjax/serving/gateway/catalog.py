@@ -25,15 +25,15 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.signals import Check, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
-from rcjax.serving.asker import Caller
-from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoint import DirectClient, direct_client
+from rcjax.serving.endpoints import Endpoint, checked_options
+from rcjax.serving.exchange import Caller
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.keys import KeyRing
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, ServedModel, describe_variable, read_models
+from rcjax.serving.openai_client import DirectClient, direct_client
 from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.serving.totals import FileTotals

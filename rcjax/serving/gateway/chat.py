@@ -20,10 +20,10 @@ from urllib.parse import quote
 from starlette.types import Send
 
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import Piece, said_text
+from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import (
@@ -155,7 +155,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequestContext:
     """The client of a request and its query."""
 
     client: Client
@@ -174,7 +174,7 @@ class Asker:
 
 
 @dataclass(slots=True)
-class Conversation:
+class RequestHandler:
     """One request and its answer. Raises ApiError for an unknown model."""
 
     settings: Settings
@@ -182,7 +182,7 @@ class Conversation:
     metrics: Metrics | None
     """The figures that count the request; None if nothing is counted."""
     request: ChatRequest
-    asker: Asker
+    context: RequestContext
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
     _served: ServedPolicy | None = field(init=False)
@@ -212,7 +212,7 @@ class Conversation:
         """Answer the request. Raises ApiError if no model does."""
         name, served = self.request.model, self._served
         try:
-            with self.asker.holding(self._expected):
+            with self.context.holding(self._expected):
                 answering = self._ask_model(served) if served is None or not self._judged else self._ask_policy(served)
                 result = await answering
         except BudgetSpentError as problem:
@@ -239,24 +239,24 @@ class Conversation:
 
     def _expected(self) -> float:
         """Estimate the money that the request may cost."""
-        asker, served = self.asker, self._served
+        context, served = self.context, self._served
         if served is not None and self._judged:
             options = self.request.options(judged=True, checked=served.checked)
-            question = Prompt(asker.query, self.request.messages, options, asker.segment, asker.client.name)
+            question = ServedQuery(context.query, self.request.messages, options, context.segment, context.client.name)
             return served.cascade.expect(question)
-        question = Prompt(asker.query, self.request.messages, self.request.options(judged=False))
+        question = ServedQuery(context.query, self.request.messages, self.request.options(judged=False))
         return self.catalog.caller.expect(question, self.request.model if served is None else served.policy.models[-1])
 
     async def _ask_policy(self, served: ServedPolicy) -> Result:
         try:
             return await served.cascade.ask(
                 self.request.messages,
-                self.asker.query,
+                self.context.query,
                 options=self.request.options(judged=True, checked=served.checked),
                 deadline=self._left,
                 deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
-                segment=self.asker.segment,
-                client=self.asker.client.name,
+                segment=self.context.segment,
+                client=self.context.client.name,
             )
         except CascadeError as problem:
             result = problem.result
@@ -265,12 +265,12 @@ class Conversation:
 
     async def _ask_model(self, served: ServedPolicy | None) -> Result:
         fields = ", ".join(self._reasons)
-        question = Prompt(
-            self.asker.query,
+        question = ServedQuery(
+            self.context.query,
             self.request.messages,
             self.request.options(judged=False),
-            segment=self.asker.segment,
-            client=self.asker.client.name,
+            segment=self.context.segment,
+            client=self.context.client.name,
             deliver=self._send_piece if self.request.stream else None,
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.mark,
@@ -284,7 +284,7 @@ class Conversation:
                 if self.metrics is not None:
                     self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
-                    served.cascade.billing.pay(calls, client=self.asker.client.name)
+                    served.cascade.billing.pay(calls, client=self.context.client.name)
         return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
 
     @contextmanager
@@ -298,7 +298,7 @@ class Conversation:
             return
         largest, cheapest = served.policy.models[-1], served.policy.rungs[0].models[-1]
         served.cascade.billing.catch_up()
-        with served.cascade.billing.holding((largest, cheapest), expect, self.asker.client.name) as model:
+        with served.cascade.billing.holding((largest, cheapest), expect, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
@@ -357,7 +357,7 @@ class Conversation:
         served = self._served
         models = [call.model for call in known.calls]
         return {
-            "query": self.asker.query,
+            "query": self.context.query,
             "status": status,
             "model": known.model,
             "models": models if known.model is None or known.model in models else [*models, known.model],

@@ -12,9 +12,9 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.serving.endpoint import HOLD
 from rcjax.serving.gateway.catalog import RequestLimits
 from rcjax.serving.gateway.chat_request import ApiError
+from rcjax.serving.openai_client import HOLD
 
 
 class ClientLeftError(Exception):

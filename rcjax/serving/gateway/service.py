@@ -41,7 +41,7 @@ from rcjax.serving.gateway.catalog import (
     in_words,
     is_local,
 )
-from rcjax.serving.gateway.chat import Asker, Conversation, Responder
+from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import (
     ApiError,
     ChatRequest,
@@ -245,10 +245,10 @@ class Gateway:
                 with self._working():
                     request = responder.read(body)
                     self._require_permitted(request, client)
-                    asker = Asker(client, query, segment_of(headers), self.accounts)
-                    parts = self.metrics, request, asker, responder, start
-                    conversation = Conversation(self.settings, self.catalog, *parts)
-                    await unless_client_leaves(conversation.answer(), receive, responder)
+                    context = RequestContext(client, query, segment_of(headers), self.accounts)
+                    parts = self.metrics, request, context, responder, start
+                    handler = RequestHandler(self.settings, self.catalog, *parts)
+                    await unless_client_leaves(handler.answer(), receive, responder)
             self.metrics.served(client.name, 200)
         except ClientLeftError:
             self._refused(client, "client_left", _LEFT)

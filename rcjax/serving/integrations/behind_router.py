@@ -20,12 +20,12 @@ from starlette.datastructures import Headers
 
 from rcjax._base.wording import visible
 from rcjax.policy.ladder import load_policy
-from rcjax.serving.asking import known_prices, read_price
-from rcjax.serving.endpoint import HTTP, DirectClient
+from rcjax.serving.endpoints import prices_by_model, read_price
 from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, RequestLimits, Settings, file_signature
-from rcjax.serving.gateway.chat import Asker, Conversation, Responder
+from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, query_of, segment_of
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.openai_client import HTTP, DirectClient
 
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
@@ -90,8 +90,8 @@ class Desk:
             settings, catalog = self._catalog(request.model)
             limits = replace(settings.limits, deadline=deadline or _DEADLINE)
             _EXTRA.set({**extra, "metadata": {PROVIDER: {"policy": request.model, "query": query}}})
-            asker = Asker(catalog.ring.client_of(known), query, segment_of(known))
-            await Conversation(replace(settings, limits=limits), catalog, None, request, asker, answer).answer()
+            context = RequestContext(catalog.ring.client_of(known), query, segment_of(known))
+            await RequestHandler(replace(settings, limits=limits), catalog, None, request, context, answer).answer()
         except ApiError:
             raise
         except Exception as problem:  # its message may quote the request
@@ -136,7 +136,7 @@ class Desk:
             if not entries or any(entry.startswith(f"{PROVIDER}/") for entry in entries):
                 reason = f"which {'is a policy itself' if entries else 'is not there'} in the model_list of {_CONFIG}"
                 raise ValueError(f"{path.name} asks {model}, {reason}: give a model that has this model_name")
-        prices = known_prices(policy)
+        prices = prices_by_model(policy)
         models = {name: ServedModel(name, name, read_price(prices.get(name)), signal=signal) for name in policy.models}
         settings = Settings({name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
         return settings, CatalogMaker(settings, lambda model: self._client).make({name: policy}, models)

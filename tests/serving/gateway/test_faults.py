@@ -11,7 +11,7 @@ from gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
 from rcjax.serving.gateway.catalog import RequestLimits, Settings
-from rcjax.serving.gateway.chat import Conversation, Responder
+from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import Gateway
 
@@ -92,7 +92,7 @@ def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
         async def broken(self):
             raise RuntimeError(self.request.messages[0]["content"])
 
-        monkeypatch.setattr(Conversation, "answer", broken)
+        monkeypatch.setattr(RequestHandler, "answer", broken)
         reply = service.ask("a secret of the client")
     assert (reply.status, reply.json["error"]["code"]) == (500, "internal_error")
     assert "secret" not in reply.body.decode() + caplog.text

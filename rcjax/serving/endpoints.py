@@ -18,8 +18,8 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.policy.signals import Check, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
-from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.openai_client import openai
 from rcjax.serving.pace import LIMITS, Pace, most_written
 from rcjax.serving.running_checks import require_runnable
 from rcjax.serving.usage import Usage, request_bytes
@@ -179,7 +179,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestDefaults:
     """The arguments of `rcjax.serving.cascade.Cascade` on requests, for all models or by model."""
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
@@ -190,14 +190,14 @@ class Asking:
     retries: int
 
 
-def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
+def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDefaults) -> dict[str, Endpoint]:
     """Make the endpoint of each model: the policy's models, and further models for shadow queries.
 
     Raises TypeError or ValueError for invalid arguments.
     """
-    clients = _for_each(models, asking.client, "client")
-    records, prices = recorded_asked(policy), known_prices(policy)
-    signals = _signals(models, asking, records)
+    clients = _for_each(models, defaults.client, "client")
+    records, prices = recorded_asked(policy), prices_by_model(policy)
+    signals = _signals(models, defaults, records)
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
             raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
@@ -207,10 +207,10 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
     require_runnable(signal for signal in signals.values() if isinstance(signal, Check))
     endpoints = {}
     for model, signal in signals.items():
-        settings, known = asking.models.get(model), read_price(prices.get(model))
-        options = {**records.get(model, {}).get("options", {}), **asking.options, **signal.options}
+        settings, known = defaults.models.get(model), read_price(prices.get(model))
+        options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
-            clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
+            clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
             model if settings is None else settings.served,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),
@@ -234,9 +234,11 @@ def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
     return {model: value[model] for model in models}
 
 
-def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _signals(
+    models: Sequence[str], defaults: RequestDefaults, records: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the signal of each model: separate votes by the policy's record, else the given one, else the record's."""
-    given = asking.signal if isinstance(asking.signal, Mapping) else dict.fromkeys(models, asking.signal)
+    given = defaults.signal if isinstance(defaults.signal, Mapping) else dict.fromkeys(models, defaults.signal)
     signals = {}
     for model in models:
         record = records.get(model, {})
@@ -293,7 +295,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def known_prices(policy: AnyPolicy) -> dict[str, Any]:
+def prices_by_model(policy: AnyPolicy) -> dict[str, Any]:
     """Return prices by model: the policy's own, else those recorded in its tuning, else those of its log."""
     logged = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
     return {**logged, **recorded_prices(policy), **(policy.prices or {})}

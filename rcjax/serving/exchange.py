@@ -21,12 +21,12 @@ from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.policy.signals.request_form import FORMING, PLAIN
-from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
-from rcjax.serving.endpoint import TIMED_OUT, complete, stream
+from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
+from rcjax.serving.openai_client import TIMED_OUT, complete, stream
 from rcjax.serving.pace import Pace, most_written
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.usage import Usage
@@ -34,7 +34,7 @@ from rcjax.serving.workers import in_short
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ServedQuery:
     """A query for the models: its conversation, its options, and its place in the service."""
 
     query: str
@@ -71,7 +71,7 @@ Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], Usage
 class Exchange:
     """A question to a model and its outcome so far; `end` completes it."""
 
-    question: Prompt
+    question: ServedQuery
     model: str
     """The model's name in policies and logs."""
     endpoint: Endpoint
@@ -286,13 +286,13 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def expect(self, question: Prompt, model: str) -> float:
+    def expect(self, question: ServedQuery, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
         return self.endpoints[model].expect(question.messages, question.options, self._paces[model])
 
     async def call(
         self,
-        question: Prompt,
+        question: ServedQuery,
         model: str,
         policy: Policy | None,
         seconds: float | None = None,
@@ -384,7 +384,7 @@ class Caller:
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
-    def _record_of(self, model: str, question: Prompt) -> str | None:
+    def _record_of(self, model: str, question: ServedQuery) -> str | None:
         """Return `record_endpoint` of a model, cached for questions of the same form and options."""
         unseen = NEUTRAL.union(FORMING)
         relevant = {name: value for name, value in question.options.items() if name not in unseen}
