@@ -75,7 +75,7 @@ def judge_by(respondent: Respondent) -> Ask:
                 return read_reply(await sent).text
         except (CallError, StoppedError) as problem:
             # A judge that refuses one answer may accept others; a judge that is down fails on all.
-            one = isinstance(problem, CallError) and not problem.failure.passing and respondent.stopped is None
+            one = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
             kind = NoVerdictError if one else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except NotCoveredError:

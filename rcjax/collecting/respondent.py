@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rcjax.policy.signals.request_form import FORMING
-from rcjax.serving.completions import read_reply, said_text
+from rcjax.serving.completions import read_reply, reply_text
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
@@ -272,7 +272,7 @@ class Respondent:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
                 elif problem.failure.code in _NO_CREDIT:
                     self.stop(f"out of credit: {problem}")
-                if not problem.failure.passing or attempt > attempts or waits > 2 * attempts or self.stopped:
+                if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.stopped:
                     self._failures += 1
                     if self._failures >= _FAILURES:
                         self.stop(f"{_FAILURES} calls in a row have failed, the last one with: {problem}")
@@ -296,7 +296,7 @@ class Respondent:
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.served, messages, options, once)
-            longest = max(len(said_text(choice)) for choice in completion["choices"])
+            longest = max(len(reply_text(choice)) for choice in completion["choices"])
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
             read_reply(completion)  # without text it is a failure
@@ -304,7 +304,7 @@ class Respondent:
             return completion
         except TimeoutError:
             once.attempts += 1
-            raise CallError(TIMED_OUT, Failure(passing=True, charged=True)) from None
+            raise CallError(TIMED_OUT, Failure(transient=True, charged=True)) from None
         except CallError as problem:
             counted = self.counted_money(once) if once.counted else worst
             charged = counted if problem.failure.charged else Decimal(0)

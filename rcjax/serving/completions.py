@@ -21,11 +21,11 @@ from rcjax.serving.call_log import Call
 from rcjax.serving.failures import (
     CallError,
     WithheldError,
-    finish_of,
+    body_failure,
+    choice_failure,
+    finish_reason_of,
     is_withheld,
-    told_finish,
-    told_in_choice,
-    told_in_place,
+    raw_finish_reason,
     unusable,
 )
 from rcjax.serving.text_chunks import Patterns, TextChunk
@@ -51,11 +51,11 @@ def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mappin
     messages = (
         [choice.get("message") for choice in listed if isinstance(choice, Mapping)] if isinstance(listed, list) else []
     )
-    usage.add(usage_of(fields), sent, sum(map(said_bytes, messages)))
+    usage.add(usage_of(fields), sent, sum(map(written_bytes, messages)))
     choices = fields.get("choices")
-    if not isinstance(choices, list) or not choices or told_in_place(fields) is not None:
+    if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
         raise unusable(data)
-    problems = [told_in_choice(choice) for choice in choices]
+    problems = [choice_failure(choice) for choice in choices]
     failures = [problem for problem in problems if problem is not None]
     if len(failures) == len(choices):
         raise failures[0]
@@ -88,7 +88,7 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
     if not choices:
         raise WithheldError(f"an answer that a filter held back ({_word(completion['choices'][0])})")
     first = choices[0]
-    texts = tuple(said_text(choice) for choice in choices)
+    texts = tuple(text_or_calls(choice) for choice in choices)
     ending = _ending(first)
     if not any(texts):
         kind = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
@@ -104,7 +104,7 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
 
 def _word(choice: Any) -> str:
     """Return the finish reason of a choice for a message; "unknown" for an unusual one."""
-    reason = finish_of(choice) or ""
+    reason = finish_reason_of(choice) or ""
     return reason if re.fullmatch(r"[A-Za-z_: ]{1,60}", reason) else "unknown"
 
 
@@ -114,13 +114,13 @@ def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
     message = fields.get("message")
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     listed = calls if isinstance(calls, list) else []
-    return finish_of(choice), tuple(call for call in listed if isinstance(call, Mapping))
+    return finish_reason_of(choice), tuple(call for call in listed if isinstance(call, Mapping))
 
 
-def said_text(choice: Any) -> str:
+def text_or_calls(choice: Any) -> str:
     """Return the text of a choice or, without one, its tool calls as JSON.
 
-    >>> said_text({"message": {"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}})
+    >>> text_or_calls({"message": {"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}})
     '[{"arguments":{},"name":"f"}]'
     """
     calls = _ending(choice)[1]
@@ -164,10 +164,10 @@ def choice_text(choice: Any) -> str:
 REASONING = ("reasoning_content", "reasoning")
 
 
-def said_bytes(message: Any) -> int:
+def written_bytes(message: Any) -> int:
     """Count the bytes that a model wrote in a message or a piece of one: text, reasoning, tool calls.
 
-    >>> said_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
+    >>> written_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
     11
     """
     fields = message if isinstance(message, Mapping) else {}
@@ -219,11 +219,11 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
             break
         if data in ({}, []):  # some servers send them to keep a connection open
             continue
-        choices = (data.get("choices") or []) if isinstance(data, Mapping) and told_in_place(data) is None else None
+        choices = (data.get("choices") or []) if isinstance(data, Mapping) and body_failure(data) is None else None
         choices = [choice for choice in choices if choice is not None] if isinstance(choices, list) else None
         if choices is None or not all(isinstance(choice, Mapping) for choice in choices):
             raise unusable(data)
-        choices = [{**choice, "finish_reason": told_finish(choice)} for choice in numbered_choices(choices)]
+        choices = [{**choice, "finish_reason": raw_finish_reason(choice)} for choice in numbered_choices(choices)]
         finished = finished or any(choice["finish_reason"] is not None for choice in choices)
         chunk = {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}
         patterns.learn(chunk)
@@ -268,7 +268,7 @@ async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerat
 def _parse_event(name: str, data: Any) -> Any:
     """Return the data of an event; an object with an error if the event's name says that it is one."""
     is_plain = name not in ("error", "exception") or data == _END
-    return data if is_plain or told_in_place(data) is not None else {"error": data or True}
+    return data if is_plain or body_failure(data) is not None else {"error": data or True}
 
 
 def numbered_choices(choices: Sequence[Any]) -> list[Any]:
@@ -401,14 +401,14 @@ class Assembly:
             return
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
-            self.said += said_bytes(choice.get("delta"))
+            self.said += written_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             text = choice_text({"message": choice.get("delta")})
             self.texts += [text] if text else []
             self._add_calls(choice.get("delta"))
-            self.finish_reason = told_finish(choice) or self.finish_reason
-            self.problem = self.problem or told_in_choice(choice)
+            self.finish_reason = raw_finish_reason(choice) or self.finish_reason
+            self.problem = self.problem or choice_failure(choice)
             self.tokens += token_content(choice.get("logprobs")) or []
 
     def _add_calls(self, delta: Any) -> None:

@@ -321,7 +321,7 @@ class Caller:
             async with asyncio.timeout(seconds):
                 await exchange.run(first, self._send, self._checks)
         except TimeoutError:
-            exchange.fail(CallError(TIMED_OUT, Failure(passing=True, charged=True)))
+            exchange.fail(CallError(TIMED_OUT, Failure(transient=True, charged=True)))
         except asyncio.CancelledError:
             exchange.error = "cancelled: nobody waits for the answer"
             raise
@@ -369,7 +369,7 @@ class Caller:
     def _end(self, exchange: Exchange, policy: Policy | None) -> None:
         """Complete an exchange, then report and log its call."""
         question, endpoint = exchange.question, exchange.endpoint
-        remarks = [] if getattr(endpoint.client, "tells_cost", False) else exchange.usage.remarks(endpoint.price)
+        remarks = [] if getattr(endpoint.client, "reports_cost", False) else exchange.usage.remarks(endpoint.price)
         for remark in remarks:
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
         call = exchange.end(policy, self._record_of(exchange.model, question))

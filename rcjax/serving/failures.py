@@ -24,7 +24,7 @@ class Failure:
     """The server's code of the error, such as "insufficient_quota"."""
     wait: float | None = None
     """Seconds of back-off that the server asks for."""
-    passing: bool = False
+    transient: bool = False
     """Whether a retry may work: after a timeout, a lost connection, 408, 409, 429 or 5xx."""
     charged: bool = False
     """Whether the request may have been worked on, and may be charged."""
@@ -65,20 +65,20 @@ _NO_ANSWER = _HELD_BACK | frozenset[str](_BROKEN.split())
 _NOT_ENDED = ("", "null", "not_finished")  # no finish reason yet, by DashScope and watsonx
 
 
-def told_finish(choice: Any) -> Any:
+def raw_finish_reason(choice: Any) -> Any:
     """Return the finish reason of a choice as the server sends it, also under Gemini's name; None without one yet."""
     fields = choice if isinstance(choice, Mapping) else {}
     reason = fields.get("finish_reason") or fields.get("finishReason")
     return None if not reason or (isinstance(reason, str) and reason.lower() in _NOT_ENDED) else reason
 
 
-def finish_of(choice: Any) -> str | None:
+def finish_reason_of(choice: Any) -> str | None:
     """Return the finish reason of a choice as a text; None without one yet.
 
-    >>> finish_of({"finish_reason": {"type": "abort"}}), finish_of({"finish_reason": "null"})
+    >>> finish_reason_of({"finish_reason": {"type": "abort"}}), finish_reason_of({"finish_reason": "null"})
     ('abort', None)
     """
-    reason = told_finish(choice)
+    reason = raw_finish_reason(choice)
     reason = reason.get("type") if isinstance(reason, Mapping) else reason  # SGLang's is an object
     return reason if isinstance(reason, str) else None
 
@@ -99,22 +99,22 @@ def _words(reason: str) -> list[str]:
 
 def is_withheld(choice: Any) -> bool:
     """Return whether a filter withheld a choice, by its finish reason."""
-    reason = finish_of(choice)
+    reason = finish_reason_of(choice)
     return reason is not None and not _HELD_BACK.isdisjoint(_words(reason))
 
 
-def told_in_choice(choice: Any) -> CallError | None:
+def choice_failure(choice: Any) -> CallError | None:
     """Return the failure that a choice reports, by its own error or its finish reason; None without one.
 
-    >>> str(told_in_choice({"finish_reason": "error", "error": {"code": 502}}))
+    >>> str(choice_failure({"finish_reason": "error", "error": {"code": 502}}))
     'a failure in place of an answer (502)'
     """
     if not isinstance(choice, Mapping):
         return None
-    reason, error = finish_of(choice), choice.get("error")
+    reason, error = finish_reason_of(choice), choice.get("error")
     if not error and (is_withheld(choice) or not ends_badly(reason)):
         return None
-    return _call_error("a failure", error if error else None, reason, passing=True)
+    return _call_error("a failure", error if error else None, reason, transient=True)
 
 
 #: Fields that hold an error, and pairs of a field and a value that mark an object as one.
@@ -122,10 +122,10 @@ _ERRORS = ("error", "errors", "error_code")
 _ERROR_MARKS = {("object", "error"), ("type", "error"), ("status", "error"), ("status", "failed")}
 
 
-def told_in_place(data: Any) -> CallError | None:
+def body_failure(data: Any) -> CallError | None:
     """Return the failure that a server reports in place of a completion or a chunk; None without one.
 
-    >>> str(told_in_place({"text": "no", "error_code": 50001})), told_in_place({"error": None, "choices": []})
+    >>> str(body_failure({"text": "no", "error_code": 50001})), body_failure({"error": None, "choices": []})
     ('an error in place of an answer (50001)', None)
     """
     fields = data if isinstance(data, Mapping) else {}
@@ -143,24 +143,31 @@ def told_in_place(data: Any) -> CallError | None:
     error = next((error for error in errors if isinstance(error, Mapping | list)), None)
     error = error[0] if isinstance(error, list) else error
     codes = {"code": next((code for code in (fields.get("error_code"), status, fields.get("code")) if code), None)}
-    return _call_error("an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, passing=False)
+    return _call_error("an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, transient=False)
 
 
-def _call_error(noun: str, error: Any, reason: str | None, *, passing: bool) -> CallError:
+def _call_error(noun: str, error: Any, reason: str | None, *, transient: bool) -> CallError:
     word = error_word(error) or (reason if reason and re.fullmatch(r"[A-Za-z_]{1,40}", reason) else None)
     status = int(word) if word and re.fullmatch(r"[45]\d\d", word) else None
-    passes = is_passing(status) if status is not None else passing or word in _PASSING
+    may_retry = is_transient(status) if status is not None else transient or word in _TRANSIENT
     return CallError(
         f"{noun} in place of an answer{f' ({word})' if word else ''}",
-        Failure(status, word if word and status is None else None, passing=passes, charged=True),
+        Failure(status, word if word and status is None else None, transient=may_retry, charged=True),
     )
 
 
 #: Codes and types of errors after which a retry may work, by OpenAI, Anthropic, Groq and Mistral.
-_PASSING = ("api_error", "internal_server_error", "overloaded_error", "rate_limit_exceeded", "server_error", "timeout")
+_TRANSIENT = (
+    "api_error",
+    "internal_server_error",
+    "overloaded_error",
+    "rate_limit_exceeded",
+    "server_error",
+    "timeout",
+)
 
 
-def is_passing(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Return whether a retry may work, by the HTTP status."""
     return status in (408, 409, 429) or status >= 500
 
@@ -168,7 +175,7 @@ def is_passing(status: int) -> bool:
 def unusable(data: Any) -> CallError:
     """Return the error for data that is no completion or chunk: the server's own, or that of a malformed answer."""
     malformed = f"malformed answer: {'no choices' if isinstance(data, Mapping) else 'not a JSON object'}"
-    return told_in_place(data) or CallError(malformed)
+    return body_failure(data) or CallError(malformed)
 
 
 def read_wait(headers: Mapping[str, str]) -> float | None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
-from rcjax.serving.failures import CallError, Failure, error_word, is_passing, read_wait
+from rcjax.serving.failures import CallError, Failure, error_word, is_transient, read_wait
 from rcjax.serving.turns import turns_of
 from rcjax.serving.usage import Usage
 
@@ -63,7 +63,7 @@ class DirectClient(openai.AsyncOpenAI):
     OpenAI's own client converts every part of a request by its type hints, and builds objects from the reply.
     """
 
-    tells_cost = False
+    reports_cost = False
     """Whether the `cost` in the usage of its replies is the true cost."""
 
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
@@ -376,7 +376,7 @@ def _problem(error: Exception, usage: Usage, connected: bool = False) -> CallErr
         code = error_word(error.body)
         return CallError(f"{status} ({code})" if code else status, _failure(error))
     if kinds & {"TransportError", "ClientError"}:
-        return CallError(_connection_message(kinds), Failure(passing=not connected, charged=True))
+        return CallError(_connection_message(kinds), Failure(transient=not connected, charged=True))
     return CallError(f"the client failed: {type(error).__name__}")
 
 
@@ -403,7 +403,7 @@ def _connection_message(kinds: set[str]) -> str:
 def _failure(error: openai.APIError) -> Failure:
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
-        return Failure(status, error_word(error.body), read_wait(error.response.headers), is_passing(status))
+        return Failure(status, error_word(error.body), read_wait(error.response.headers), is_transient(status))
     # Without a connection, nothing was sent that could be charged.
     unsent = _class_names(error) & _UNSENT
-    return Failure(passing=isinstance(error, openai.APIConnectionError), charged=not unsent)
+    return Failure(transient=isinstance(error, openai.APIConnectionError), charged=not unsent)

@@ -107,7 +107,7 @@ class Usage:
             said: bytes of the reply.
         """
         self.replies += 1
-        tokens = told_tokens(usage)
+        tokens = reported_tokens(usage)
         if tokens is not None and self._request is not None and not _is_possible(tokens, *self._request):
             tokens = None
             self.impossible += 1
@@ -242,20 +242,20 @@ def _money(value: Any) -> Decimal | None:
     return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _MOST_BILLED else None
 
 
-def told_tokens(usage: Any) -> Tokens | None:
+def reported_tokens(usage: Any) -> Tokens | None:
     """Read the tokens of a reply from the `usage` that it reports; None if it reports none.
 
     No prompt has 0 tokens: a server that says so has not counted them. Hidden reasoning counts besides the output if
     the total or the reasoning is larger. Cached tokens under Anthropic's names count besides the input, unless the
     input holds them already.
 
-    >>> told_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
+    >>> reported_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
     Tokens(read=20, written=3, cached=0, stored=0)
-    >>> told_tokens({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 90})
+    >>> reported_tokens({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 90})
     Tokens(read=97, written=2, cached=90, stored=0)
-    >>> told_tokens({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 60})
+    >>> reported_tokens({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 60})
     Tokens(read=20, written=40, cached=0, stored=0)
-    >>> told_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is told_tokens({"prompt_tokens": 20}) is None
+    >>> reported_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is reported_tokens({"prompt_tokens": 20}) is None
     True
     """
     fields = usage if isinstance(usage, Mapping) else {}

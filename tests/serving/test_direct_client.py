@@ -24,7 +24,7 @@ CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "A"}, "finish_rea
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 BEGUN = STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK)
 LIMITED = b"HTTP/1.1 429 x\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n"
-LOST = Failure(passing=True, charged=True)
+LOST = Failure(transient=True, charged=True)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def test_every_option_is_sent(kind, monkeypatch):
 @pytest.mark.parametrize(
     ("way", "words", "failure"),
     [
-        (None, "no connection", Failure(passing=True, charged=False)),
+        (None, "no connection", Failure(transient=True, charged=False)),
         (Way(), "no connection", LOST),
         (Way(resets=True), "no connection", LOST),
         (Way(HEAD + BODY[:50]), "no connection", LOST),
@@ -150,7 +150,7 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
     problem, usage, sent = asyncio.run(main())
     assert (str(problem), problem.failure) == (words, failure)
     assert sent == ([] if way is None else ["0", "1"][: usage.attempts])
-    assert usage.attempts == 2 or not failure.passing or b"no HTTP" in way.said
+    assert usage.attempts == 2 or not failure.transient or b"no HTTP" in way.said
     assert problem.__context__ is None
 
 

@@ -38,8 +38,8 @@ from rcjax.policy.signals.final_answer import chosen_choice
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import read_choice
 from rcjax.serving.completions import choice_text
-from rcjax.serving.failures import finish_of, told_in_choice, told_in_place
-from rcjax.serving.usage import told_tokens
+from rcjax.serving.failures import body_failure, choice_failure, finish_reason_of
+from rcjax.serving.usage import reported_tokens
 
 
 def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
@@ -171,7 +171,7 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         tools: whether the request offers tools: a reply without a call is then the answer "no call".
     """
     choices = body.get("choices", [])
-    if told_in_place(body) is not None:
+    if body_failure(body) is not None:
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
@@ -197,7 +197,7 @@ def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | Non
     >>> used({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
     {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}
     """
-    tokens = told_tokens(usage)
+    tokens = reported_tokens(usage)
     if tokens is None:
         return tokens_of(None, None, prompt, ["".join(filter(None, texts))])
     caches = {name: number for name, number in zip(CACHED, tokens[2:], strict=True) if number}
@@ -237,7 +237,7 @@ def _shared(lines: list[Line]) -> list[Line]:
 def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """Return (text, tokens, finish reason) of a choice of a chat completion or a completion."""
     content = token_content(choice.get("logprobs"))
-    finish = finish_of(choice) if told_in_choice(choice) is None else finish_of(choice) or "error"
+    finish = finish_reason_of(choice) if choice_failure(choice) is None else finish_reason_of(choice) or "error"
     text = choice_text(choice) if "message" in choice else choice.get("text") or ""
     return text, content, finish
 
@@ -245,7 +245,7 @@ def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
 def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """Remove the prompt from a completion that repeats it: its first token has no log-probability."""
     _, content, finish = part
-    written = told_tokens(body.get("usage"))
+    written = reported_tokens(body.get("usage"))
     echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
     if not echoes or written is None:
         return part
@@ -359,7 +359,7 @@ def _of_request(record: Mapping[str, Any], query: str | None, where: str) -> lis
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
-    if record.get("error") or response.get("status_code") != 200 or told_in_place(body) is not None:
+    if record.get("error") or response.get("status_code") != 200 or body_failure(body) is not None:
         return [line | {"error": "with an error"}]
     if "choices" not in body and "output" not in body:
         return [line | {"error": f"of another kind of call ({body.get('object')})"}]

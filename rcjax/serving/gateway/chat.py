@@ -22,7 +22,7 @@ from starlette.types import Send
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
-from rcjax.serving.completions import Piece, said_text
+from rcjax.serving.completions import Piece, text_or_calls
 from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
@@ -404,7 +404,7 @@ def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: 
         return [sent_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
     if judged:  # answers that vote are several choices
-        choices = [choice for choice in choices if said_text(choice) == result.text][:1] or choices[:1]
+        choices = [choice for choice in choices if text_or_calls(choice) == result.text][:1] or choices[:1]
         return [sent_choice(request, choices[0]) | {"index": 0}]
     return [sent_choice(request, choice) for choice in choices]
 

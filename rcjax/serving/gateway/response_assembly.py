@@ -11,7 +11,7 @@ from starlette.types import Send
 
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
-from rcjax.serving.failures import is_withheld, told_finish
+from rcjax.serving.failures import is_withheld, raw_finish_reason
 from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest
 from rcjax.serving.gateway.responses import read_response_request
@@ -131,7 +131,7 @@ class ResponseAssembly:
         for choice in chunk["choices"]:
             if choice.get("index", 0) == 0:
                 yield from self._add_delta(choice.get("delta"), choice.get("logprobs"))
-                self._finish_reason = told_finish(choice) or self._finish_reason
+                self._finish_reason = raw_finish_reason(choice) or self._finish_reason
 
     def end(self) -> Iterator[Event]:
         """Yield the events with each complete item, and with the complete response."""

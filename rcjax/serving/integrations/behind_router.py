@@ -153,7 +153,7 @@ _ALONE = {"disable_fallbacks": True}
 class RouterClient(DirectClient):
     """A client of a router's models."""
 
-    tells_cost = True
+    reports_cost = True
 
 
 class _RouterTransport(HTTP.AsyncBaseTransport):
