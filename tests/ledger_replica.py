@@ -55,18 +55,18 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
     clock = module.time = Clock(began, seconds, wrong)
     log = CallLog(path, replica=name)
     ledger = None if url == "none" else Ledger(url, name)
-    billing, today = Billing(LADDER, "policy", log, ledger), LADDER.period.around(START)
+    billing, today = Billing(LADDER, "policy", log, ledger), LADDER.period.bounds(START)
     for query in range(first, queries):
         clock.due = START + DAY * (query + 0.5) / queries
         time.sleep(max(0.0, (clock.due - clock.true()) * seconds / DAY))
         billing.catch_up()
-        while not seconds and ledger.page("policy", "day", today).told()[1] < query - queries // 50:
+        while not seconds and ledger.total("policy", "day", today).last_read()[1] < query - queries // 50:
             time.sleep(0.005)
             billing.catch_up()
         rung = LADDER.choose(f"{name}{query}", billing.position)
         cost = rung.expected["cost"] * (0.5 + query % 2) * (2.0 if clock.true() > START + DAY / 2 else 1.0)
         ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")
-        mark = replace(billing.mark, step=1)
+        mark = replace(billing.billed, step=1)
         call = Call(
             str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.0, ended, True, None, billed=mark
         )

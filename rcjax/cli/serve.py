@@ -132,7 +132,7 @@ def serve(
         shadow=replace(shadow, workers=workers) if isinstance(shadow, ShadowRate) else shadow,
         shadow_models=tuple(shadow_models or ()),
         follow=not no_follow,
-        stops=stop_at_budget,
+        stops_at_budget=stop_at_budget,
         key_env=key_env,
         keys_file=keys,
         open_models=open_models or (is_local(host) and not has_key and not open_),

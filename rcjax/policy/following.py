@@ -178,7 +178,7 @@ class PeriodBill(Following):
             time: current time, in seconds since 1970.
         """
         read(Positive, budget, "budget")
-        start, _ = period.around(time)
+        start, _ = period.bounds(time)
         queries = _memory(period) * period.money / budget / (DAY * period.days)
         place = {"start": start, "spent": 0.0, "before": (), "time": time}
         return cls(period=period, queries=queries, paid=budget, expected=budget, **place)
@@ -195,7 +195,7 @@ class PeriodBill(Following):
 
     def at(self, time: float) -> PeriodBill:
         """Return the bill of the period that contains a time."""
-        start, _ = self.period.around(time)
+        start, _ = self.period.bounds(time)
         if start == self.start:
             return self
         known = {**dict(self.before), self.start: self.spent}
@@ -209,7 +209,7 @@ class PeriodBill(Following):
     def aim(self, time: float = 0.0) -> float:
         """Return the mean cost to aim at for the next query: the money left over the queries still expected."""
         rate = self._queries_at(time) / self.memory
-        _, end = self.period.around(time)
+        _, end = self.period.bounds(time)
         return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
 
     def spend(self, cost: float, time: float, *, queries: int = 1, **means: float) -> PeriodBill:

@@ -60,14 +60,14 @@ class Period(Record):
         money: dollars per period.
         every: length of the period: "day", "week" or "month".
 
-    >>> Period(500.0, "month").around(1_800_000_000.0)
+    >>> Period(500.0, "month").bounds(1_800_000_000.0)
     (1798761600.0, 1801440000.0)
     """
 
     money: Positive
     every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
 
-    def around(self, time: float) -> tuple[float, float]:
+    def bounds(self, time: float) -> tuple[float, float]:
         """Return (start, end) of the period that contains a time, all in seconds since 1970."""
         start = datetime.fromtimestamp(time, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         if self.every == "month":

@@ -25,12 +25,12 @@ from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.ledger import Ledger, Page
+from rcjax.serving.ledger import Ledger, LedgerTotal
 from rcjax.serving.totals import FileTotals, WriterTotals
 
 _WARNED_EVERY = 60.0  # seconds between two warnings of expensive answers
 
-_LOOK = 1.0  # seconds between two reads of the spending of others
+_READ_EVERY = 1.0  # seconds between two reads of the spending of others
 
 Option = TypeVar("Option")
 
@@ -67,7 +67,7 @@ class Billing:
 
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
         self.bill: Following | None = new_bill(policy, time.time())
-        self.mark = Billed(name, uuid.uuid4().hex[:8])
+        self.billed = Billed(name, uuid.uuid4().hex[:8])
         self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
         self._log = log
         self._reader, self._ledger = None, None if self.bill is None else ledger
@@ -75,20 +75,20 @@ class Billing:
         path = None if log is None else log.path
         if path is not None and ledger is None and isinstance(self.bill, PeriodBill):
             self._reader = LogReader(path, self.bill.earliest)
-            self._totals = FileTotals(f"{path}.totals", self.mark.cascade)
+            self._totals = FileTotals(f"{path}.totals", self.billed.cascade)
             self._shared = WriterTotals()
             why = None if log is None else log.why_incomplete()
             if why is not None:
                 warning = f"policy {name}: more of the money may be spent than {path} says: {why}"
                 advice = "make room, and give --ledger, or count by hand"
                 warnings.warn(f"{warning}: {advice}", CascadeWarning, stacklevel=2)
-        self._looked = self._warned_spent = self._warned_dear = -math.inf
-        self._held: dict[object, float] = {}
+        self._read_at = self._warned_spent = self._warned_dear = -math.inf
+        self._reserved: dict[object, float] = {}
         self._clients: dict[str, Bill] = {}  # bills by the client's name
-        self.stops = False
+        self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._begin()
-        self._look()
+        self._read_spending()
         self._warn_lacking()
 
     @property
@@ -98,24 +98,24 @@ class Billing:
         With money for a period, it is the cheapest rung while the spending is unknown: before the ledger's first
         answer, or while the log cannot be written.
         """
-        if self._is_blind:
+        if self._is_spending_unknown:
             return 0.0
         return self._fixed if self.bill is None else self.bill.position(self._costs, time.time())
 
     @property
-    def _is_blind(self) -> bool:
+    def _is_spending_unknown(self) -> bool:
         """Whether the spending of a period is not known, or cannot be recorded."""
         if not isinstance(self.bill, PeriodBill):
             return False
-        is_untold = self._ledger is not None and not self._ledger.has_answered
-        return is_untold or (self._reader is not None and self._log is not None and self._log.is_losing)
+        is_unread = self._ledger is not None and not self._ledger.has_answered
+        return is_unread or (self._reader is not None and self._log is not None and self._log.is_losing)
 
     def position_of(self, client: str | None) -> float:
         """Return the position for the next query of a client; each client with a name has its own bill."""
-        if self.bill is None or client is None or self._is_blind:
+        if self.bill is None or client is None or self._is_spending_unknown:
             return self.position
-        mine = bill_within(self.bill, self._clients.get(client), time.time())
-        return 0.0 if mine is None else mine.position(self._costs)
+        own = bill_within(self.bill, self._clients.get(client), time.time())
+        return 0.0 if own is None else own.position(self._costs)
 
     @property
     def balance(self) -> float | None:
@@ -128,7 +128,7 @@ class Billing:
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def holding(
+    def reserve(
         self, options: Sequence[Option], expect: Callable[[Option], float], client: str | None = None
     ) -> Iterator[Option]:
         """Yield the first option that the money covers, and put aside its cost until the request has ended.
@@ -138,40 +138,40 @@ class Billing:
             expect: returns the money that an option may cost.
             client: the client's name.
 
-        Raises BudgetSpentError if the money left for a period covers no option, and the service `stops`.
+        Raises BudgetSpentError if the money left for a period covers no option, and the service stops at its budget.
         """
         if not isinstance(self.bill, PeriodBill):
-            mine = None if client is None else self._clients.get(client)
-            bill = mine if client is not None else self.bill
+            own = None if client is None else self._clients.get(client)
+            bill = own if client is not None else self.bill
             yield options[-1] if bill is not None and not bill.aim() else options[0]
             return
         now, costs = time.time(), [expect(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
-        if not covered and self.stops:
-            raise BudgetSpentError(self.bill.period, self.bill.period.around(now)[1])
+        if not covered and self.stops_at_budget:
+            raise BudgetSpentError(self.bill.period, self.bill.period.bounds(now)[1])
         place = covered[0] if covered else len(options) - 1
-        with self._put_aside(costs[place]):
+        with self._reservation(costs[place]):
             yield options[place]
 
     @contextmanager
-    def holding_beside(self, cost: float) -> Iterator[bool]:
+    def reserve_shadow(self, cost: float) -> Iterator[bool]:
         """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
         is_covered = self._covers(cost)
-        with self._put_aside(cost if is_covered else 0.0):
+        with self._reservation(cost if is_covered else 0.0):
             yield is_covered
 
     def _covers(self, cost: float) -> bool:
-        left = math.inf if self.left is None else self.left - math.fsum(self._held.values())
+        left = math.inf if self.left is None else self.left - math.fsum(self._reserved.values())
         return cost <= left and left > 0
 
     @contextmanager
-    def _put_aside(self, cost: float) -> Iterator[None]:
-        hold = object()
-        self._held[hold] = cost
+    def _reservation(self, cost: float) -> Iterator[None]:
+        key = object()
+        self._reserved[key] = cost
         try:
             yield
         finally:
-            del self._held[hold]
+            del self._reserved[key]
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Add the cost of a query to the bill, if there is one.
@@ -183,9 +183,9 @@ class Billing:
         """
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
-            mine = None if client is None else bill_within(self.bill, self._clients.get(client), time.time())
-            if client is not None and mine is not None:
-                self._clients[client] = mine.pay(cost, expected)
+            own = None if client is None else bill_within(self.bill, self._clients.get(client), time.time())
+            if client is not None and own is not None:
+                self._clients[client] = own.pay(cost, expected)
             self.bill = self.bill.pay(cost, expected, time.time())
             self._record(cost, 1)
             rung = expected or max(self._costs, default=0.0)
@@ -198,17 +198,17 @@ class Billing:
             self._warned_dear = time.monotonic()
             problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
             advice = "is a count of its server wrong, or max_tokens too high?"
-            warnings.warn(f"policy {self.mark.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
+            warnings.warn(f"policy {self.billed.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
 
     @property
-    def mark_beside(self) -> Billed | None:
+    def shadow_billed(self) -> Billed | None:
         """The bill of calls that shadow queries add: the period's, as its money must cover all calls.
 
         A budget per query limits the cost of an answer, as the tuning promised: there, added calls are on no bill.
         """
-        return replace(self.mark, step=_SHADOW_STEP) if isinstance(self.bill, PeriodBill) else None
+        return replace(self.billed, step=_SHADOW_STEP) if isinstance(self.bill, PeriodBill) else None
 
-    def pay_beside(self, calls: Sequence[Call]) -> None:
+    def pay_shadow(self, calls: Sequence[Call]) -> None:
         """Add the cost of calls that a shadow query adds, if the bill is for a period."""
         if isinstance(self.bill, PeriodBill) and calls:
             cost = math.fsum(call.cost for call in calls)
@@ -217,69 +217,69 @@ class Billing:
 
     def _begin(self) -> None:
         """Begin with the totals of the ledger."""
-        page = self._page()
-        if page is None or self._ledger is None:
+        total = self._total()
+        if total is None or self._ledger is None:
             return
         self._ledger.start()
-        self._last_page = page, page.told()[1]
-        if page.pace is not None and isinstance(self.bill, PeriodBill):
-            queries, at = page.pace
+        self._last_total = total, total.last_read()[1]
+        if total.pace is not None and isinstance(self.bill, PeriodBill):
+            queries, at = total.pace
             self.bill = replace(self.bill, queries=queries, time=min(at, time.time()))
 
-    def _page(self) -> Page | None:
-        """Return the ledger's page of the bill; None without a ledger or a bill."""
+    def _total(self) -> LedgerTotal | None:
+        """Return the ledger's total of the bill; None without a ledger or a bill."""
         bill = self.bill
         if self._ledger is None or bill is None:
             return None
         if isinstance(bill, PeriodBill):
-            return self._ledger.page(self.mark.policy, bill.period.every, bill.period.around(time.time()))
+            return self._ledger.total(self.billed.policy, bill.period.every, bill.period.bounds(time.time()))
         assert isinstance(bill, Bill)
-        return self._ledger.page(self.mark.policy, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+        return self._ledger.total(self.billed.policy, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
 
     def _record(self, cost: float, queries: int) -> None:
         """Record a payment in the ledger or the file beside the log, if there is one."""
         if self._shared is not None and isinstance(self.bill, PeriodBill):
             self._shared.pay(cost, queries, self.bill.start)
-        page = self._page()
-        if page is None or self._ledger is None:
+        total = self._total()
+        if total is None or self._ledger is None:
             return
         if isinstance(self.bill, PeriodBill):
-            page.own_pace = self.bill.queries, self.bill.time
-        page.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
+            total.own_pace = self.bill.queries, self.bill.time
+        total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
         self._ledger.wake()
 
-    def _take_total(self, page: Page) -> None:
+    def _take_total(self, total: LedgerTotal) -> None:
         """Update the bill from the ledger's total of all replicas."""
-        amount, others = page.told()
+        amount, others = total.last_read()
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
         elif isinstance(self.bill, PeriodBill):
-            before = self._last_page[1] if self._last_page[0] is page else 0.0  # another period begins
-            now, self._last_page = time.time(), (page, others)
+            before = self._last_total[1] if self._last_total[0] is total else 0.0  # another period begins
+            now, self._last_total = time.time(), (total, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
-            page.own_pace = (self.bill.queries, self.bill.time) if page.own_pace else None
+            total.own_pace = (self.bill.queries, self.bill.time) if total.own_pace else None
 
     def catch_up(self) -> None:
         """Update the bill with the spending of others, and warn once in a period when its money is spent."""
-        self._look()
+        self._read_spending()
         bill = self.bill
         if isinstance(bill, PeriodBill) and bill.spent >= bill.period.money and self._warned_spent != bill.start:
             self._warned_spent = bill.start
-            news = f"policy {self.mark.policy}: the money of this {bill.period.every} is spent ({bill.period})"
-            then = "requests are refused" if self.stops else "the cheapest rung answers"
+            news = f"policy {self.billed.policy}: the money of this {bill.period.every} is spent ({bill.period})"
+            then = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
             warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
 
-    def _look(self) -> None:
+    def _read_spending(self) -> None:
         """Update the bill with the spending of others: from the ledger each time, from the log once a second."""
-        page = self._page()
-        if page is not None:
-            self._take_total(page)
+        total = self._total()
+        if total is not None:
+            self._take_total(total)
         bill, now = self.bill, time.monotonic()
-        if not isinstance(bill, PeriodBill) or now - self._looked < _LOOK:
+        if not isinstance(bill, PeriodBill) or now - self._read_at < _READ_EVERY:
             return
         if self._shared is not None:
             bill = self._read_log(bill, self._shared)
-        self.bill, self._looked = bill.at(time.time()), now
+        self.bill, self._read_at = bill.at(time.time()), now
 
     def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
         """Return the bill with the spending of others: for each, the larger of its calls in the log and its row beside.
@@ -287,27 +287,27 @@ class Billing:
         The log may lack calls if its disk was full or somebody cut it; a row lacks the calls since its last update.
         """
         assert self._reader is not None
-        for call in self._reader.new():
-            if call.policy == self.mark.policy and call.cascade != self.mark.cascade:
+        for call in self._reader.read_new():
+            if call.policy == self.billed.policy and call.cascade != self.billed.cascade:
                 start = bill.at(time.time()).start
-                cost, queries = shared.hear(call.cascade, (call.cost, int(call.begins)), call.time, start)
+                cost, queries = shared.add_logged(call.cascade, (call.cost, int(call.begins)), call.time, start)
                 bill = bill.spend(cost, call.time, queries=queries)
         if self._totals is None:
             return bill
         now = time.time()
-        page = self._totals.page(f"policy {self.mark.policy}", bill.period.every, bill.period.around(now))
-        page.put(*shared.own_of(bill.period.around(now)[0]))
+        total = self._totals.total(f"policy {self.billed.policy}", bill.period.every, bill.period.bounds(now))
+        total.put(*shared.own_since(bill.period.bounds(now)[0]))
         try:
             self._totals.sync()
         except OSError as problem:  # the next update writes the total again
-            if not shared.is_unkept:
+            if not shared.is_unsaved:
                 news = f"what is spent is kept in the log alone: {problem.strerror or problem}"
-                warnings.warn(visible(f"policy {self.mark.policy}: {news}"), CascadeWarning, stacklevel=3)
-            shared.is_unkept = True
+                warnings.warn(visible(f"policy {self.billed.policy}: {news}"), CascadeWarning, stacklevel=3)
+            shared.is_unsaved = True
             return bill
-        shared.is_unkept = False
-        for writer, (money, queries) in page.by_writer.items():
-            cost, more = shared.raise_to(writer, money, queries, bill.at(now).start)
+        shared.is_unsaved = False
+        for writer, (money, queries) in total.by_writer.items():
+            cost, more = shared.set_kept(writer, money, queries, bill.at(now).start)
             bill = bill.spend(cost, now, queries=more) if cost > 0 or more else bill
         return bill
 
@@ -320,30 +320,30 @@ class Billing:
             news = (
                 f"the log lacks ${lacking:.3g} of what was spent this {every}; the file beside it has that: it counts"
             )
-            warnings.warn(f"policy {self.mark.policy}: {news}", CascadeWarning, stacklevel=3)
+            warnings.warn(f"policy {self.billed.policy}: {news}", CascadeWarning, stacklevel=3)
         elif math.inf > first > self.bill.start + _LATE and not self._shared.has_rows:
             begin = datetime.fromtimestamp(first, UTC)
             news = f"the log begins {begin:%Y-%m-%d %H:%M} UTC, after this {every}: what was spent before is not known"
-            warnings.warn(f"policy {self.mark.policy}: {news}", CascadeWarning, stacklevel=3)
+            warnings.warn(f"policy {self.billed.policy}: {news}", CascadeWarning, stacklevel=3)
 
-    def go_on(self, before: Billing) -> None:
+    def take_over(self, before: Billing) -> None:
         """Take over the balance, or the spending, of the bill that this one replaces, and the clients' bills.
 
         The spending of a period is in the log or the ledger already, if there is one.
         """
-        mine, other = self.bill, before.bill
+        own, other = self.bill, before.bill
         self._clients = dict(before._clients)
-        if isinstance(mine, Bill) and isinstance(other, Bill):
-            self.bill = replace(mine, balance=other.balance)
-        elif isinstance(mine, PeriodBill) and isinstance(other, PeriodBill) and self._reader is None:
-            self.bill = replace(other, period=mine.period, paid=mine.paid, expected=mine.expected).at(time.time())
+        if isinstance(own, Bill) and isinstance(other, Bill):
+            self.bill = replace(own, balance=other.balance)
+        elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._reader is None:
+            self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())
 
 
 _DATE = r"([-.]\d[\d-]*)?"
 _MOST = 1e11  # money or seconds: it excludes NaN and years beyond the calendar
 
 
-class Spent(NamedTuple):
+class BilledCall(NamedTuple):
     """A call on the bill of a policy."""
 
     policy: str  # the policy's name
@@ -372,7 +372,7 @@ class LogReader:
         self._names = re.compile(rf"{stem}{_DATE}{suffix}{_DATE}")
         self._read: dict[tuple[int, int], int] = {} if read is None else read
 
-    def new(self) -> Iterator[Spent]:
+    def read_new(self) -> Iterator[BilledCall]:
         """Yield the new calls, file by file; lines without a call on a bill are skipped."""
         for path, status in sorted(self._files(), key=lambda file: file[1].st_mtime_ns):
             inode = status.st_dev, status.st_ino  # a file's name may have changed
@@ -391,24 +391,24 @@ class LogReader:
                     with suppress(OSError):
                         yield path, path.stat()
 
-    def _calls(self, file: BinaryIO, inode: tuple[int, int]) -> Iterator[Spent]:
+    def _calls(self, file: BinaryIO, inode: tuple[int, int]) -> Iterator[BilledCall]:
         for line in file:
             if not line.endswith(b"\n"):  # it is not written to its end yet
                 return
             self._read[inode] += len(line)
-            spent = _spent(line)
-            if spent is not None and spent.time >= self._since:
-                yield spent
+            call = _read_billed_call(line)
+            if call is not None and call.time >= self._since:
+                yield call
 
 
-def _spent(line: bytes) -> Spent | None:
+def _read_billed_call(line: bytes) -> BilledCall | None:
     """Read a call on a bill from a line of the log; None for any other line."""
     with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
         row: Mapping[str, Any] = json.loads(line)
         names = str(row["policy"]), str(row["cascade"])
         figures = float(row["cost"]), float(row["seconds"]), datetime.fromisoformat(row["time"]).timestamp()
         if all(0 <= figure < _MOST for figure in figures):
-            return Spent(*names, row["step"] == 1, *figures)
+            return BilledCall(*names, row["step"] == 1, *figures)
     return None
 
 
@@ -421,6 +421,6 @@ def queries_per_day(*logs: str | os.PathLike[str]) -> float | None:
     paths = [Path(log) for log in logs]
     files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     read: dict[tuple[int, int], int] = {}
-    times = [spent.time for file in files for spent in LogReader(file, read=read).new() if spent.begins]
+    times = [call.time for file in files for call in LogReader(file, read=read).read_new() if call.begins]
     days = (max(times) - min(times)) / 86_400 if times else 0.0
     return (len(times) - 1) / days if days >= 1 else None

@@ -297,7 +297,7 @@ class Cascade:
             position = self.billing.position_of(question.client)
             index = self.policy.rung_of(self._lot(question.query, question.messages), position)
         attempts: list[Exchange] = []
-        with self.billing.holding((index, 0), partial(self._expect_rung, question), question.client) as index:
+        with self.billing.reserve((index, 0), partial(self._expect_rung, question), question.client) as index:
             rung, place = self.policy.rungs[index], None if position is None else index
             question = replace(question, position=position, rung=place)
             try:
@@ -327,12 +327,12 @@ class Cascade:
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
     async def _ask_others(self, models: Sequence[str], question: ServedQuery) -> None:
-        question = replace(question, billed=self.billing.mark_beside)
+        question = replace(question, billed=self.billing.shadow_billed)
         cost = math.fsum(self._caller.expect(question, model) for model in models)
-        with self.billing.holding_beside(cost) as is_covered:
+        with self.billing.reserve_shadow(cost) as is_covered:
             if is_covered:
                 exchanges = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
-                self.billing.pay_beside([exchange.call for exchange in exchanges])
+                self.billing.pay_shadow([exchange.call for exchange in exchanges])
 
     async def _follow(
         self, policy: Policy, question: ServedQuery, end: float | None, attempts: list[Exchange]
@@ -348,7 +348,7 @@ class Cascade:
                 break
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            question = replace(question, billed=replace(self.billing.mark, step=len(attempts) + 1))
+            question = replace(question, billed=replace(self.billing.billed, step=len(attempts) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.together is not None:
                 ahead = await self._ask_both(policy, question, seconds, attempts)
@@ -381,7 +381,7 @@ class Cascade:
         names, ended = [policy.first, str(policy.together)], ([], [])
         calls = [
             self._caller.call(
-                replace(question, billed=replace(self.billing.mark, step=step)), name, policy, seconds, exchanges
+                replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, exchanges
             )
             for step, (name, exchanges) in enumerate(zip(names, ended, strict=True), start=1)
         ]

@@ -61,7 +61,7 @@ class _Sum:
 
 
 @dataclass(slots=True)
-class Page:
+class LedgerTotal:
     """One total of the ledger, as a process knows it: money of a period, or a balance. It is thread-safe."""
 
     keys: tuple[str, str, str]
@@ -88,7 +88,7 @@ class Page:
         with self._turn:
             self._waiting.add(amount, queries)
 
-    def told(self) -> tuple[float, float]:
+    def last_read(self) -> tuple[float, float]:
         """Return (the amount of all replicas, the queries of others), as last read, with own payments since."""
         with self._turn:
             unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
@@ -150,7 +150,7 @@ class Ledger:
             raise ValueError(f"{self.place}: {_FORM}") from None
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
-        self._pages: dict[tuple[str, str, float], Page] = {}
+        self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
         self._turn, self._wake, self._ended = threading.Lock(), threading.Event(), False
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
@@ -166,27 +166,27 @@ class Ledger:
             except self._refusals as problem:
                 raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
 
-    def page(self, name: str, every: str, around: tuple[float, float], **more: Any) -> Page:
+    def total(self, name: str, every: str, bounds: tuple[float, float], **more: Any) -> LedgerTotal:
         """Return the total of a policy or a client in a period.
 
         Args:
             name: name of the policy or the client.
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
-            around: start and end of the period, in seconds since 1970; zeros for a balance.
-            more: `most` and `falls` of the page.
+            bounds: start and end of the period, in seconds since 1970; zeros for a balance.
+            more: `most` and `falls` of the total.
         """
-        start, end = around
+        start, end = bounds
         with self._turn:
-            if (name, every, start) not in self._pages:
-                for key in [key for key in self._pages if key[:2] == (name, every) and key[2] < start]:
-                    if not self._pages[key].waiting:
-                        del self._pages[key]
+            if (name, every, start) not in self._totals:
+                for key in [key for key in self._totals if key[:2] == (name, every) and key[2] < start]:
+                    if not self._totals[key].waiting:
+                        del self._totals[key]
                 stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
                 keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
-                self._pages[name, every, start] = Page(keys, seconds, **more)
-            return self._pages[name, every, start]
+                self._totals[name, every, start] = LedgerTotal(keys, seconds, **more)
+            return self._totals[name, every, start]
 
     def start(self) -> None:
         """Start the thread that reads and writes the store, and synchronise once if the store is not down."""
@@ -204,18 +204,18 @@ class Ledger:
     @property
     def waiting(self) -> int:
         """Number of payments that the store has not confirmed."""
-        return sum(page.waiting for page in [*self._pages.values()])
+        return sum(total.waiting for total in [*self._totals.values()])
 
     def sync(self) -> bool:
         """Send the payments that wait, read the totals, and return whether the store answered."""
         with self._turn:
-            pages = [*self._pages.values()]
+            totals = [*self._totals.values()]
             try:
                 pipe = self._client.pipeline(transaction=False)
-                for page in pages:
-                    pipe.eval(_SCRIPT, len(page.keys), *page.keys, *page.arguments())
-                for page, reply in zip(pages, pipe.execute(), strict=True):
-                    page.take(reply)
+                for total in totals:
+                    pipe.eval(_SCRIPT, len(total.keys), *total.keys, *total.arguments())
+                for total, reply in zip(totals, pipe.execute(), strict=True):
+                    total.take(reply)
             except self._errors as problem:
                 self._note_failure(type(problem).__name__)
                 return False

@@ -160,7 +160,7 @@ LARGEST = 16_000_000  # bytes of a reply
 
 _STREAMED = 4  # times LARGEST: bytes of a stream
 
-HOLD: ContextVar[Callable[[int], bool]] = ContextVar("HOLD", default=lambda size: True)
+RESERVE_BYTES: ContextVar[Callable[[int], bool]] = ContextVar("RESERVE_BYTES", default=lambda size: True)
 """Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
 
 _STREAMS = "rcjax_streams"  # a request's extension: whether its reply is read piece by piece
@@ -179,13 +179,13 @@ async def _limit(response: Any) -> None:
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
         most = 0
-    response.stream = Part(response, most, seconds)
+    response.stream = LimitedStream(response, most, seconds)
 
 
 _PIECE = 2_048  # bytes of a stream between two turns: some ten chunks, half a millisecond
 
 
-class Part(HTTP.AsyncByteStream):
+class LimitedStream(HTTP.AsyncByteStream):
     """The first bytes of a response, within a time limit; a response with more bytes gets the extension NOT_READ.
 
     Args:
@@ -208,7 +208,7 @@ class Part(HTTP.AsyncByteStream):
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
                 return
             if self._seconds is not None:
-                if not HOLD.get()(len(part)):
+                if not RESERVE_BYTES.get()(len(part)):
                     self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
                     return
                 yield part

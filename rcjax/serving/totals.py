@@ -25,7 +25,7 @@ except ImportError:  # Windows
     fcntl = None
 
 
-class _Account(NamedTuple):
+class _RowKey(NamedTuple):
     """The key of a row: a bill or a client, its period, and the process that writes the row."""
 
     name: str
@@ -34,7 +34,7 @@ class _Account(NamedTuple):
     writer: str
 
 
-class _Total(NamedTuple):
+class _Spending(NamedTuple):
     """The spending of one process on an account."""
 
     money: float = 0.0
@@ -47,7 +47,7 @@ class Total(Protocol):
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
 
-    def told(self) -> tuple[float, float]:
+    def last_read(self) -> tuple[float, float]:
         """Return (the money of all processes, the requests of others), as last read."""
         ...
 
@@ -55,7 +55,7 @@ class Total(Protocol):
 class Totals(Protocol):
     """A store of totals that several processes share."""
 
-    def page(self, name: str, every: str, around: tuple[float, float]) -> Total:
+    def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
         """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
         ...
 
@@ -64,19 +64,19 @@ class FileTotal:
     """One total of a file: the payments of this process, and those of others as last read."""
 
     def __init__(self) -> None:
-        self.own, self.others = _Total(), _Total()
+        self.own, self.others = _Spending(), _Spending()
         self.by_writer: dict[str, tuple[float, int]] = {}
         """(money, requests) of each other process."""
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
-        self.own = _Total(self.own.money + amount, self.own.requests + queries)
+        self.own = _Spending(self.own.money + amount, self.own.requests + queries)
 
     def put(self, money: float, requests: int) -> None:
         """Replace the total of this process."""
-        self.own = _Total(money, requests)
+        self.own = _Spending(money, requests)
 
-    def told(self) -> tuple[float, float]:
+    def last_read(self) -> tuple[float, float]:
         """Return (the money of all processes, the requests of others), as last read."""
         return self.own.money + self.others.money, self.others.requests
 
@@ -101,39 +101,40 @@ class FileTotals:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl.totals")
         >>> one, other = FileTotals(path), FileTotals(path)
-        >>> one.page("team-a", "month", (0.0, 4e9)).add(0.5)
+        >>> one.total("team-a", "month", (0.0, 4e9)).add(0.5)
         >>> one.sync()
-        >>> page = other.page("team-a", "month", (0.0, 4e9))
+        >>> total = other.total("team-a", "month", (0.0, 4e9))
         >>> other.sync()
-        >>> page.told()
+        >>> total.last_read()
         (0.5, 1)
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
         self._writer = writer or uuid.uuid4().hex[:8]
-        self._pages: dict[tuple[str, str, float], FileTotal] = {}
+        self._totals: dict[tuple[str, str, float], FileTotal] = {}
 
-    def page(self, name: str, every: str, around: tuple[float, float]) -> FileTotal:
+    def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
         """Return the total of a name in a period."""
-        return self._pages.setdefault((name, every, around[1]), FileTotal())
+        return self._totals.setdefault((name, every, bounds[1]), FileTotal())
 
     def sync(self) -> None:
         """Write the totals of this process, and read those of others. Raises OSError on failure."""
         oldest = time.time() - _KEPT
-        pages = dict(self._pages)
-        for key in [key for key in pages if key[2] <= oldest]:
-            del pages[key], self._pages[key]
-        if self.path is None or not pages:
+        totals = dict(self._totals)
+        for key in [key for key in totals if key[2] <= oldest]:
+            del totals[key], self._totals[key]
+        if self.path is None or not totals:
             return
-        rows_here = {_Account(*key, self._writer): page.own for key, page in pages.items() if any(page.own)}
+        rows_here = {_RowKey(*key, self._writer): total.own for key, total in totals.items() if any(total.own)}
         rows = self._exchange(rows_here, oldest)
-        for key, page in pages.items():
-            others = {row.writer: total for row, total in rows.items() if row[:3] == key and row.writer != self._writer}
-            page.by_writer = {writer: (total.money, total.requests) for writer, total in others.items()}
-            page.others = _Total(*map(sum, zip(*others.values(), strict=True))) if others else _Total()
+        for key, total in totals.items():
+            same = {row.writer: spending for row, spending in rows.items() if row[:3] == key}
+            others = {writer: spending for writer, spending in same.items() if writer != self._writer}
+            total.by_writer = {writer: (spending.money, spending.requests) for writer, spending in others.items()}
+            total.others = _Spending(*map(sum, zip(*others.values(), strict=True))) if others else _Spending()
 
-    def _exchange(self, rows_here: Mapping[_Account, _Total], oldest: float) -> dict[_Account, _Total]:
+    def _exchange(self, rows_here: Mapping[_RowKey, _Spending], oldest: float) -> dict[_RowKey, _Spending]:
         """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
@@ -149,7 +150,7 @@ class FileTotals:
             if content.strip() and not before:
                 news = f"{self.path} cannot be read: what was spent is counted anew"
                 warnings.warn(news, CascadeWarning, stacklevel=2)
-            rows = {account: total for account, total in before.items() if account.end > oldest} | dict(rows_here)
+            rows = {key: total for key, total in before.items() if key.end > oldest} | dict(rows_here)
             if rows != before:
                 text = _encode(rows)
                 os.lseek(file, 0, os.SEEK_SET)
@@ -167,7 +168,7 @@ class WriterTotals:
     def __init__(self) -> None:
         self.start = -math.inf
         self.first = math.inf  # time of the first call in the log
-        self.is_unkept = self.has_rows = False
+        self.is_unsaved = self.has_rows = False
         self._logged: dict[str, tuple[float, int]] = {}
         self._kept: dict[str, tuple[float, int]] = {}
         self._spent = (0.0, 0)
@@ -178,7 +179,7 @@ class WriterTotals:
         logged = {writer: self._logged.get(writer, (0.0, 0))[0] for writer in self._kept}
         return math.fsum(max(0.0, kept[0] - logged[writer]) for writer, kept in self._kept.items())
 
-    def own_of(self, start: float) -> tuple[float, int]:
+    def own_since(self, start: float) -> tuple[float, int]:
         """Return (money, queries) of this process in the period with this start."""
         self._begin(start)
         return self._spent
@@ -188,7 +189,7 @@ class WriterTotals:
         self._begin(start)
         self._spent = self._spent[0] + cost, self._spent[1] + queries
 
-    def hear(self, writer: str, spent: tuple[float, int], time: float, start: float) -> tuple[float, int]:
+    def add_logged(self, writer: str, spent: tuple[float, int], time: float, start: float) -> tuple[float, int]:
         """Count a call of the log, and return the (money, queries) that it adds to its writer's known total.
 
         Args:
@@ -204,7 +205,7 @@ class WriterTotals:
         money, queries = self._logged.get(writer, (0.0, 0))
         return self._grow(self._logged, writer, (money + spent[0], queries + spent[1]))
 
-    def raise_to(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
+    def set_kept(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
         """Take a row of the file, and return the (money, queries) that it adds to its writer's known total.
 
         Args:
@@ -239,17 +240,17 @@ def _read_bytes(file: int) -> bytes:
     return os.read(file, size) if size else b""
 
 
-def _encode(totals: Mapping[_Account, _Total]) -> bytes:
-    rows = [[*account, *total] for account, total in totals.items()]
+def _encode(totals: Mapping[_RowKey, _Spending]) -> bytes:
+    rows = [[*key, *total] for key, total in totals.items()]
     text = json.dumps({"totals": rows}, separators=(",", ":")).encode()
     return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
 
 
-def _decode(content: bytes) -> dict[_Account, _Total]:
+def _decode(content: bytes) -> dict[_RowKey, _Spending]:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         rows: list[Any] = json.loads(content)["totals"]
         return {
-            _Account(str(name), str(every), float(end), str(writer)): _Total(float(money), int(requests))
+            _RowKey(str(name), str(every), float(end), str(writer)): _Spending(float(money), int(requests))
             for name, every, end, writer, money, requests in rows
         }
     return {}

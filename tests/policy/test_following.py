@@ -160,7 +160,7 @@ def test_clocks_that_jump(every):
         return time + 31 * DAY * (third < time < third + 0.02 * DAY * days) - 0.1 * DAY * days * (time > late)
 
     paid, positions, _ = spend(PeriodBill.of(period, BUDGET, start), times, clock)
-    true = np.array([period.around(clock(time))[0] == start for time in times])
+    true = np.array([period.bounds(clock(time))[0] == start for time in times])
     assert 0.85 < paid[true].sum() / period.money < 1.01  # a tenth of the period is still to come
     assert np.ptp(positions[true]) < 1.2
 
@@ -168,6 +168,6 @@ def test_clocks_that_jump(every):
 @given(time=st.floats(0, 4e9), every=st.sampled_from([*PERIODS]))
 def test_periods_follow_each_other(time, every):
     period = Period(1.0, every)
-    start, end = period.around(time)
-    assert (start <= time < end, period.around(end)[0], period.around(start)) == (True, end, (start, end))
+    start, end = period.bounds(time)
+    assert (start <= time < end, period.bounds(end)[0], period.bounds(start)) == (True, end, (start, end))
     assert (end - start) / DAY / PERIODS[every] == pytest.approx(1, abs=0.09)

@@ -51,7 +51,7 @@ class Worker:
         rung = LADDER.choose(str(query), self.billing.position)
         cost = self.dearer * rung.cost[rung.first] * (0.5 + query % 2)
         ended = datetime.fromtimestamp(self.clock.now, UTC).isoformat(timespec="milliseconds")
-        steps = [replace(self.billing.mark, step=step) for step in (1, 2)]
+        steps = [replace(self.billing.billed, step=step) for step in (1, 2)]
         calls = [call(query, cost / 2, ended, step) for step in steps]
         for one in (*calls, call(query, 5.0, ended, None)):  # as a shadow query adds one
             self.log.write(one)
@@ -133,7 +133,7 @@ def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     follows = Ladder(LADDER.rungs, LADDER.position, budget=0.1)
     before, after = Billing(follows, "policy", None), Billing(follows, "policy", None)
     before.pay([SimpleNamespace(cost=39.0, seconds=1.0)], expected=0.3)
-    after.go_on(before)
+    after.take_over(before)
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
 
 
@@ -154,7 +154,7 @@ def test_days_that_are_out_of_order_in_a_log_keep_their_money(tmp_path, clock):
     clock.now = START + 1.5 * DAY
     for day, cost in ((1, 30.0), (0, 9.0), (2, 5.0), (1, 20.0)):
         ended = datetime.fromtimestamp(START + (day + 0.5) * DAY, UTC).isoformat(timespec="milliseconds")
-        other.log.write(call(1, cost, ended, replace(other.billing.mark, step=1)))
+        other.log.write(call(1, cost, ended, replace(other.billing.billed, step=1)))
     assert Worker(path, clock).billing.left == 200.0 - 50.0
 
 
@@ -164,9 +164,9 @@ def test_a_log_that_cannot_be_written_puts_a_service_on_its_cheapest_rung(tmp_pa
     assert worker.billing.position > 0.0
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda file, line: 0)
-        assert worker.log.keep(call(1, 1.0, ended, worker.billing.mark)).startswith("calls are not logged")
+        assert worker.log.keep(call(1, 1.0, ended, worker.billing.billed)).startswith("calls are not logged")
     assert worker.billing.position == 0.0
-    worker.log.keep(call(1, 1.0, ended, worker.billing.mark))
+    worker.log.keep(call(1, 1.0, ended, worker.billing.billed))
     assert worker.billing.position > 0.0
     path.write_text(path.read_text() + '{"call_log": 1, "que')
     with pytest.warns(

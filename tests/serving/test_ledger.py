@@ -54,7 +54,7 @@ def name(request):
 
 def paying(cost, billing):
     """A query that costs so much."""
-    call = Call("q", "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, "", True, None, billed=billing.mark)
+    call = Call("q", "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, "", True, None, billed=billing.billed)
     billing.pay([call], 0.1)
 
 
@@ -83,7 +83,7 @@ def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name
     assert new.bill.queries == pytest.approx(one.bill.queries, abs=1.1) != LADDER.period.money / BUDGET
     other = Billing(LADDER, "other than it", None, ledgers(shared.url, "c"))
     assert other.left == MONEY
-    one.pay_beside([Call("q", "m", "m", "", "", 0, 0, 7.0, 9, 1, False, 1, 0.1, "", True, None)])
+    one.pay_shadow([Call("q", "m", "m", "", "", 0, 0, 7.0, 9, 1, False, 1, 0.1, "", True, None)])
     assert settled(one, new) == pytest.approx([MONEY - 192] * 2)
 
 

@@ -66,7 +66,7 @@ def test_money_for_a_period_pays_for_them_and_a_budget_per_query_does_not():
     for policy, on_it in ((per_query, False), (monthly, True)):
         billing = Billing(policy, "policy", None)
         before = billing.bill
-        billing.pay_beside([call])
-        assert (billing.mark_beside is not None, billing.bill != before) == (on_it, on_it)
+        billing.pay_shadow([call])
+        assert (billing.shadow_billed is not None, billing.bill != before) == (on_it, on_it)
     assert billing.left == pytest.approx(497.0)
     assert billing.bill.queries == pytest.approx(before.queries)  # it is no query that came

@@ -20,7 +20,7 @@ def path(tmp_path):
 
 
 def page_of(one, name="a"):
-    return one.page(name, "month", MONTH)
+    return one.total(name, "month", MONTH)
 
 
 def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(path):
@@ -31,12 +31,12 @@ def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(pat
         page_of(one, "b").add(9.0)
         for process in (one, other, one):  # as often as it likes
             process.sync()
-        assert page_of(one).told() == (0.75 * turn, 0)
-        assert page_of(other).told() == (0.75 * turn, turn)
+        assert page_of(one).last_read() == (0.75 * turn, 0)
+        assert page_of(other).last_read() == (0.75 * turn, turn)
     third = FileTotals(path)
     page_of(third)
     third.sync()
-    assert page_of(third).told() == (2.25, 3)
+    assert page_of(third).last_read() == (2.25, 3)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -57,13 +57,13 @@ def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(pa
     page_of(one).add(1.0)
     with pytest.raises(OSError, match="No space left"):
         one.sync()
-    assert page_of(one).told() == (3.0, 0)
+    assert page_of(one).last_read() == (3.0, 0)
     monkeypatch.setattr(totals.os, "write", real)
     one.sync()
     other = FileTotals(path)
     page_of(other)
     other.sync()
-    assert page_of(other).told() == (3.0, 3)
+    assert page_of(other).last_read() == (3.0, 3)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"totals": [[1]]}', b'{"totals": 3}', b"[" * 10**5])
@@ -82,7 +82,7 @@ def test_a_file_that_is_none_begins_anew(path, content):
 def test_periods_that_are_over_are_forgotten(path, monkeypatch):
     one = FileTotals(path)
     for minute in range(200):
-        one.page("a", "minute", (0.0, time.time() - 60.0 * minute)).add(0.0)
+        one.total("a", "minute", (0.0, time.time() - 60.0 * minute)).add(0.0)
     one.sync()
     assert len(json.loads(path.read_bytes())["totals"]) == 60
     monkeypatch.setattr(totals.time, "time", lambda: 3e9)
@@ -95,4 +95,4 @@ def test_without_a_file_nothing_is_shared():
     alone = FileTotals(None)
     page_of(alone).add(1.0)
     alone.sync()
-    assert page_of(alone).told() == (1.0, 0)
+    assert page_of(alone).last_read() == (1.0, 0)

@@ -90,7 +90,7 @@ class Settings:
     """Further models for shadow queries."""
     follow: bool = True
     """Whether policies move along their ladders, as their files say; else they keep their positions."""
-    stops: bool = False
+    stops_at_budget: bool = False
     """Whether requests that the money for a period does not cover are refused."""
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None without keys."""
@@ -245,10 +245,10 @@ class Catalog:
     ring: KeyRing
     """The clients."""
 
-    def go_on(self, before: Catalog) -> None:
+    def take_over(self, before: Catalog) -> None:
         """Take over the bills of the policies that these replace."""
         for name, served in self.policies.items():
-            served.cascade.billing.go_on(before.policies[name].cascade.billing)
+            served.cascade.billing.take_over(before.policies[name].cascade.billing)
 
     def changed(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
@@ -377,7 +377,7 @@ class CatalogMaker:
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
-        cascade.billing.stops = settings.stops
+        cascade.billing.stops_at_budget = settings.stops_at_budget
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [signal.judges if isinstance(signal, Check) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]

@@ -166,11 +166,11 @@ class RequestContext:
     accounts: Accounts | None = None
     """The accounts of clients; None if nothing is counted."""
 
-    def holding(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
+    def reserve(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
         """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
         if self.accounts is None or self.client.money is None:
             return nullcontext()
-        return self.accounts.holding(self.client, expect())
+        return self.accounts.reserve(self.client, expect())
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         name, served = self.request.model, self._served
         try:
-            with self.context.holding(self._expected):
+            with self.context.reserve(self._expected):
                 answering = self._ask_model(served) if served is None or not self._judged else self._ask_policy(served)
                 result = await answering
         except BudgetSpentError as problem:
@@ -273,7 +273,7 @@ class RequestHandler:
             client=self.context.client.name,
             deliver=self._send_piece if self.request.stream else None,
             unjudged="passed on" if served is None else f"not judged: {fields}",
-            billed=None if served is None else served.cascade.billing.mark,
+            billed=None if served is None else served.cascade.billing.billed,
         )
         attempts, caller = list[Exchange](), self.catalog.caller
         with self._model(served, partial(caller.expect, question)) as model:
@@ -298,7 +298,7 @@ class RequestHandler:
             return
         largest, cheapest = served.policy.models[-1], served.policy.rungs[0].models[-1]
         served.cascade.billing.catch_up()
-        with served.cascade.billing.holding((largest, cheapest), expect, self.context.client.name) as model:
+        with served.cascade.billing.reserve((largest, cheapest), expect, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:

@@ -14,7 +14,7 @@ from starlette.types import Receive
 
 from rcjax.serving.gateway.catalog import RequestLimits
 from rcjax.serving.gateway.chat_request import ApiError
-from rcjax.serving.openai_client import HOLD
+from rcjax.serving.openai_client import RESERVE_BYTES
 
 
 class ClientLeftError(Exception):
@@ -22,12 +22,12 @@ class ClientLeftError(Exception):
 
 
 @dataclass(slots=True)
-class _Held:
+class _RequestBytes:
     """Bytes held for one request and the replies to it."""
 
     size: int = 0
     ended: bool = False
-    gave_way: bool = False
+    dropped: bool = False
     """Whether the body was dropped to make room for other requests."""
 
 
@@ -44,21 +44,21 @@ class Intake:
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self._size = 0
-        self._coming: dict[asyncio.Timeout, tuple[str | None, _Held]] = {}
+        self._arriving: dict[asyncio.Timeout, tuple[str | None, _RequestBytes]] = {}
 
     @contextmanager
-    def holding(self) -> Iterator[_Held]:
+    def count_bytes(self) -> Iterator[_RequestBytes]:
         """Count the bytes of a request until its end."""
-        held = _Held()
-        token = HOLD.set(partial(self._hold, held))
+        held = _RequestBytes()
+        token = RESERVE_BYTES.set(partial(self._reserve, held))
         try:
             yield held
         finally:
-            HOLD.reset(token)
+            RESERVE_BYTES.reset(token)
             self._size -= held.size
             held.ended = True
 
-    def _hold(self, held: _Held, size: int) -> bool:
+    def _reserve(self, held: _RequestBytes, size: int) -> bool:
         """Hold more bytes for a request and return whether there is room. Shadow calls after its end do not count."""
         if held.ended:
             return True
@@ -67,7 +67,7 @@ class Intake:
         held.size, self._size = held.size + size, self._size + size
         return True
 
-    async def read(self, receive: Receive, headers: Headers, held: _Held, client: str | None = None) -> bytes:
+    async def read(self, receive: Receive, headers: Headers, held: _RequestBytes, client: str | None = None) -> bytes:
         """Read the body of a request.
 
         Args:
@@ -85,22 +85,22 @@ class Intake:
         parts: list[bytes] = []
         try:
             async with asyncio.timeout(self._limits.body_seconds) as timer:
-                if len(self._coming) >= self._limits.concurrency:
+                if len(self._arriving) >= self._limits.concurrency:
                     self._drop_oldest()
-                self._coming[timer] = client, held
+                self._arriving[timer] = client, held
                 try:
                     while await self._part(receive, parts, held):
                         pass
                 finally:
-                    self._coming.pop(timer, None)
+                    self._arriving.pop(timer, None)
         except TimeoutError:
-            if held.gave_way:
+            if held.dropped:
                 problem = "too many requests come at once: try again"
                 raise ApiError(429, problem, "too_many_requests", wait=1.0) from None
             raise ApiError(408, "the request did not come in time", "request_timed_out") from None
         return b"".join(parts)
 
-    async def _part(self, receive: Receive, parts: list[bytes], held: _Held) -> bool:
+    async def _part(self, receive: Receive, parts: list[bytes], held: _RequestBytes) -> bool:
         """Read a part of a body, and return whether there are more."""
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -108,22 +108,22 @@ class Intake:
         part, before = message.get("body", b""), held.size
         if held.size + len(part) > self._limits.body_bytes:
             raise self._too_large()
-        while not self._hold(held, len(part)) and self._drop_oldest(held):
+        while not self._reserve(held, len(part)) and self._drop_oldest(held):
             pass
         if held.size < before + len(part):
             raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", wait=1.0)
         parts.append(part)
         return bool(message.get("more_body"))
 
-    def _drop_oldest(self, spared: _Held | None = None) -> bool:
+    def _drop_oldest(self, spared: _RequestBytes | None = None) -> bool:
         """Drop the oldest body of the client with most of them, never the spared one; return whether there was one."""
-        coming = {timer: client for timer, (client, held) in self._coming.items() if held is not spared}
-        if not coming:
+        arriving = {timer: client for timer, (client, held) in self._arriving.items() if held is not spared}
+        if not arriving:
             return False
-        client, _ = Counter(coming.values()).most_common(1)[0]
-        oldest = next(timer for timer, name in coming.items() if name == client)
-        _, held = self._coming.pop(oldest)
-        self._size, held.size, held.gave_way = self._size - held.size, 0, True
+        client, _ = Counter(arriving.values()).most_common(1)[0]
+        oldest = next(timer for timer, name in arriving.items() if name == client)
+        _, held = self._arriving.pop(oldest)
+        self._size, held.size, held.dropped = self._size - held.size, 0, True
         oldest.reschedule(asyncio.get_running_loop().time())
         return True
 

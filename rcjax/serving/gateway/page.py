@@ -16,7 +16,7 @@ from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.following import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.serving.gateway.accounts import Used
+from rcjax.serving.gateway.accounts import ClientUsage
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.shifts import Shift, Shifts
@@ -55,7 +55,7 @@ def draw_page(
     catalog: Catalog,
     requests: Sequence[Ended],
     shifts: Shifts | None = None,
-    clients: Sequence[Used] = (),
+    clients: Sequence[ClientUsage] = (),
     away: float | None = None,
 ) -> str:
     """Draw the page, as HTML.
@@ -79,7 +79,7 @@ def draw_page(
     return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed + _clients(clients))
 
 
-def _clients(clients: Sequence[Used]) -> str:
+def _clients(clients: Sequence[ClientUsage]) -> str:
     """Draw the usage and the limit of each client, over all workers."""
     if not clients:
         return ""
@@ -115,7 +115,9 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
         which = f"{shadow}" if not isinstance(shadow, float) else percent(shadow)
         money.append(f"shadow queries ({which}) {escape(beside.describe(shadow))}")
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(' · '.join(about))}</p><p>{' · '.join(money)}</p>"]
-    parts += [f"<p>{_period(bill, time.time(), stops=billing.stops)}</p>"] if isinstance(bill, PeriodBill) else []
+    parts += (
+        [f"<p>{_period(bill, time.time(), stops=billing.stops_at_budget)}</p>"] if isinstance(bill, PeriodBill) else []
+    )
     parts.append(_comparison(policy, unit))
     if len(requests) > 1:
         parts.append(_chart([request.cost * unit.scale for request in requests], budget and budget * unit.scale))
@@ -127,7 +129,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
 def _period(bill: PeriodBill, now: float, *, stops: bool) -> str:
     """Describe the day, week or month, the money and the time left in it, and the consequence for queries."""
     period, left = bill.period, bill.left(now)
-    start, end = period.around(now)
+    start, end = period.bounds(now)
     month, days = time.strftime("%B %Y", time.gmtime(start)), (end - now) / DAY
     day = f"{time.gmtime(start).tm_mday} {month}"
     which = {"day": day, "week": f"The week from {day} on", "month": month}[period.every]

@@ -224,7 +224,7 @@ class Gateway:
         """Serve a new catalog; requests in progress keep the policies that they began with."""
         self.catalog = catalog
         if before is not None:
-            catalog.go_on(before)
+            catalog.take_over(before)
         self.cascades.update(served.cascade for served in catalog.policies.values())
         self._catch_up()
         for name in catalog.changed(before):
@@ -239,7 +239,7 @@ class Gateway:
             ids = id_headers(query)
             self._require_place()
             start = time.perf_counter()
-            with self.accounts.admitted(client), self.intake.holding() as held:
+            with self.accounts.admitted(client), self.intake.count_bytes() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
                 await turns_of("requests").take()
                 with self._working():
@@ -394,7 +394,7 @@ async def _page(gateway: Gateway, request: Request) -> Response:
         _require_figures(gateway, headers)
     except ApiError as problem:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
-    clients = gateway.accounts.used(gateway.catalog.ring.named)
+    clients = gateway.accounts.usage_of(gateway.catalog.ring.named)
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
     away = None if gateway.ledger is None else gateway.ledger.down_since
     page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients, away)

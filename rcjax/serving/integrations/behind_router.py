@@ -117,7 +117,7 @@ class Desk:
             try:
                 settings, catalog = self._read(name, str(file), path, signal)
                 if before is not None:
-                    catalog.go_on(before[2])
+                    catalog.take_over(before[2])
             except (ValueError, OSError) as problem:
                 if before is None:
                     raise _misconfigured(str(problem)) from None

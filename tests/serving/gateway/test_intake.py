@@ -40,12 +40,12 @@ def figure(service, text):
 def test_bodies_that_stop_keep_nobody_out():
     with gateway(behave=behave, limits={"concurrency": 8}) as service, contextlib.ExitStack() as stack:
         connections = [*held(service, stack, 8)]
-        until(lambda: len(service.app.state.gateway.intake._coming) == 8)
+        until(lambda: len(service.app.state.gateway.intake._arriving) == 8)
         assert service.app.state.gateway.busy == 0
         for _ in range(3):
             assert service.ask().status == 200
         assert b" 429 " in connections[0].recv(100)  # the oldest
-        assert len(service.app.state.gateway.intake._coming) == 7
+        assert len(service.app.state.gateway.intake._arriving) == 7
 
 
 def test_bytes_of_all_requests_are_limited():

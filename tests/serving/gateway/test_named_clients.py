@@ -255,7 +255,7 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
         with Accounts(one).admitted(client):
             pass
     one.sync()
-    other.page("client a", "minute", (now - 30, now + 30))
+    other.total("client a", "minute", (now - 30, now + 30))
     other.sync()
     with pytest.raises(ApiError, match="a may send 2 requests a minute"), Accounts(other).admitted(client):
         pass

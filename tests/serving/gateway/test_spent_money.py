@@ -61,7 +61,7 @@ def test_a_choice_of_tools_without_tools_is_judged():
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_a_service_that_stops_says_until_when(path):
-    with gateway(month(), behave, stops=True, shadow=1.0) as service:
+    with gateway(month(), behave, stops_at_budget=True, shadow=1.0) as service:
         assert service.ask().status == 200
         service.logged(3)
         spend_all(service)
@@ -88,7 +88,7 @@ def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_
     what = f"the money of this month is spent .*: {then} until it ends"
     with (
         pytest.warns(CascadeWarning, match=what),
-        gateway(month(1e-6), behave, log=log, stops=stops) as service,
+        gateway(month(1e-6), behave, log=log, stops_at_budget=stops) as service,
     ):
         assert f"All is spent: {then}" in service.get("/").body.decode()
 
@@ -97,7 +97,7 @@ def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_
 @pytest.mark.parametrize("fields", [{"max_tokens": 10_000}, {"max_tokens": 200, "n": 2}, {"max_tokens": 20}])
 def test_what_requests_may_cost_is_put_aside_before_they_are_answered(fields, stops):
     """Of 60 at once, those that the money does not cover go by the cheapest rung, or are refused."""
-    with gateway(month(), behave, stops=stops) as service, ThreadPoolExecutor(60) as pool:
+    with gateway(month(), behave, stops_at_budget=stops) as service, ThreadPoolExecutor(60) as pool:
         replies = [*pool.map(lambda _: service.ask(**fields), range(60))]
         rows = service.log_rows()
         dear = sum(row["cost"] for row in rows if row["model"] != "small")
@@ -110,7 +110,7 @@ def test_what_requests_may_cost_is_put_aside_before_they_are_answered(fields, st
             assert {reply.status for reply in replies} == {200}
             assert spent(service) <= MONEY + 60 * (100 * 3 / 1e6 + cheapest)
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-        with billing.holding_beside(max(billing.left, 0.0)) as nothing_is_put_aside:
+        with billing.reserve_shadow(max(billing.left, 0.0)) as nothing_is_put_aside:
             assert nothing_is_put_aside is (billing.left > 0)
 
 
