@@ -6,7 +6,7 @@ Eight clients ask a service whose ladder follows its bill, in turn at random; an
 than its mean. From the first quarter of the queries to the third the first client is greedy: its requests are a hundred
 times, or ten times, as dear, or it sends ten times as many. Ways to keep the budget, by the code that serves
 (`rcjax.policy.following`): one bill for all, as a service without names has it; a bound, by which each name moves the
-balance of all by one eighth of a window's budgets at most, either way; and a bill for each name (`bill_within`), as a
+balance of all by one eighth of a window's budgets at most, either way; and a bill for each name (`client_bill`), as a
 service with names has it, also where no name may spend more than a quarter of a month's money. Told is where the seven
 others stand on the ladder while that lasts, and after it; where the greedy one stands while it is answered; and the
 share of the money that was spent, for a budget per query and for a month's money. Errors of the rungs are those of four
@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.report import with_error
-from rcjax.policy.following import DAY, Bill, Following, PeriodBill, bill_within
+from rcjax.policy.following import DAY, AnyBill, Bill, PeriodBill, client_bill
 from rcjax.policy.ladder import Period
 
 _COSTS, _ERRORS = (2e-5, 5e-5, 1e-4, 3e-4), (0.30, 0.22, 0.15, 0.10)
@@ -43,7 +43,7 @@ _GREEDY = {
 class OneBill:
     """One bill for all."""
 
-    bill: Following
+    bill: AnyBill
 
     def position(self, client: int, time: float) -> float:
         """Where the next query of a client finds the ladder."""
@@ -87,12 +87,12 @@ class OwnBills(OneBill):
 
     def position(self, client: int, time: float) -> float:
         """Where the next query of a client finds the ladder."""
-        mine = bill_within(self.bill, self.own.get(client), time)
+        mine = client_bill(self.bill, self.own.get(client), time)
         return 0.0 if mine is None else mine.position(_COSTS)
 
     def pay(self, client: int, cost: float, expected: float, time: float) -> None:
         """Count a query, in both bills."""
-        mine = bill_within(self.bill, self.own.get(client), time)
+        mine = client_bill(self.bill, self.own.get(client), time)
         if mine is not None:
             self.own[client] = mine.pay(cost, expected)
         self.bill = self.bill.pay(cost, expected, time)
@@ -116,7 +116,7 @@ class Limited(OwnBills):
         super().pay(client, cost, expected, time)
 
 
-_WAYS: dict[str, Callable[[Following], OneBill]] = {
+_WAYS: dict[str, Callable[[AnyBill], OneBill]] = {
     "one bill": OneBill,
     "a bound for each name": Bounded,
     "a bill for each name": OwnBills,
@@ -164,7 +164,7 @@ def main() -> None:
     options.add_argument("--queries", type=int, default=20_000)
     options.add_argument("--services", type=int, default=10)
     chosen = options.parse_args()
-    bills: dict[str, Callable[[], Following]] = {
+    bills: dict[str, Callable[[], AnyBill]] = {
         "per query": lambda: Bill.of(_BUDGET),
         "a month": lambda: PeriodBill.of(Period(_BUDGET * chosen.queries, "month"), _BUDGET, _START),
     }

@@ -128,7 +128,7 @@ def serve(
     settings = Settings(
         policies=files,
         models=models,
-        passing=pass_,
+        pass_model=pass_,
         shadow=replace(shadow, workers=workers) if isinstance(shadow, ShadowRate) else shadow,
         shadow_models=tuple(shadow_models or ()),
         follow=not no_follow,
@@ -175,7 +175,7 @@ def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog
             name: {
                 "models": list(served.policy.models),
                 "policy_hash": served.digest,
-                "passing": served.passing,
+                "passing": served.is_untuned,
                 "shadow": list(served.shadowed),
                 **({} if served.shadow_cost is None else served.shadow_cost.to_json(settings.shadow)),
             }
@@ -193,7 +193,7 @@ def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog
 def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float | ShadowRate) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, served in policies.items():
-        which = "no policy yet" if served.passing else served.digest
+        which = "no policy yet" if served.is_untuned else served.digest
         typer.echo(f"  {name} ({which}): {' → '.join(served.policy.models)}", err=True)
         if served.shadowed:
             which = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
@@ -233,14 +233,14 @@ def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...]
     return tuple(names) if names or (is_local(host) and not has_key) else None
 
 
-def _policies(single: Path | None, named: Sequence[str], passing: str | None) -> dict[str, Path | None]:
+def _policies(single: Path | None, named: Sequence[str], pass_model: str | None) -> dict[str, Path | None]:
     """Return the files of policies by name; None for the file before there is a policy."""
     files = pairs([*([] if single is None else [f"policy={single}"]), *named], "--policy")
     for name in files:
         if not re.fullmatch(r"[\w.:/@+-]+", name):
             advice = "give one of letters, digits and . _ - : / @ +"
             raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
-    if not files and passing is None:
+    if not files and pass_model is None:
         advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
         raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
     return {name: Path(path) for name, path in files.items()} or {"policy": None}

@@ -32,7 +32,7 @@ _JUMP = 60.0  # seconds by which a clock must go back to count as set anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class AnyBill:
     """The costs that a service which follows its bill remembers: immutable.
 
     Args:
@@ -84,7 +84,7 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill(Following):
+class Bill(AnyBill):
     """The bill of a service with a budget per query: immutable; `pay` gives the bill after another query.
 
     Args:
@@ -120,7 +120,7 @@ class Bill(Following):
         return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
 
 
-def bill_within(shared: Following, mine: Bill | None, time: float) -> Bill | None:
+def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
     """Return the bill of one client among several; the aim of the shared bill is its budget per query.
 
     The costs of a client thus move the client's position. They leave the position of other clients alone if the budget
@@ -134,9 +134,9 @@ def bill_within(shared: Following, mine: Bill | None, time: float) -> Bill | Non
     Returns None if no money is left.
 
     >>> shared = Bill.of(1e-4)
-    >>> greedy = bill_within(shared, None, 0.0).pay(1e-2, expected=1e-4)
+    >>> greedy = client_bill(shared, None, 0.0).pay(1e-2, expected=1e-4)
     >>> shared = shared.pay(1e-2, expected=1e-4)
-    >>> [bill_within(shared, one, 0.0).aim() for one in (greedy, None)]
+    >>> [client_bill(shared, one, 0.0).aim() for one in (greedy, None)]
     [7.525e-05, 0.0001]
     """
     aim = shared.budget if isinstance(shared, Bill) else shared.aim(time)
@@ -146,7 +146,7 @@ def bill_within(shared: Following, mine: Bill | None, time: float) -> Bill | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodBill(Following):
+class PeriodBill(AnyBill):
     """The bill of a service with money for a period: immutable; `pay` gives the bill after another query.
 
     The aim of a query is the money left over the number of queries still expected. The end of a period cancels
@@ -235,7 +235,7 @@ def _memory(period: Period) -> float:
     return DAY * min(period.days, 7.0)
 
 
-def new_bill(policy: AnyPolicy, time: float) -> Following | None:
+def new_bill(policy: AnyPolicy, time: float) -> AnyBill | None:
     """Return the first bill of a service: for the money of a period, or else for the budget per query.
 
     Args:

@@ -261,7 +261,7 @@ class Ladder(AnyPolicy):
         return ladder
 
 
-def followed(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:
+def with_following(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:
     """Return the policy with another setting of whether and how a service follows its budget.
 
     Args:

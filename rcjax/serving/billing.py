@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from rcjax._base.wording import visible
-from rcjax.policy.following import MOST_TIMES, Bill, Following, PeriodBill, bill_within, new_bill
+from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
@@ -66,7 +66,7 @@ class Billing:
     """
 
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
-        self.bill: Following | None = new_bill(policy, time.time())
+        self.bill: AnyBill | None = new_bill(policy, time.time())
         self.billed = Billed(name, uuid.uuid4().hex[:8])
         self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
         self._log = log
@@ -114,7 +114,7 @@ class Billing:
         """Return the position for the next query of a client; each client with a name has its own bill."""
         if self.bill is None or client is None or self._is_spending_unknown:
             return self.position
-        own = bill_within(self.bill, self._clients.get(client), time.time())
+        own = client_bill(self.bill, self._clients.get(client), time.time())
         return 0.0 if own is None else own.position(self._costs)
 
     @property
@@ -183,7 +183,7 @@ class Billing:
         """
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
-            own = None if client is None else bill_within(self.bill, self._clients.get(client), time.time())
+            own = None if client is None else client_bill(self.bill, self._clients.get(client), time.time())
             if client is not None and own is not None:
                 self._clients[client] = own.pay(cost, expected)
             self.bill = self.bill.pay(cost, expected, time.time())

@@ -185,19 +185,19 @@ class Cascade:
         self.policy = policy
         self.models = policy.models
         self.billing = Billing(policy, name, log, ledger)
-        self.everyone: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
+        self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
         path = None if log is None else log.path
         per_day = queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None
         self._share = ShadowShare(shadow, per_day)
-        if not shadow and len(self.everyone) > len(policy.models):
-            others = ", ".join(self.everyone[len(policy.models) :])
+        if not shadow and len(self.all_models) > len(policy.models):
+            others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         whole(concurrency, "concurrency", 1)
         whole(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
         defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
-        self._caller = Caller(make_endpoints(policy, self.everyone, defaults), log, concurrency, observe, timeout)
+        self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
         self.shadow, self._salt = shadow, salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
@@ -305,7 +305,7 @@ class Cascade:
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
                 self.billing.pay([attempt.call for attempt in attempts], cost, question.client)
-        others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
+        others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
     def _expect_rung(self, question: ServedQuery, index: int) -> float:

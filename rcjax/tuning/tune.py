@@ -23,7 +23,7 @@ from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, what_to_do
-from rcjax.policy.ladder import Period, followed, with_provenance
+from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import TARGETS, Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import Frontier
@@ -361,7 +361,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     if tuned.contest is not None:
         policy, why = _earned(policy, frontier, tuned.log, tuned.contest, spec)
         remarks = (*remarks, *why)
-    policy = with_spec(followed(policy, follows=spec.follows, period=spec.period), spec)
+    policy = with_spec(with_following(policy, follows=spec.follows, period=spec.period), spec)
     comparison = compare_policy(policy, tuned.log, spec.today, money=target.get("budget"), tuned=True)
     return dataclasses.replace(
         tuned,

@@ -15,7 +15,7 @@ from rcjax.cli.inputs import at_traffic_of
 from rcjax.cli.options import BudgetOptions
 from rcjax.policy import load_policy
 from rcjax.policy.following import new_bill
-from rcjax.policy.ladder import Period, followed
+from rcjax.policy.ladder import Period, with_following
 from rcjax.policy.spec import Spec
 from rcjax.serving.billing import queries_per_day
 from rcjax.serving.call_log import Billed
@@ -60,7 +60,7 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
     follows, (told,) = at_traffic_of(calls, load_policy(out))
     assert follows.budget == pytest.approx(70 / (300 * 365.25 / 12))
     assert told.endswith("at the 300 queries a day of this log")
-    before = followed(load_policy(out), follows=False, period=Period(70.0, "month"))
+    before = with_following(load_policy(out), follows=False, period=Period(70.0, "month"))
     before.save(out)
     run("retune", out, folder / "fresh.csv", "--out", out, "--no-bands", "--anyway")
     after = load_policy(out)
@@ -68,7 +68,7 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
     for policy in (before, after):
         assert (policy.period, policy.follows, new_bill(policy, 0.0)) == (Period(70.0, "month"), False, None)
         assert policy.budget == pytest.approx(7e-5)
-        assert new_bill(followed(policy, follows=True, period=policy.period), 0.0).left(0.0) == 70.0
+        assert new_bill(with_following(policy, follows=True, period=policy.period), 0.0).left(0.0) == 70.0
 
 
 def test_what_does_not_go_together_is_told(folder):

@@ -12,7 +12,7 @@ from gateway_service import make_policy
 
 from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.catalog import CatalogMaker, Clients, Settings
+from rcjax.serving.gateway.catalog import CatalogMaker, EndpointClients, Settings
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"
@@ -147,8 +147,8 @@ def test_what_can_be_served_is(folder):
 
 def test_it_says_where_it_serves_and_what(folder, capsys):
     files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
-    settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
-    catalog = CatalogMaker(settings, Clients(1.0).of).read()
+    settings = Settings(files, folder / "models.toml", pass_model="large", shadow=0.05)
+    catalog = CatalogMaker(settings, EndpointClients(1.0).of).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     cost = catalog.policies["supp\x1bort"].shadow_cost.describe(0.05)
     _announce(settings, False, 1, "http://127.0.0.1:8080", catalog)

@@ -20,7 +20,7 @@ from rcjax._base.wording import visible
 from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
-from rcjax.policy.ladder import Period, followed, load_policy
+from rcjax.policy.ladder import Period, load_policy, with_following
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.signals import Check, Signal
@@ -38,14 +38,14 @@ from rcjax.serving.pace import LIMITS, most_written
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
 from rcjax.serving.totals import FileTotals
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of Prometheus's client, for the folder in which several workers count together."""
 
 #: Options that decide the cost of an answer: the operator's hold if `models.toml` or the policy has them.
-_OPERATORS = frozenset({"reasoning_effort", "service_tier"})
+_OPERATOR_OPTIONS = frozenset({"reasoning_effort", "service_tier"})
 
 #: Options of a model that no client may replace.
-FIXED = _OPERATORS.union(LIMITS)
+FIXED_OPTIONS = _OPERATOR_OPTIONS.union(LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Settings:
     """The file of each policy, by the policy's name for clients; None for a policy that is still to come."""
     models: Path
     """The file of the models."""
-    passing: str | None = None
+    pass_model: str | None = None
     """The model that answers while a policy's file is missing; None if the file must exist."""
     shadow: float | ShadowRate = 0.0
     """Share of queries that all models are asked about, or a number in a period."""
@@ -146,7 +146,7 @@ class Settings:
         """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends."""
         if self.log is not None and str(self.log) != "-":
             return FileTotals(f"{self.log}.totals")
-        folder = os.environ.get(FOLDER)
+        folder = os.environ.get(METRICS_FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 
     def open_log(self) -> CallLog | None:
@@ -173,7 +173,7 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-class Clients:
+class EndpointClients:
     """Clients of endpoints, kept while the service runs: models at one endpoint with one key share connections."""
 
     def __init__(self, timeout: float) -> None:
@@ -219,19 +219,19 @@ class ServedPolicy:
         return (request.unknown_form(self.requests),)
 
     @property
-    def passing(self) -> bool:
+    def is_untuned(self) -> bool:
         """Whether there is no policy yet, and one model answers everything."""
         return not self.policy.calibrations
 
     @property
     def shadowed(self) -> tuple[str, ...]:
         """Models of shadow queries; none if there are no shadow queries."""
-        return self.cascade.everyone if self.cascade.shadow else ()
+        return self.cascade.all_models if self.cascade.shadow else ()
 
     @property
     def shadow_cost(self) -> ShadowCost | None:
         """The expected cost of shadow queries; None without any, and before there is a policy."""
-        return None if self.passing or not self.shadowed else ShadowCost.of(self.policy, self.shadowed)
+        return None if self.is_untuned or not self.shadowed else ShadowCost.of(self.policy, self.shadowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class Catalog:
         for name, served in self.policies.items():
             served.cascade.billing.take_over(before.policies[name].cascade.billing)
 
-    def changed(self, before: Catalog | None) -> list[str]:
+    def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
         return [
             name
@@ -258,9 +258,9 @@ class Catalog:
             if before is None or before.policies[name].digest != served.digest
         ]
 
-    def news(self, before: Catalog, models: str) -> Iterator[str]:
+    def describe_changes(self, before: Catalog, models: str) -> Iterator[str]:
         """Yield a line for each change since the last catalog; `models` is the name of the models' file."""
-        changed = self.changed(before)
+        changed = self.changed_policies(before)
         for name in changed:
             served = self.policies[name]
             yield f"policy {name} is {served.digest} from now on: {' → '.join(served.policy.models)}"
@@ -309,13 +309,13 @@ class CatalogMaker:
             before: the last catalog: a policy whose file existed must still have one.
         """
         settings = self.settings
-        tuned = set() if before is None else {name for name, served in before.policies.items() if not served.passing}
+        tuned = set() if before is None else {name for name, served in before.policies.items() if not served.is_untuned}
         policies: dict[str, AnyPolicy] = {}
         for name, path in settings.policies.items():
-            if path is not None and (settings.passing is None or name in tuned or path.exists()):
+            if path is not None and (settings.pass_model is None or name in tuned or path.exists()):
                 policies[name] = load_policy(path)
-            elif settings.passing is not None:  # not calibrated
-                model, rules = settings.passing, (Rule(1.0, "answer"),)
+            elif settings.pass_model is not None:  # not calibrated
+                model, rules = settings.pass_model, (Rule(1.0, "answer"),)
                 policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
         catalog = self.make(policies, read_models(settings.models))
         for name, served in catalog.policies.items():
@@ -328,7 +328,7 @@ class CatalogMaker:
     def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ServedModel]) -> Catalog:
         """Make a catalog of policies and models, both by their names for clients. Raises ValueError."""
         settings, served = self.settings, {}
-        for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.passing,)}.items():
+        for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
             missing = ", ".join(name for name in names if name is not None and name not in models)
             if missing:
                 raise ValueError(
@@ -338,17 +338,17 @@ class CatalogMaker:
         endpoints = {name: self._endpoint(model, means.get(name)) for name, model in models.items()}
         for name, policy in policies.items():
             path = settings.policies[name]
-            where = path.name if path is not None and policy.calibrations else f"--pass {settings.passing}"
+            where = path.name if path is not None and policy.calibrations else f"--pass {settings.pass_model}"
             if name in models:
                 raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
             try:
-                served[name] = self._serve(name, policy, models)
+                served[name] = self._make_served(name, policy, models)
             except ValueError as problem:
                 raise ValueError(f"{where}: {problem}") from None
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
         return Catalog(served, models, caller, settings.ring(served, models))
 
-    def _serve(self, name: str, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> ServedPolicy:
+    def _make_served(self, name: str, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> ServedPolicy:
         """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
         settings, limits = self.settings, self.settings.limits
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
@@ -359,11 +359,15 @@ class CatalogMaker:
         called = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
         recorded = {model: records.get(model, {}).get("options", {}) for model in called}
         called = {
-            model: replace(served, options=self._limited(served, {**recorded[model], **served.options}), fixed=FIXED)
+            model: replace(
+                served,
+                options=self._with_token_limit(served, {**recorded[model], **served.options}),
+                fixed=FIXED_OPTIONS,
+            )
             for model, served in called.items()
         }
         cascade = Cascade(
-            followed(policy, follows=policy.follows and settings.follow, period=self._money(policy.period)),
+            with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
             {model: self.client_of(served) for model, served in called.items()},
             signal={model: _signal(served, records.get(model, {})) for model, served in called.items()},
             log=self.log,
@@ -384,7 +388,7 @@ class CatalogMaker:
         requests = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), requests)
 
-    def _money(self, period: Period | None) -> Period | None:
+    def _share_of(self, period: Period | None) -> Period | None:
         """Return this replica's share of the money for a period."""
         return None if period is None else replace(period, money=period.money * self.settings.share)
 
@@ -420,17 +424,21 @@ class CatalogMaker:
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {reason}") from None
-        kept = {name: value for name, value in model.options.items() if name.startswith("extra_") or name in _OPERATORS}
-        options, mean = self._limited(model, kept), mean if model.price is None else None
-        return Endpoint(client, model.served, None, options, model.price, mean, fixed=FIXED)
+        kept = {
+            name: value
+            for name, value in model.options.items()
+            if name.startswith("extra_") or name in _OPERATOR_OPTIONS
+        }
+        options, mean = self._with_token_limit(model, kept), mean if model.price is None else None
+        return Endpoint(client, model.served, None, options, model.price, mean, fixed=FIXED_OPTIONS)
 
-    def _limited(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_token_limit(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:
         """Add the service's limit on tokens to options without a limit."""
-        most = self.settings.limits.tokens
-        if most is None or most_written(options) is not None:
+        limit = self.settings.limits.tokens
+        if limit is None or most_written(options) is not None:
             return {**options}
         of_openai = getattr(model, "base_url", None) is None
-        return {**options, "max_completion_tokens" if of_openai else "max_tokens": most}
+        return {**options, "max_completion_tokens" if of_openai else "max_tokens": limit}
 
 
 def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
@@ -448,10 +456,10 @@ def file_signature(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def in_words(problem: Exception) -> str:
+def describe_problem(problem: Exception) -> str:
     """Describe the problem of a file on one line, without control characters.
 
-    >>> in_words(FileNotFoundError(2, "No such file or directory", "policy.json"))
+    >>> describe_problem(FileNotFoundError(2, "No such file or directory", "policy.json"))
     'policy.json: No such file or directory'
     """
     if isinstance(problem, OSError) and problem.filename is not None:

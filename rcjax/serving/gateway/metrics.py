@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import LOGGED, Call
 from rcjax.serving.cascade import Result
-from rcjax.serving.gateway.catalog import FOLDER, ServedPolicy
+from rcjax.serving.gateway.catalog import METRICS_FOLDER, ServedPolicy
 from rcjax.serving.gateway.shifts import Shifts
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -305,8 +305,8 @@ class Metrics:
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = self._registry
-        if FOLDER in os.environ:
-            _forget_ended(os.environ[FOLDER])
+        if METRICS_FOLDER in os.environ:
+            _forget_ended(os.environ[METRICS_FOLDER])
             registry = CollectorRegistry()
             MultiProcessCollector(registry)
         encode, content_type = choose_encoder(accept)

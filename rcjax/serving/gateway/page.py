@@ -97,7 +97,7 @@ def _policy(served: ServedPolicy, recent: Sequence[Ended], shifts: Shifts) -> st
     """Draw a policy and its requests, without requests to an earlier policy of its name."""
     policy, billing = served.policy, served.cascade.billing
     requests = [request for request in recent if (request.name, request.digest) == (served.name, served.digest)]
-    which = "no policy yet: everything passes" if served.passing else f"policy {served.digest}"
+    which = "no policy yet: everything passes" if served.is_untuned else f"policy {served.digest}"
     about = [" → ".join(policy.models), which]
     if requests:
         since = time.strftime(_CLOCK, time.gmtime(requests[0].time))

@@ -29,7 +29,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.gateway.catalog import FOLDER, Catalog, CatalogMaker, Clients, Settings, in_words
+from rcjax.serving.gateway.catalog import (
+    METRICS_FOLDER,
+    Catalog,
+    CatalogMaker,
+    EndpointClients,
+    Settings,
+    describe_problem,
+)
 from rcjax.serving.gateway.service import build_app
 
 
@@ -158,7 +165,7 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
         ledger.check()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # the workers repeat these warnings
-        catalog = CatalogMaker(settings, Clients(settings.limits.timeout).of).read()
+        catalog = CatalogMaker(settings, EndpointClients(settings.limits.timeout).of).read()
     with _listening(host, port) as listener, _counting_together(workers):
         if (log := settings.open_log()) is not None:  # an unusable log ends the start
             log.close()
@@ -243,7 +250,7 @@ def _start(settings: Settings, *, alone: bool) -> Starlette:
     except (ValueError, OSError) as problem:
         if alone:
             raise
-        _LOGGER.error("a worker cannot start, another one will be tried: %s", in_words(problem))
+        _LOGGER.error("a worker cannot start, another one will be tried: %s", describe_problem(problem))
         time.sleep(_PAUSE)
         sys.exit(1)
     # Imported objects stay for ever: collecting garbage among them blocked all requests for a tenth of a second.
@@ -278,13 +285,13 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 @contextmanager
 def _counting_together(workers: int) -> Iterator[None]:
     """Set the folder in which several workers count together, while they run; one worker needs none."""
-    os.environ.pop(FOLDER, None)  # it may be another program's
+    os.environ.pop(METRICS_FOLDER, None)  # it may be another program's
     if workers == 1:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="rcjax-serve-") as folder:
-        os.environ[FOLDER] = folder
+        os.environ[METRICS_FOLDER] = folder
         try:
             yield
         finally:
-            os.environ.pop(FOLDER, None)
+            os.environ.pop(METRICS_FOLDER, None)

@@ -35,10 +35,10 @@ from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
-    Clients,
+    EndpointClients,
     Settings,
+    describe_problem,
     file_signature,
-    in_words,
     is_local,
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
@@ -142,7 +142,7 @@ class Gateway:
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
         self.traces = open_traces()
-        self.clients = Clients(settings.limits.timeout)
+        self.endpoint_clients = EndpointClients(settings.limits.timeout)
         self.intake = Intake(settings.limits)
         self.busy = 0
         """Number of requests in progress."""
@@ -151,17 +151,17 @@ class Gateway:
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
-        self._maker = CatalogMaker(settings, self.clients.of, self.log, self._called, self.ledger)
+        self._maker = CatalogMaker(settings, self.endpoint_clients.of, self.log, self._count_call, self.ledger)
         self.cascades: WeakSet[Cascade] = WeakSet()
-        self.asked = asyncio.Event()
+        self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
         self._files = self._signatures()  # taken before the files are read, so that no change is missed
-        self.take_up(self._maker.read(), None)
-        self._unshared = False
+        self.install(self._maker.read(), None)
+        self._is_unshared = False
         self.accounts.watch(self.catalog.ring.named)
         self._totals.sync()
 
-    def _called(self, call: Call, policy: str | None = None) -> None:
+    def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count and trace a call that has ended."""
         self.metrics.called(call, policy)
         client = None if call.added else self.catalog.ring.by_name(call.client)
@@ -184,50 +184,50 @@ class Gateway:
         if self.ledger is not None:
             self.metrics.ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
-    async def _share(self) -> None:
+    async def _share_totals(self) -> None:
         """Exchange the clients' totals with other workers."""
         self.accounts.watch(self.catalog.ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
-            if not self._unshared:
-                _LOGGER.error("what clients spend is not kept, and forgotten at the end: %s", in_words(problem))
-            self._unshared = True
+            if not self._is_unshared:
+                _LOGGER.error("what clients spend is not kept, and forgotten at the end: %s", describe_problem(problem))
+            self._is_unshared = True
         else:
-            self._unshared = False
+            self._is_unshared = False
 
     async def watch(self) -> None:
         """Read the files again when one has changed, or on a signal, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.asked.wait(), _INTERVAL)
+                await asyncio.wait_for(self.reload_requested.wait(), _INTERVAL)
             self._catch_up()
-            await self._share()
+            await self._share_totals()
             files = self._signatures()
-            if not self.asked.is_set() and files == self._files:
+            if not self.reload_requested.is_set() and files == self._files:
                 continue
             self._files = files
-            self.asked.clear()
+            self.reload_requested.clear()
             before = self.catalog
             try:
                 catalog = await asyncio.to_thread(self._maker.read, before)
             except Exception as problem:  # no content of a file may end the watch
                 for name in self.settings.policies:
                     self.metrics.reloaded(name, "refused")
-                _LOGGER.error("a new file is refused, the old policies stay: %s", in_words(problem))
+                _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
                 continue
-            for line in catalog.news(before, self.settings.models.name):
+            for line in catalog.describe_changes(before, self.settings.models.name):
                 _LOGGER.info(visible(line))
-            self.take_up(catalog, before)
+            self.install(catalog, before)
 
-    def take_up(self, catalog: Catalog, before: Catalog | None) -> None:
+    def install(self, catalog: Catalog, before: Catalog | None) -> None:
         """Serve a new catalog; requests in progress keep the policies that they began with."""
         self.catalog = catalog
         if before is not None:
             catalog.take_over(before)
         self.cascades.update(served.cascade for served in catalog.policies.values())
         self._catch_up()
-        for name in catalog.changed(before):
+        for name in catalog.changed_policies(before):
             self.metrics.reloaded(name, None if before is None else "taken up")
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
@@ -251,15 +251,15 @@ class Gateway:
                     await unless_client_leaves(handler.answer(), receive, responder)
             self.metrics.served(client.name, 200)
         except ClientLeftError:
-            self._refused(client, "client_left", _LEFT)
+            self._count_refusal(client, "client_left", _LEFT)
         except ApiError as problem:
-            self._refused(client, problem.code or "error", problem.status)
+            self._count_refusal(client, problem.code or "error", problem.status)
             await responder.error(problem, ids)
         except asyncio.CancelledError:  # the time to drain requests is over
-            self._refused(client, _STOPPED.code or "error", _STOPPED.status)
+            self._count_refusal(client, _STOPPED.code or "error", _STOPPED.status)
             await responder.error(_STOPPED, ids)
         except Exception as problem:  # its message may quote a prompt
-            self._refused(client, "internal", 500)
+            self._count_refusal(client, "internal", 500)
             await responder.error(fault_within(problem), ids)
 
     def _require_place(self) -> None:
@@ -277,7 +277,7 @@ class Gateway:
         finally:
             self.busy -= 1
 
-    def _refused(self, client: Client | None, reason: str, status: int) -> None:
+    def _count_refusal(self, client: Client | None, reason: str, status: int) -> None:
         self.metrics.refused(reason, status)
         self.metrics.served(None if client is None else client.name, status)
 
@@ -294,8 +294,8 @@ class Gateway:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_seconds):
                 await asyncio.gather(*(cascade.close() for cascade in [*self.cascades]))
-        await self.clients.close()
-        await self._share()
+        await self.endpoint_clients.close()
+        await self._share_totals()
         if self.log is not None:
             self.log.close()
         if self.ledger is not None:
@@ -342,16 +342,18 @@ def build_app(settings: Settings) -> Starlette:
     ]
     guard = Middleware(_Guard, settings=settings, metrics=gateway.metrics)
     handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
-    app = Starlette(routes=routes, middleware=[guard], lifespan=partial(_running, gateway), exception_handlers=handlers)
+    app = Starlette(
+        routes=routes, middleware=[guard], lifespan=partial(_lifespan, gateway), exception_handlers=handlers
+    )
     app.router.redirect_slashes = False  # a redirect would go to the client's own name of this host
     app.state.gateway = gateway
     return app
 
 
 @asynccontextmanager
-async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
+async def _lifespan(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
     with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.asked.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload_requested.set)
     watching = asyncio.create_task(gateway.watch())
     gateway.metrics.began(logging=gateway.log is not None)
     yield

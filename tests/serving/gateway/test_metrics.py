@@ -8,7 +8,7 @@ import pytest
 from gateway_samples import make_call, make_result
 from prometheus_client.parser import text_string_to_metric_families
 
-from rcjax.serving.gateway.catalog import FOLDER
+from rcjax.serving.gateway.catalog import METRICS_FOLDER
 from rcjax.serving.gateway.metrics import Metrics
 
 
@@ -92,7 +92,7 @@ if other:
 
 @pytest.mark.thorough
 def test_several_workers_are_added_up(tmp_path):
-    environment = {**os.environ, FOLDER: str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, METRICS_FOLDER: str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, check=True)
     page = samples(done.stdout)  # the other has ended: its counts stay
     assert page["bill_balance", ("policy", "support")] == 2.0  # and where it stood does not

@@ -14,7 +14,7 @@ from gateway_service import SURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
 from rcjax.serving.gateway.accounts import Accounts
-from rcjax.serving.gateway.catalog import FOLDER, Settings
+from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.chat_request import ApiError
 from rcjax.serving.gateway.keys import Client, add_key
 
@@ -245,7 +245,7 @@ def test_money_needs_a_log(keys):
 @pytest.mark.parametrize("log", [None, "-"])
 def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path, monkeypatch):
     """In the folder that `rcjax serve` makes for several workers."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
     now = time.time() // 60 * 60 + 30  # within a minute
     monkeypatch.setattr(time, "time", lambda: now)
     settings = Settings({}, tmp_path / "models.toml", log=log and Path(log))

@@ -103,7 +103,7 @@ def test_a_config_map_of_kubernetes_that_changes_is_taken_up(line):
 
 def test_everything_passes_to_one_model_until_there_is_a_policy(line):
     """No confidence is told that nobody has calibrated; the log has all that a policy is tuned on."""
-    with gateway({"policy": None}, answers, passing="small", shadow=1.0) as service:
+    with gateway({"policy": None}, answers, pass_model="small", shadow=1.0) as service:
         reply = service.ask()
         assert (reply.json["model"], reply.json["rcjax"]["status"]) == ("small", "answered")
         assert reply.json["rcjax"]["confidence"] is reply.headers.get("x-rcjax-confidence") is None

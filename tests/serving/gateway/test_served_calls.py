@@ -221,8 +221,8 @@ def test_the_official_client_by_chat_stream_and_response():
 
 
 def test_shadow_queries_of_a_service_without_a_policy_have_their_calls_logged(tmp_path):
-    passing = {"passing": "large", "shadow": 1.0}
-    with gateway({"policy": None}, SAME, signal="call", **passing) as service:
+    pass_model = {"pass_model": "large", "shadow": 1.0}
+    with gateway({"policy": None}, SAME, signal="call", **pass_model) as service:
         assert service.ask(tools=[TOOL]).json["rcjax"]["models"] == ["large"]
         rows = service.logged(3)
         assert {row["model"]: row["answer"] for row in rows}[
