@@ -34,7 +34,7 @@ from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
 from rcjax.serving.failures import CallError
-from rcjax.serving.gateway.chat import chunks_of, encoded, sent_choice, sent_choices, whole_completion
+from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encoded, whole_completion
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
@@ -128,7 +128,7 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
         json.dumps({"messages": read.messages, **options}, allow_nan=False).encode()
         json.dumps(recorded_options(options), allow_nan=False)
     text_bytes(read.messages)
-    sent_choices(read, "no", _result(_WHOLE, "A"), judged=True)
+    client_choices(read, "no", _result(_WHOLE, "A"), judged=True)
 
 
 _SIGNALS = (Choice(("A", "B")), Stated(), MeanLogprob())
@@ -162,7 +162,7 @@ def events(content: bytes) -> None:
             async for chunk in read_chunks(source()):
                 whole.add(chunk)
                 for asked in _ASKED:
-                    choices = [sent_choice(asked, choice) for choice in chunk["choices"]]
+                    choices = [client_choice(asked, choice) for choice in chunk["choices"]]
                     _strict(encoded({**chunk, "choices": choices}))
         except CallError as problem:
             _expect(str(problem).isprintable())
@@ -193,7 +193,7 @@ def _sent(completion: Any, usage: Usage) -> None:
     for asked in _ASKED:
         for judged in (False, True):
             result = _result(completion, text, sum_usages([usage]))
-            choices = sent_choices(asked, "no", result, judged=judged)
+            choices = client_choices(asked, "no", result, judged=judged)
             whole = whole_completion({"query": "q", "model": "large"}, result, choices)
             try:
                 _strict(encoded(whole))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rcjax.policy.signals.request_form import FORMING
-from rcjax.serving.completions import read_reply, reply_text
+from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings
@@ -296,7 +296,7 @@ class Respondent:
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.served, messages, options, once)
-            longest = max(len(reply_text(choice)) for choice in completion["choices"])
+            longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
             read_reply(completion)  # without text it is a failure

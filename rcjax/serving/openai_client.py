@@ -34,16 +34,16 @@ except ImportError:
     raise ImportError(f"running a cascade needs the client of OpenAI: {how_to_install('run')}") from None
 
 
-RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0
+RETRY_HEADER = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
-_RETRIES = RETRIES.encode()
+_RETRY_HEADER_BYTES = RETRY_HEADER.encode()
 
-_VARYING = (_RETRIES, b"content-length")
+_VARYING = (_RETRY_HEADER_BYTES, b"content-length")
 
 #: HTTPX, or its successor in newer clients.
 HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
-_MOST_CONNECTIONS = 10_000  # the gateway and the collector have lower limits of their own
+_MAX_CONNECTIONS = 10_000  # the gateway and the collector have lower limits of their own
 
 
 @cache
@@ -54,7 +54,7 @@ def certificates() -> Any:
 
 
 #: Environment variables that OpenAI's client sends besides the key.
-_OF_OPENAI = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+_OPENAI_VARIABLES = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
 
 
 class DirectClient(openai.AsyncOpenAI):
@@ -68,7 +68,7 @@ class DirectClient(openai.AsyncOpenAI):
 
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
         # Other endpoints must not get OpenAI's settings; `with_options` makes a client with the first one's address.
-        names = () if base_url is None else _OF_OPENAI
+        names = () if base_url is None else _OPENAI_VARIABLES
         values = {name: os.environ.pop(name) for name in names if name in os.environ}
         try:
             super().__init__(base_url=base_url, **settings)
@@ -95,7 +95,7 @@ class DirectClient(openai.AsyncOpenAI):
             self._requests[options.url] = super()._build_request(options, **retries)
         first = self._requests[options.url]
         headers = [header for header in first.headers.raw if header[0].lower() not in _VARYING]
-        headers.append((_RETRIES, str(retries.get("retries_taken", 0)).encode()))
+        headers.append((_RETRY_HEADER_BYTES, str(retries.get("retries_taken", 0)).encode()))
         body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return HTTP.Request(
             first.method, first.url, headers=headers, content=body.encode(), extensions=dict(first.extensions)
@@ -114,7 +114,7 @@ def direct_client(
     """Make a direct client, on aiohttp if that is installed, which takes half the time of HTTPX.
 
     It follows no redirect, which would send a prompt to another host, and keeps no cookies. It asks for uncompressed
-    replies, and refuses others. It reads at most `LARGEST` bytes of a reply, and four times as many of a stream.
+    replies, and refuses others. It reads at most `MAX_REPLY_BYTES` of a reply, and four times as many of a stream.
 
     Args:
         base_url: the endpoint's address without a query; None is OpenAI's.
@@ -126,10 +126,10 @@ def direct_client(
     """
     settings: Any = {
         "verify": certificates(),
-        "limits": HTTP.Limits(max_connections=_MOST_CONNECTIONS),
+        "limits": HTTP.Limits(max_connections=_MAX_CONNECTIONS),
         "follow_redirects": False,
     }
-    settings |= {"event_hooks": {"response": [_limit]}}
+    settings |= {"event_hooks": {"response": [_limit_response]}}
     try:
         http: Any = openai.DefaultAioHttpClient(**settings)
         for transport in [http._transport, *http._mounts.values()]:
@@ -156,9 +156,9 @@ def _session(transport: Any) -> Any:
     return ClientSession(connector=connector, cookie_jar=DummyCookieJar())
 
 
-LARGEST = 16_000_000  # bytes of a reply
+MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
 
-_STREAMED = 4  # times LARGEST: bytes of a stream
+_STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 
 RESERVE_BYTES: ContextVar[Callable[[int], bool]] = ContextVar("RESERVE_BYTES", default=lambda size: True)
 """Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
@@ -168,11 +168,11 @@ _STREAMS = "rcjax_streams"  # a request's extension: whether its reply is read p
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
 
-async def _limit(response: Any) -> None:
+async def _limit_response(response: Any) -> None:
     """Limit the bytes of a response and, unless it streams, the seconds for reading it."""
     request = response.request
     streams = bool(request.extensions.get(_STREAMS))
-    most = LARGEST * (_STREAMED if streams else 1)
+    most = MAX_REPLY_BYTES * (_STREAM_FACTOR if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
     compressed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
     if compressed:  # a few bytes of it may expand to more than the memory holds
@@ -273,7 +273,7 @@ async def complete(
         usage.add(None, sent)
     except Exception as error:  # no error of a client may end a batch
         before = usage.attempts
-        problem = _problem(error, usage)
+        problem = _call_error(error, usage)
         if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
     usage.lose(sent, lost, cut=str(problem) == TIMED_OUT)
@@ -294,7 +294,7 @@ async def _post(client: Any, model: str, messages: Any, options: Mapping[str, An
 
 def _attempts(response: Any) -> int:
     """Return the number of times that the request of a response was sent."""
-    return int(response.request.headers.get(RETRIES, "0")) + 1
+    return int(response.request.headers.get(RETRY_HEADER, "0")) + 1
 
 
 async def stream(
@@ -331,7 +331,7 @@ async def stream(
     except CallError as error:  # something arrived, though no completion
         problem, assembly.arrived = error, True
     except Exception as error:
-        problem = _problem(error, usage, connected=usage.attempts > before)
+        problem = _call_error(error, usage, connected=usage.attempts > before)
     finally:
         if response is not None and NOT_READ in response.extensions:
             problem = CallError(f"malformed answer: {response.extensions[NOT_READ]}")
@@ -354,8 +354,8 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
         first, *others = piece.split(b"\n")
         parts.append(first)
         size = size + len(first) if not others else len(others[-1])
-        if size > LARGEST:
-            raise CallError(f"malformed answer: a line of more than {LARGEST:,} bytes")
+        if size > MAX_REPLY_BYTES:
+            raise CallError(f"malformed answer: a line of more than {MAX_REPLY_BYTES:,} bytes")
         for start in others:
             yield b"".join(parts).rstrip(b"\r").decode("utf-8", "replace")
             parts = [start]
@@ -363,18 +363,18 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
         yield b"".join(parts).decode("utf-8", "replace")
 
 
-def _problem(error: Exception, usage: Usage, connected: bool = False) -> CallError:
+def _call_error(error: Exception, usage: Usage, connected: bool = False) -> CallError:
     """Turn a client's error into a CallError, and count the requests that failed."""
-    retries = error.request.headers.get(RETRIES, "0") if isinstance(error, openai.APIError) else "0"
+    retries = error.request.headers.get(RETRY_HEADER, "0") if isinstance(error, openai.APIError) else "0"
     if not connected:
         usage.attempts += int(retries) + 1 if retries.isdigit() else 1
     kinds = _class_names(error)
     if isinstance(error, openai.APIConnectionError):
-        return CallError(_connection_message(kinds), _failure(error))
+        return CallError(_connection_message(kinds), _failure_of(error))
     if isinstance(error, openai.APIError):
         status = f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else type(error).__name__
         code = error_word(error.body)
-        return CallError(f"{status} ({code})" if code else status, _failure(error))
+        return CallError(f"{status} ({code})" if code else status, _failure_of(error))
     if kinds & {"TransportError", "ClientError"}:
         return CallError(_connection_message(kinds), Failure(transient=not connected, charged=True))
     return CallError(f"the client failed: {type(error).__name__}")
@@ -400,7 +400,7 @@ def _connection_message(kinds: set[str]) -> str:
     return TIMED_OUT if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
 
 
-def _failure(error: openai.APIError) -> Failure:
+def _failure_of(error: openai.APIError) -> Failure:
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
         return Failure(status, error_word(error.body), read_wait(error.response.headers), is_transient(status))

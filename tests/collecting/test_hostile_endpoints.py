@@ -92,7 +92,7 @@ PACKED = zlib.compress(b" " * 30_000_000)
 )
 def test_a_reply_has_a_limit(answer, says, place, monkeypatch):
     """One of 50 MB was a line of 100 MB."""
-    monkeypatch.setattr("rcjax.serving.openai_client.LARGEST", 5_000_000)
+    monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 5_000_000)
     with raw_server(answer) as (came, url):
         result = collect(place, url, n=1)
     assert result.exit_code == 1

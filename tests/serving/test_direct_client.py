@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
             usage = Usage()
             with pytest.raises(CallError) as problem:
                 await complete(client, "m", MESSAGES, {}, usage)
-        return problem.value, usage, [headers[openai_client.RETRIES] for _, headers, _ in server.requests]
+        return problem.value, usage, [headers[openai_client.RETRY_HEADER] for _, headers, _ in server.requests]
 
     problem, usage, sent = asyncio.run(main())
     assert (str(problem), problem.failure) == (words, failure)

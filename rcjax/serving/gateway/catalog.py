@@ -213,7 +213,7 @@ class ServedPolicy:
 
     def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.unjudged if part not in self.checked)
+        unseen = tuple(part for part in request.unjudged_parts if part not in self.checked)
         if unseen or self.requests is None or request.form in self.requests:
             return unseen
         return (request.unknown_form(self.requests),)

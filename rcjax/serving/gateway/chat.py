@@ -48,7 +48,7 @@ class Responder:
     It is `begun` once something was sent, and `complete` once everything was.
     """
 
-    passes_on: ClassVar[bool] = True
+    forwards_text: ClassVar[bool] = True
     """Whether texts of chunks are passed on without parsing."""
 
     def __init__(self, send: Send) -> None:
@@ -67,9 +67,9 @@ class Responder:
         """Send an answer as one document."""
         body = encoded(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
-        if len(body) > _MOST_WAITING:  # in parts, so that a slow reader holds back the rest
-            for start in range(0, len(body), _MOST_WAITING):
-                await self._send(_part_of(body[start : start + _MOST_WAITING]))
+        if len(body) > _MAX_WAITING:  # in parts, so that a slow reader holds back the rest
+            for start in range(0, len(body), _MAX_WAITING):
+                await self._send(_part_of(body[start : start + _MAX_WAITING]))
             body = b""
         await self._body(body, more=False)
 
@@ -111,7 +111,7 @@ class Responder:
         if self._writing is not None and self._writing.done():
             self._writing.result()  # raises the exception of the last write
             self._writing = None
-        if not more or self._size > _MOST_WAITING:
+        if not more or self._size > _MAX_WAITING:
             await self._write(more=more)
         elif self._writing is None:
             self._writing = asyncio.create_task(self._write())
@@ -128,7 +128,7 @@ def _part_of(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-_MOST_WAITING = 64_000  # bytes that wait for a reader: beyond it, the model waits, too
+_MAX_WAITING = 64_000  # bytes that wait for a reader: beyond it, the model waits, too
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:
@@ -186,10 +186,10 @@ class RequestHandler:
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
     _served: ServedPolicy | None = field(init=False)
-    _reasons: tuple[str, ...] = field(init=False)
+    _unjudged_reasons: tuple[str, ...] = field(init=False)
     """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
-    _first: Mapping[str, Any] = field(default_factory=dict)
+    _first_report: Mapping[str, Any] = field(default_factory=dict)
     """The report of the cascade at the first chunk of a stream."""
     _head: Mapping[str, Any] = field(default_factory=dict)
     """The fields that all chunks of a stream share."""
@@ -197,13 +197,13 @@ class RequestHandler:
     """The pattern of the last chunks."""
     _parts: list[bytes] | None = None
     """The bytes around the texts of chunks with this pattern."""
-    _problem: Exception | None = None
+    _delivery_problem: Exception | None = None
     """The exception that stopped a piece of a stream."""
 
     def __post_init__(self) -> None:
         self._served = served = self.catalog.policies.get(self.request.model)
-        self._reasons = () if served is None else served.why_unjudged(self.request)
-        self._judged = served is not None and not self._reasons
+        self._unjudged_reasons = () if served is None else served.why_unjudged(self.request)
+        self._judged = served is not None and not self._unjudged_reasons
         if served is None and self.request.model not in self.catalog.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
@@ -212,23 +212,23 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         name, served = self.request.model, self._served
         try:
-            with self.context.reserve(self._expected):
+            with self.context.reserve(self._expected_cost):
                 answering = self._ask_model(served) if served is None or not self._judged else self._ask_policy(served)
                 result = await answering
         except BudgetSpentError as problem:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         if self.metrics is not None:
-            seconds, reason = time.perf_counter() - self.start, next(iter(self._reasons), None)
+            seconds, reason = time.perf_counter() - self.start, next(iter(self._unjudged_reasons), None)
             self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
             raise upstream_error(result)
-        if self._problem is not None:
-            raise self._problem
+        if self._delivery_problem is not None:
+            raise self._delivery_problem
         await self._send_rest(result)
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds left for the request."""
         return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
@@ -237,7 +237,7 @@ class RequestHandler:
         """The status of a complete answer."""
         return "answered" if self._judged else "passed on" if self._served is None else "not judged"
 
-    def _expected(self) -> float:
+    def _expected_cost(self) -> float:
         """Estimate the money that the request may cost."""
         context, served = self.context, self._served
         if served is not None and self._judged:
@@ -253,7 +253,7 @@ class RequestHandler:
                 self.request.messages,
                 self.context.query,
                 options=self.request.options(judged=True, checked=served.checked),
-                deadline=self._left,
+                deadline=self._seconds_left,
                 deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=self.context.segment,
                 client=self.context.client.name,
@@ -264,7 +264,7 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, served: ServedPolicy | None) -> Result:
-        fields = ", ".join(self._reasons)
+        fields = ", ".join(self._unjudged_reasons)
         question = ServedQuery(
             self.context.query,
             self.request.messages,
@@ -276,9 +276,9 @@ class RequestHandler:
             billed=None if served is None else served.cascade.billing.billed,
         )
         attempts, caller = list[Exchange](), self.catalog.caller
-        with self._model(served, partial(caller.expect, question)) as model:
+        with self._reserve_model(served, partial(caller.expect, question)) as model:
             try:
-                attempt = await caller.call(question, model, None, self._left, attempts, kept=True)
+                attempt = await caller.call(question, model, None, self._seconds_left, attempts, kept=True)
             finally:  # a client that disconnects still pays for the calls made
                 calls = [attempt.call for attempt in attempts]
                 if self.metrics is not None:
@@ -288,7 +288,7 @@ class RequestHandler:
         return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
 
     @contextmanager
-    def _model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
+    def _reserve_model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an unjudged answer, and put its cost aside until the request ends.
 
         It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
@@ -306,14 +306,14 @@ class RequestHandler:
         try:
             if piece.chunk is not None:
                 await self._send_chunk(piece, piece.chunk)
-            elif not self.request.counted:  # the stream ends before the signal's second question
+            elif not self.request.includes_usage:  # the stream ends before the signal's second question
                 await self.responder.done()
         except Exception as problem:  # the delivery turns it into a warning, so `answer` raises it
-            self._problem = problem
+            self._delivery_problem = problem
             raise
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
-        if type(chunk) is TextChunk and self.responder.begun and self.responder.passes_on:
+        if type(chunk) is TextChunk and self.responder.begun and self.responder.forwards_text:
             if chunk.pattern is not self._pattern:
                 self._pattern, marked = chunk.pattern, chunk.pattern.marked()
                 self._parts = chunk.pattern.split(event_of(self._client_chunk(marked)))
@@ -321,34 +321,36 @@ class RequestHandler:
                 await self.responder.texts(self._parts, chunk.literals)
                 return
         if not self.responder.begun:
-            self._first = self._report(piece, self._status) | {"cost": None}  # it is not known yet
-            self._head = _head(self._first, chunk, _CHUNK) | ({"usage": None} if self.request.counted else {})
-        await self.responder.event(self._client_chunk(chunk), {} if self.responder.begun else _headers(self._first))
+            self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
+            usage = {"usage": None} if self.request.includes_usage else {}
+            self._head = _head(self._first_report, chunk, _CHUNK) | usage
+        headers = {} if self.responder.begun else _headers(self._first_report)
+        await self.responder.event(self._client_chunk(chunk), headers)
 
     def _client_chunk(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
         """Return a chunk as the client gets it."""
         fields = {name: value for name, value in chunk.items() if name != "usage"}  # it counts one attempt only
-        choices = [sent_choice(self.request, choice) for choice in chunk["choices"]]
+        choices = [client_choice(self.request, choice) for choice in chunk["choices"]]
         sent = {**fields, **self._head, "choices": choices}
-        if any(choice.get("finish_reason") for choice in choices) and not self.request.counted:
-            sent["rcjax"] = self._first
+        if any(choice.get("finish_reason") for choice in choices) and not self.request.includes_usage:
+            sent["rcjax"] = self._first_report
         return sent
 
     async def _send_rest(self, result: Result) -> None:
         """Send a complete answer, or the end of a stream."""
         report = self._report(result, result.status)
         if self.responder.begun:
-            if self.request.counted:
+            if self.request.includes_usage:
                 last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
                 await self.responder.event(last, {})
             await self.responder.done()
             return
-        choices = sent_choices(self.request, self.settings.refusal, result, judged=self._judged)
+        choices = client_choices(self.request, self.settings.refusal, result, judged=self._judged)
         completion, headers = whole_completion(report, result, choices), _headers(report)
         if not self.request.stream:
             await self.responder.document(completion, headers)
             return
-        for chunk in chunks_of(completion, counted=self.request.counted):
+        for chunk in chunks_of(completion, includes_usage=self.request.includes_usage):
             await self.responder.event(chunk, headers)
         await self.responder.done()
 
@@ -367,7 +369,7 @@ class RequestHandler:
             "position": known.position,
             "rung": known.rung,
             "cost": math.fsum(call.cost for call in known.calls),
-            "not_judged": list(self._reasons),
+            "not_judged": list(self._unjudged_reasons),
         }
 
 
@@ -390,7 +392,7 @@ def _header(name: str, value: Any) -> str:
     return ",".join(texts).strip()  # no header may begin or end with a space
 
 
-def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: bool) -> list[dict[str, Any]]:
+def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged: bool) -> list[dict[str, Any]]:
     """Return the choices of a completion for a client.
 
     Args:
@@ -401,15 +403,15 @@ def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: 
     """
     if result.completion is None:
         message = {"role": "assistant", "content": refusal, "refusal": None}
-        return [sent_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
+        return [client_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
     if judged:  # answers that vote are several choices
         choices = [choice for choice in choices if text_or_calls(choice) == result.text][:1] or choices[:1]
-        return [sent_choice(request, choices[0]) | {"index": 0}]
-    return [sent_choice(request, choice) for choice in choices]
+        return [client_choice(request, choices[0]) | {"index": 0}]
+    return [client_choice(request, choice) for choice in choices]
 
 
-def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
+def client_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
     """Return a choice with as many log-probabilities as the client wants."""
     logprobs = choice.get("logprobs") if request.logprobs else None
     if isinstance(logprobs, Mapping):
@@ -428,9 +430,9 @@ def _cut_likeliest(tokens: Any, top: int) -> Any:
 
 _CHUNK = "chat.completion.chunk"
 
-_SET_HERE = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # fields by the gateway
+_GATEWAY_FIELDS = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # fields by the gateway
 
-_REPEATED = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # of every chunk
+_CHUNK_FIELDS = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # of every chunk
 
 _EMPTY = {"delta": {}, "logprobs": None, "finish_reason": None}  # an empty choice of a chunk
 
@@ -448,16 +450,16 @@ def whole_completion(report: Mapping[str, Any], result: Result, choices: Sequenc
         **_head(report, source, "chat.completion"),
         "choices": list(choices),
         "usage": result.usage,
-        **{name: value for name, value in source.items() if name not in _SET_HERE},
+        **{name: value for name, value in source.items() if name not in _GATEWAY_FIELDS},
         "rcjax": report,
     }
 
 
-def chunks_of(whole: Mapping[str, Any], *, counted: bool) -> Iterator[dict[str, Any]]:
-    """Split a completion into chunks: its content, its finish reasons and, with `counted`, its tokens."""
-    shared = {name: value for name, value in whole.items() if name in _REPEATED}
-    others = {name: value for name, value in whole.items() if name not in _REPEATED | _SET_HERE}
-    head = {**shared, "object": _CHUNK, **({"usage": None} if counted else {})}
+def chunks_of(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dict[str, Any]]:
+    """Split a completion into chunks: its content, its finish reasons and, with `includes_usage`, its tokens."""
+    shared = {name: value for name, value in whole.items() if name in _CHUNK_FIELDS}
+    others = {name: value for name, value in whole.items() if name not in _CHUNK_FIELDS | _GATEWAY_FIELDS}
+    head = {**shared, "object": _CHUNK, **({"usage": None} if includes_usage else {})}
     contents, ends = [], []
     for choice in whole["choices"]:
         rest = {name: value for name, value in choice.items() if name not in ("message", "logprobs")}
@@ -466,7 +468,7 @@ def chunks_of(whole: Mapping[str, Any], *, counted: bool) -> Iterator[dict[str, 
         ends.append({**_EMPTY, "index": 0, **rest})
     yield {**head, **others, "choices": contents}
     yield {**head, "choices": ends, "rcjax": whole["rcjax"]}
-    if counted:
+    if includes_usage:
         yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}
 
 

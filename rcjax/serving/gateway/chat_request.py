@@ -60,7 +60,7 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-def invalid(field: str, problem: str, code: str = "invalid_value") -> ApiError:
+def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
     """Make the error of a field; `problem` goes on from the field's name."""
     return ApiError(400, f"{field} {problem}", code, field)
 
@@ -108,7 +108,7 @@ def query_of(headers: Headers, client: str | None = None) -> str:
     """
     value = headers.get(_QUERY, uuid.uuid4().hex)
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
-        raise invalid(_QUERY, "must be 1 to 200 visible characters without spaces")
+        raise invalid_field(_QUERY, "must be 1 to 200 visible characters without spaces")
     return value if client is None else f"{client}/{value}"
 
 
@@ -116,7 +116,7 @@ def segment_of(headers: Headers) -> str | None:
     """Return the query's segment, which the client's header names, for policies with segments; None without one."""
     value = headers.get(_SEGMENT, "").strip()
     if len(value) > 200:
-        raise invalid(_SEGMENT, "must have 200 characters at most")
+        raise invalid_field(_SEGMENT, "must have 200 characters at most")
     return value or None
 
 
@@ -189,9 +189,9 @@ class ChatRequest:
     """The other fields."""
     stream: bool
     """Whether the answer is streamed."""
-    counted: bool
+    includes_usage: bool
     """Whether the last piece of a stream has the tokens."""
-    unjudged: tuple[str, ...]
+    unjudged_parts: tuple[str, ...]
     """Parts of the request, in words, that no policy judges without a check."""
 
     @property
@@ -246,15 +246,17 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
     for name, value in request.fields.items():
         if value is not None and name not in FIELDS and name not in fields:
             problem = "is no field that this service passes on: its operator can permit it (--allow-field)"
-            raise invalid(name if len(name) <= _LONGEST_NAME else "a field", problem, "unsupported_parameter")
+            raise invalid_field(name if len(name) <= _LONGEST_NAME else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
     most, samples = most_written(request.fields), request.fields.get("n") or 1
     for name in LIMITS:
         if name in request.fields and most is not None and most > tokens:
-            raise invalid(name, f"must be at most {tokens // samples:,}, as all answers may have {tokens:,} tokens")
+            raise invalid_field(
+                name, f"must be at most {tokens // samples:,}, as all answers may have {tokens:,} tokens"
+            )
     if most is None and samples > 1:
-        raise invalid("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
+        raise invalid_field("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -278,9 +280,9 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
     """Make a request from its fields. Raises ApiError for invalid fields."""
     model, messages = data.get("model"), data.get("messages")
     if not isinstance(model, str) or not model:
-        raise invalid("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
+        raise invalid_field("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
-        raise invalid("messages", "must be a list of messages, each an object, not an empty one")
+        raise invalid_field("messages", "must be a list of messages, each an object, not an empty one")
     _check_types(data)
     options = data.get("stream_options")
     return ChatRequest(
@@ -288,8 +290,8 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
         messages=messages,
         fields={name: value for name, value in data.items() if name not in _HANDLED},
         stream=bool(data.get("stream")),
-        counted=bool(options and options.get("include_usage")),
-        unjudged=tuple(dict.fromkeys(_unjudged(data, messages))),
+        includes_usage=bool(options and options.get("include_usage")),
+        unjudged_parts=tuple(dict.fromkeys(_unjudged(data, messages))),
     )
 
 
@@ -334,38 +336,38 @@ def _check_types(data: Mapping[str, Any]) -> None:
     """Refuse fields of a wrong type, among those that the gateway itself reads."""
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
-            raise invalid(name, "must be true or false")
+            raise invalid_field(name, "must be true or false")
     for name, least in (("n", 1), ("top_logprobs", 0)):
         value = data.get(name)
         if value is not None and (type(value) is not int or not least <= value <= 128):
-            raise invalid(name, f"must be a whole number from {least} on")
+            raise invalid_field(name, f"must be a whole number from {least} on")
     _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
-        raise invalid("stream_options", "must be an object")
+        raise invalid_field("stream_options", "must be an object")
     if options is not None and not data.get("stream"):
-        raise invalid("stream_options", "goes with stream=true only")
+        raise invalid_field("stream_options", "goes with stream=true only")
     if data.get("top_logprobs") and not data.get("logprobs"):
-        raise invalid("top_logprobs", "goes with logprobs=true only")
+        raise invalid_field("top_logprobs", "goes with logprobs=true only")
 
 
 def _check_tools(data: Mapping[str, Any]) -> None:
     """Refuse malformed tools, tool choices and response formats."""
     tools = data.get("tools")
     if not isinstance(tools, list | None) or not all(isinstance(tool, dict) for tool in tools or ()):
-        raise invalid("tools", "must be a list of objects")
+        raise invalid_field("tools", "must be a list of objects")
     for index, tool in enumerate(tools or ()):
         function = tool.get("function")
         if tool.get("type") != "function":
             continue
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-            raise invalid(f"tools[{index}].function", "must be an object with a name")
+            raise invalid_field(f"tools[{index}].function", "must be an object with a name")
         if not isinstance(function.get("parameters"), dict | None):
-            raise invalid(f"tools[{index}].function.parameters", "must be an object: a JSON schema")
+            raise invalid_field(f"tools[{index}].function.parameters", "must be an object: a JSON schema")
     if not isinstance(data.get("tool_choice"), str | dict | None):
-        raise invalid("tool_choice", "must be a text or an object")
+        raise invalid_field("tool_choice", "must be a text or an object")
     if not isinstance(data.get("response_format"), dict | None):
-        raise invalid("response_format", "must be an object")
+        raise invalid_field("response_format", "must be an object")
 
 
 def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -35,16 +35,16 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _Count = Annotated[int, Between(1, 10**9)]
 
 
-def _digest(text: str, where: str) -> str:
+def _check_digest(text: str, where: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):  # it may be the key itself, so it is not quoted
         raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key new makes both")
     return text
 
 
-def _period(text: Any, where: str) -> Period:
+def _read_period(text: Any, where: str) -> Period:
     """Read money for a period from a text.
 
-    >>> _period("5/month", "money")
+    >>> _read_period("5/month", "money")
     Period(money=5.0, every='month')
     """
     if isinstance(text, Period):
@@ -62,13 +62,13 @@ def _period(text: Any, where: str) -> Period:
 class Client(Record):
     """A client of the gateway, with its permissions and limits."""
 
-    sha256: Annotated[str, _digest]
+    sha256: Annotated[str, _check_digest]
     """SHA-256 of the client's key, in hexadecimal."""
     requests: _Count | None = None
     """Limit on requests in a minute of the clock; None without one."""
     at_once: _Count | None = None
     """Limit on requests in progress, per worker; None without one."""
-    money: Annotated[Any, _period] | None = None
+    money: Annotated[Any, _read_period] | None = None
     """Limit on the money for its requests in a day, a week or a month, as a `Period`; None without one."""
     policies: tuple[str, ...] | None = None
     """Names of the policies that it may call; None for all."""
@@ -120,9 +120,7 @@ class KeyRing:
         for name, entry in _tables(path).items():
             place = f"{where}, client {name}"
             if not _NAME.fullmatch(name):
-                raise ValueError(
-                    f"{where}: {name!r} is no name of a client: give letters, digits and . _ - (at most 64)"
-                )
+                raise ValueError(f"{where}: {_name_problem(name)}")
             unknown = [key for key in entry if key not in _FIELDS]
             if unknown:
                 raise ValueError(f"{place}: {unknown[0]} is no setting of a client: there are {', '.join(_FIELDS)}")

@@ -254,7 +254,7 @@ def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
 class ResponsesResponder(Responder):
     """Sends the answer to one request in the format of responses."""
 
-    passes_on = False
+    forwards_text = False
 
     def __init__(self, send: Send) -> None:
         super().__init__(send)
@@ -271,7 +271,7 @@ class ResponsesResponder(Responder):
         """Send a completion as a response, or an error unchanged."""
         if status == 200:
             first = [{**choice, "index": 0} for choice in document["choices"][:1]]
-            for chunk in chunks_of({**document, "choices": first}, counted=True):
+            for chunk in chunks_of({**document, "choices": first}, includes_usage=True):
                 for _ in self._assembly.add(chunk):
                     pass
             document = self._assembly.to_json(self._assembly.ending)

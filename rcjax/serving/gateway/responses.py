@@ -12,7 +12,7 @@ from typing import Any
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, invalid, read_object
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, invalid_field, read_object
 
 _Fields = Mapping[str, Any]
 
@@ -79,11 +79,11 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
     repeated = _DEFAULTS | {name: value for name, value in data.items() if name in repeatable}
     tools = [{"parameters": None, "strict": None, **tool} for tool in repeated["tools"]]
     text = {**_DEFAULTS["text"], **repeated["text"]}
-    return replace(request, counted=True), {**repeated, "tools": tools, "text": text}
+    return replace(request, includes_usage=True), {**repeated, "tools": tools, "text": text}
 
 
 def _unsupported(field: str, problem: str) -> ApiError:
-    return invalid(field, problem, "unsupported_parameter")
+    return invalid_field(field, problem, "unsupported_parameter")
 
 
 _NOUNS = {str: "a text", list: "a list", dict: "an object"}
@@ -94,7 +94,7 @@ def _typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bo
     value = data.get(name)
     if isinstance(value, kind) or (value is None and not needed):
         return value
-    raise invalid(within + name, f"must be {_NOUNS[kind]}")
+    raise invalid_field(within + name, f"must be {_NOUNS[kind]}")
 
 
 def _text(data: _Fields, name: str, within: str) -> str:
@@ -106,7 +106,7 @@ def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, 
     for index, value in enumerate(_typed(data, name, list, within) or ()):
         where = f"{within}{name}[{index}]"
         if not isinstance(value, dict):
-            raise invalid(where, "must be an object")
+            raise invalid_field(where, "must be an object")
         yield where, value
 
 
@@ -164,11 +164,11 @@ def _messages(data: _Fields) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [*messages, {"role": "user", "content": content}]
     if not isinstance(content, list):
-        raise invalid("input", "must be a text, or a list of messages")
+        raise invalid_field("input", "must be a text, or a list of messages")
     for where, item in _objects(data, "input"):
         _add_item(messages, item, f"{where}.")
     if not messages:
-        raise invalid("input", "must have a message: what a model thought is none")
+        raise invalid_field("input", "must have a message: what a model thought is none")
     return messages
 
 
@@ -177,7 +177,7 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
     if kind == "message":
         role = item.get("role")
         if role not in ("user", "assistant", "system", "developer"):
-            raise invalid(f"{within}role", "must be user, assistant, system or developer")
+            raise invalid_field(f"{within}role", "must be user, assistant, system or developer")
         messages.append({"role": role, "content": _content(item, "content", within, (*_TEXTS, *_MORE))})
     elif kind == "function_call":  # it belongs to the message that it was made with
         function = {name: _text(item, name, within) for name in ("name", "arguments")}
@@ -204,7 +204,7 @@ def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str
     if isinstance(value, str):
         return value
     if value is None:
-        raise invalid(f"{within}{name}", "must be a text, or a list of parts")
+        raise invalid_field(f"{within}{name}", "must be a text, or a list of parts")
     parts = []
     for where, part in _objects(item, name, within):
         if part.get("type") not in kinds:

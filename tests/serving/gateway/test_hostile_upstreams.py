@@ -102,7 +102,7 @@ LARGE = {
 @pytest.mark.parametrize("reply", list(LARGE.values()), ids=list(LARGE))
 def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
     """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
-    monkeypatch.setattr("rcjax.serving.openai_client.LARGEST", 200_000)
+    monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 200_000)
     monkeypatch.setattr("rcjax.serving.completions._MOST_PARTS", 40_000)
     good = Response(sure("B", SURE))
     service.server.behave = lambda request, headers: good if request["model"] == "org/large" else reply
@@ -115,7 +115,7 @@ def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
 
 
 def test_a_line_of_a_stream_has_an_end(service, monkeypatch):
-    monkeypatch.setattr("rcjax.serving.openai_client.LARGEST", 200_000)
+    monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 200_000)
     endless = [b"data: ", *[b"x" * 65_536] * 20]
     service.server.behave = lambda request, headers: Response(endless, hang=True)
     reply = service.ask(model="large", stream=True)

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from benchmarks.gateway.streams import measure
-from rcjax.serving.gateway.chat import _MOST_WAITING, Responder
+from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
 from rcjax.serving.turns import KINDS, Turns
 
 
@@ -112,7 +112,7 @@ def test_a_model_waits_for_a_reader_that_is_slow():
         return held, reader.bodies
 
     held, bodies = asyncio.run(main())
-    assert held <= _MOST_WAITING + 10_100
+    assert held <= _MAX_WAITING + 10_100
     assert b"".join(body for body, _ in bodies).count(b"data: ") == 21
     assert [more for _, more in bodies][-1] is False
 
