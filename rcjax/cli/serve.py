@@ -96,18 +96,18 @@ def serve(
         refusal_text: Answer if the policy refuses.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-    files = _policies(policy, policies or [], pass_)
+    files = _policy_files(policy, policies or [], pass_)
     if models is None:
         raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
     _require_key(host, key_env, keys, open_)
-    for option, given, partner, is_there in (
+    for option, given, partner, partner_given in (
         ("--shadow", shadow, "--log calls.jsonl", log),
         ("--log-prompts", log_prompts, "--log calls.jsonl", log),
         ("--shadow-models", shadow_models, "--shadow 5%", shadow),
     ):
-        if given and not is_there:
-            what = f"goes with {partner.split()[0]} only: give {partner} too"
-            raise typer.BadParameter(what, param_hint=option)
+        if given and not partner_given:
+            problem = f"goes with {partner.split()[0]} only: give {partner} too"
+            raise typer.BadParameter(problem, param_hint=option)
     if replicas.ledger is not None:
         require_libraries("--ledger", "ledger", "redis")
     from rcjax.serving.gateway.catalog import RequestLimits, Settings, is_local
@@ -116,13 +116,12 @@ def serve(
 
     if max_in_flight < max_body:
         raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")
-    streams = str(log) == "-"
-    if streams and json_:
+    logs_to_stdout = str(log) == "-"
+    if logs_to_stdout and json_:
         raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
-    named = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
-    require_outputs(
-        {"--log": None if streams else log}, named | {"--models": models} | ({} if keys is None else {"--keys": keys})
-    )
+    policy_files = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
+    inputs = policy_files | {"--models": models} | ({} if keys is None else {"--keys": keys})
+    require_outputs({"--log": None if logs_to_stdout else log}, inputs)
     has_key = key_env is not None or keys is not None
     require_plausible_models(models, really)
     settings = Settings(
@@ -136,7 +135,7 @@ def serve(
         key_env=key_env,
         keys_file=keys,
         open_models=open_models or (is_local(host) and not has_key and not open_),
-        hosts=_hosts(host, allow_host or [], has_key=has_key),
+        hosts=_allowed_hosts(host, allow_host or [], has_key=has_key),
         log=log,
         log_answers=not no_log_answers,
         log_prompts=log_prompts,
@@ -166,8 +165,8 @@ def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog
     for name, served in catalog.policies.items():
         reference = recorded_reference(served.policy.provenance)
         if settings.shadow and reference is not None and reference.model not in catalog.models:
-            what = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
-            warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
+            problem = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
+            warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     for line in describe_listed(read_models(settings.models).values()):
         warn(line, "note")
     if as_json:
@@ -183,22 +182,22 @@ def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog
         }
         print_json({"url": url, "policies": policies, "models": list(catalog.models)})
     else:
-        _show(url, catalog.policies, settings.shadow)
+        _print_policies(url, catalog.policies, settings.shadow)
         if settings.keys_file is not None and workers > 1:
-            what = "at_once, and the rung that each client's own bill allows, are by worker"
-            warn(f"{what}: money and requests a minute are of all {workers}", "note")
+            limits = "at_once, and the rung that each client's own bill allows, are by worker"
+            warn(f"{limits}: money and requests a minute are of all {workers}", "note")
 
 
 @shown
-def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float | ShadowRate) -> None:
+def _print_policies(url: str, policies: Mapping[str, ServedPolicy], shadow: float | ShadowRate) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, served in policies.items():
-        which = "no policy yet" if served.is_untuned else served.digest
-        typer.echo(f"  {name} ({which}): {' → '.join(served.policy.models)}", err=True)
+        digest = "no policy yet" if served.is_untuned else served.digest
+        typer.echo(f"  {name} ({digest}): {' → '.join(served.policy.models)}", err=True)
         if served.shadowed:
-            which = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
+            share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
             cost = "" if served.shadow_cost is None else f": {served.shadow_cost.describe(shadow)}"
-            typer.echo(f"    shadow: {which} also to {', '.join(served.shadowed)}{cost}", err=True)
+            typer.echo(f"    shadow: {share} also to {', '.join(served.shadowed)}{cost}", err=True)
     typer.echo(f"costs, and shares of the models: {url}/ in a browser", err=True)
 
 
@@ -222,7 +221,7 @@ def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: boo
         raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
 
 
-def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...] | None:
+def _allowed_hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...] | None:
     """Return the further host names that requests may use; None (any) if others can call, or a key is set."""
     from rcjax.serving.gateway.catalog import is_local
 
@@ -233,7 +232,7 @@ def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...]
     return tuple(names) if names or (is_local(host) and not has_key) else None
 
 
-def _policies(single: Path | None, named: Sequence[str], pass_model: str | None) -> dict[str, Path | None]:
+def _policy_files(single: Path | None, named: Sequence[str], pass_model: str | None) -> dict[str, Path | None]:
     """Return the files of policies by name; None for the file before there is a policy."""
     files = pairs([*([] if single is None else [f"policy={single}"]), *named], "--policy")
     for name in files:

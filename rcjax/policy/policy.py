@@ -179,7 +179,7 @@ class Policy(AnyPolicy):
         return self.models[0]
 
     @property
-    def together(self) -> str | None:
+    def parallel_model(self) -> str | None:
         """The model that can be asked at the same time as the first; None if there is none.
 
         It is asked whatever the first model answers, and its answer is compared with the first one's.

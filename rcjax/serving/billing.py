@@ -134,7 +134,7 @@ class Billing:
         """Yield the first option that the money covers, and put aside its cost until the request has ended.
 
         Args:
-            options: rungs or models that may answer, the cheapest last: it answers if the money is spent.
+            options: rungs or models that may answer, the cheapest last, which answers if the money is spent.
             expect: returns the money that an option may cost.
             client: the client's name.
 
@@ -282,9 +282,10 @@ class Billing:
         self.bill, self._read_at = bill.at(time.time()), now
 
     def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
-        """Return the bill with the spending of others: for each, the larger of its calls in the log and its row beside.
+        """Return the bill with the spending of each other writer: its calls in the log or its row, whichever is more.
 
-        The log may lack calls if its disk was full or somebody cut it; a row lacks the calls since its last update.
+        The log lacks calls after a full disk or a truncation; a row, which the file beside the log holds, lacks the
+        calls since its last update.
         """
         assert self._reader is not None
         for call in self._reader.read_new():
@@ -327,7 +328,7 @@ class Billing:
             warnings.warn(f"policy {self.billed.policy}: {news}", CascadeWarning, stacklevel=3)
 
     def take_over(self, before: Billing) -> None:
-        """Take over the balance, or the spending, of the bill that this one replaces, and the clients' bills.
+        """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
         The spending of a period is in the log or the ledger already, if there is one.
         """
@@ -358,8 +359,8 @@ class LogReader:
     """Reads the new calls of a call log, each once, even if the log was renamed meanwhile.
 
     Args:
-        path: path of the log. Files beside it with its name and a date or number are its past, as `logrotate` leaves
-            it: `calls-20261124.jsonl`, `calls.jsonl.1`.
+        path: path of the log. The rotated files beside it, whose names have a date or a number, are read too:
+            `calls-20261124.jsonl`, `calls.jsonl.1`.
         since: time, in seconds since 1970; calls that ended earlier are left out.
         read: bytes already read of each file, by its device and inode.
     """

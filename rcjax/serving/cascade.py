@@ -137,8 +137,8 @@ class Cascade:
         ledger: the spending of other replicas, in place of the log's; the caller closes it.
         name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
-            The signal's options override these, and these override the options that the policy records. A second
-            question has the signal's options, and of these `extra_body` and the like.
+            The signal's options override these, and these override the options that the policy records. A
+            second question has the signal's options, and `extra_body`, `extra_headers` and `extra_query` of these.
         models: settings of single models: their names at the endpoint, options that override all others, and prices
             per million tokens in place of the policy's. Without prices a call costs the mean. Models outside the
             policy are asked on shadow queries alone: models that the tuning left out, for a later tuning, or new ones,
@@ -340,7 +340,7 @@ class Cascade:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
-        at_once = 1 if policy.together is None else 2
+        at_once = 1 if policy.parallel_model is None else 2
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
             left = None if end is None else end - time.monotonic()
@@ -350,7 +350,7 @@ class Cascade:
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
             question = replace(question, billed=replace(self.billing.billed, step=len(attempts) + 1))
             seconds = left / 2 if left is not None and later else left
-            if model == policy.first and policy.together is not None:
+            if model == policy.first and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, question, seconds, attempts)
             attempt = ahead.pop(model, None)
             if attempt is None:
@@ -378,7 +378,7 @@ class Cascade:
         self, policy: Policy, question: ServedQuery, seconds: float | None, attempts: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, ended = [policy.first, str(policy.together)], ([], [])
+        names, ended = [policy.first, str(policy.parallel_model)], ([], [])
         calls = [
             self._caller.call(
                 replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, exchanges

@@ -126,12 +126,12 @@ class Usage:
         return sent
 
     def lose(self, sent: int, requests: int, *, cut: bool) -> None:
-        """Replace the count of `begin` by the number of requests that got no reply and may be charged.
+        """End a request that `begin` counted: keep only the requests without a reply that may be charged.
 
         Args:
             sent: bytes of each request.
-            requests: number of them, retries included; 0 if a reply came, or nothing is charged.
-            cut: whether nobody waits for them any longer.
+            requests: number of requests without a reply, retries included; 0 if a reply came, or nothing is charged.
+            cut: whether the client has given up, while the server may still work.
         """
         self.waiting += sent * (requests - 1)
         self.cut += requests * cut - 1

@@ -25,7 +25,7 @@ class ClientUsage(NamedTuple):
 
     client: Client
     every: str
-    """The kind of the period: that of its money, or a month without a limit."""
+    """The period, "day", "week" or "month": of the limit on money, or else a month."""
     money: float
     """Money spent in the period."""
     requests: int

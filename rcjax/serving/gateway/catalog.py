@@ -207,16 +207,16 @@ class ServedPolicy:
     """A hash of the policy's JSON."""
     cascade: Cascade
     checked: frozenset[str] = frozenset()
-    """Fields of a request, such as its tools, that the checks of all its models can judge an answer to."""
-    requests: frozenset[str] | None = None
+    """Fields of requests, such as tools, whose answers the checks of all models can judge."""
+    request_forms: frozenset[str] | None = None
     """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
     def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
         unseen = tuple(part for part in request.unjudged_parts if part not in self.checked)
-        if unseen or self.requests is None or request.form in self.requests:
+        if unseen or self.request_forms is None or request.form in self.request_forms:
             return unseen
-        return (request.unknown_form(self.requests),)
+        return (request.unknown_form(self.request_forms),)
 
     @property
     def is_untuned(self) -> bool:
@@ -246,7 +246,7 @@ class Catalog:
     """The clients."""
 
     def take_over(self, before: Catalog) -> None:
-        """Take over the bills of the policies that these replace."""
+        """Continue the bills of the last catalog's policies."""
         for name, served in self.policies.items():
             served.cascade.billing.take_over(before.policies[name].cascade.billing)
 
@@ -385,8 +385,8 @@ class CatalogMaker:
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [signal.judges if isinstance(signal, Check) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
-        requests = frozenset.intersection(*map(frozenset, forms)) if forms else None
-        return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), requests)
+        request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
+        return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), request_forms)
 
     def _share_of(self, period: Period | None) -> Period | None:
         """Return this replica's share of the money for a period."""
@@ -407,9 +407,9 @@ class CatalogMaker:
         return tuple(dict.fromkeys([*named, reference.model]))
 
     def _endpoint(self, model: ServedModel, mean: float | None) -> Endpoint:
-        """Make a model's endpoint for answers that are not judged, whose options are the client's.
+        """Make a model's endpoint for answers that are not judged: the client chooses their options.
 
-        The file's options, such as `max_tokens = 1`, are for judged answers: here, only the operator's options hold.
+        Options of the file, such as `max_tokens = 1`, hold for judged answers only, except the operator's options.
 
         Args:
             model: the model, as the file has it.

@@ -45,7 +45,7 @@ STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "
 class Responder:
     """Sends the answer to one request over ASGI, in the format of chat completions.
 
-    It is `begun` once something was sent, and `complete` once everything was.
+    `begun` says whether a part of the answer was sent, `complete` whether all of it was.
     """
 
     forwards_text: ClassVar[bool] = True

@@ -44,10 +44,10 @@ def policy(first=ALWAYS):
 
 
 def test_the_second_is_asked_together_with_the_first_where_it_is_asked_in_any_case():
-    assert policy().together == "other"
-    assert policy((Rule(0.9, "ask", "other"), Rule(1.0, "answer"))).together is None
-    assert policy((Rule(1.0, "ask", "large"),)).together is None
-    assert policy((Rule(1.0, "answer"),)).together is None
+    assert policy().parallel_model == "other"
+    assert policy((Rule(0.9, "ask", "other"), Rule(1.0, "answer"))).parallel_model is None
+    assert policy((Rule(1.0, "ask", "large"),)).parallel_model is None
+    assert policy((Rule(1.0, "answer"),)).parallel_model is None
 
 
 def test_a_replay_counts_the_slower_of_both():
@@ -62,7 +62,7 @@ def test_a_limit_on_the_seconds_knows_it():
     budget = {"budget": 8.0, "intervals": False}
     tuned = rcjax.tune(whole, max_seconds=2.1, **budget)
     assert tuned.policy.expected["error"] < 0.1
-    assert [rung.together for rung in tuned.policy.policies if len(rung.models) > 1] == ["other"]
+    assert [rung.parallel_model for rung in tuned.policy.policies if len(rung.models) > 1] == ["other"]
     filtered = SecondsFilter.of(SecondsLimit.of("2.1"), whole)
     figure, _ = filtered.figures(jax.tree.map(np.asarray, tuned.frontier.policies), tuned.model)
     assert figure.max() < 2.1
