@@ -63,8 +63,8 @@ def waited(where: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
     """Return the seconds until each query is answered under one policy: (n,).
 
     The seconds of the models asked add up, with one exception: a service asks two models at the same time if both are
-    always asked and their answers compared (`rcjax.policy.Policy.parallel_model`). The slower of these counts. `seconds`
-    are (k, n), NaN where they are not known.
+    always asked and their answers compared (`rcjax.policy.Policy.parallel_model`). The slower of these counts.
+    `seconds` are (k, n), NaN where they are not known.
     """
     total = where.paid(seconds)
     if policy.agreements is None:
