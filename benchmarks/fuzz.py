@@ -198,7 +198,7 @@ def _sent(completion: Any, usage: Usage) -> None:
             try:
                 _strict(encoded(whole))
                 translated = ResponseAssembly({})
-                for chunk in chunks_of(whole, counted=True):
+                for chunk in chunks_of(whole, includes_usage=True):
                     for document in (chunk, *translated.add(chunk)):
                         _strict(encoded(document))
                 for event in translated.end():

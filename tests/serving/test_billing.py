@@ -100,25 +100,25 @@ def test_the_end_of_the_money_is_said_once_a_period(tmp_path, clock):
 
 def test_what_is_no_call_is_passed_over_and_half_a_line_is_read_when_it_is_whole(tmp_path):
     path, reader = tmp_path / "calls.jsonl", LogReader(tmp_path / "calls.jsonl")
-    assert [*reader.new()] == []  # not there yet
+    assert [*reader.read_new()] == []  # not there yet
     row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
     line = json.dumps(row).encode()
     junk = [b"", b"[]", b"null", b"\xff\xfe", b"[" * 10**5, line[:-9], line.replace(b"0.5", b'"x"'), line[:-1] + b"x"]
     junk += [line.replace(b"0.5", cost) for cost in (b"NaN", b"-1", b"1e999")] + [line.replace(b"2024", b"9999")]
     path.write_bytes(b"\n".join([*junk, line, line[:40]]))
-    assert [*reader.new()] == [("a", "b", True, 0.5, 2.0, START)]
+    assert [*reader.read_new()] == [("a", "b", True, 0.5, 2.0, START)]
     with open(path, "ab") as file:
         file.write(line[40:] + b"\n")
-    assert [len([*reader.new()]) for _ in range(2)] == [1, 0]
+    assert [len([*reader.read_new()]) for _ in range(2)] == [1, 0]
     os.rename(path, tmp_path / "calls.jsonl.1")
     for name in ("calls.jsonl", "calls-support.jsonl", "all.jsonl"):
         (tmp_path / name).write_bytes(line + b"\n")
-    assert [len([*reader.new()]) for _ in range(2)] == [1, 0]
+    assert [len([*reader.read_new()]) for _ in range(2)] == [1, 0]
     path.write_bytes(b"")  # emptied in place
-    assert not [*reader.new()]
+    assert not [*reader.read_new()]
     path.write_bytes(line + b"\n")
-    assert len([*reader.new()]) == 1
-    assert not [*LogReader(path, START + 1).new()]
+    assert len([*reader.read_new()]) == 1
+    assert not [*LogReader(path, START + 1).read_new()]
 
 
 def test_the_traffic_of_a_log(tmp_path, clock):
