@@ -31,7 +31,7 @@ from benchmarks import record
 from benchmarks.methods import compare_frontiers
 from benchmarks.paper.inputs import resplit
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.tuning.contest import Contest
+from rcjax.tuning.cross_validation import CrossValidation
 
 MODELS = ("small", "medium", "large")
 COST = (1e-5, 3e-5, 3e-4)
@@ -69,18 +69,18 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
         rcjax.tuning.select_frontier(train),
         rcjax.tuning.select_frontier(without_answers(train)).frontier,
     )
-    frontier, comparison = selection.frontier, selection.contest
+    frontier, comparison = selection.frontier, selection.cross_validation
     used = frontier.policies.agreements is not None
     figures = compare_frontiers(frontier, without, test)
     forced = figures["change"] if used else compare_frontiers(_in_any_case(train), without, test)["change"]
     gain = None if comparison.agreement is None else -100 * comparison.agreement.overall.mean
-    prices = float(comparison.agreeing.mean())
+    prices = float(comparison.uses_agreement.mean())
     return figures | {"used": used, "in any case": forced, "prices": prices, "cross-validated": gain}
 
 
 def _in_any_case(train: rcjax.Log) -> rcjax.Frontier:
     """The frontier with policies by agreement wherever they look better on the log, whatever is cross-validated."""
-    with mock.patch.object(Contest, "agreeing", property(lambda self: np.full(len(self.targets.lam), True))):
+    with mock.patch.object(CrossValidation, "agreeing", property(lambda self: np.full(len(self.targets.lam), True))):
         return rcjax.tuning.select_frontier(train).frontier
 
 

@@ -32,7 +32,7 @@ from benchmarks.agreement import read_whole
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, plain_pairs, policy_for
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.tuning.tune import by_bill
+from rcjax.tuning.tune import with_bills
 
 FOLDER, PUBLIC, SAMPLED = GROUPS = ("data", "public", "sampled")
 DRAWS, FRESH, FRESH_SEED = 3, 10_000, 99
@@ -173,7 +173,7 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, plain: np.ndarray) -> dict[str, W
     chosen = {target: by_policy(frontier, train, test) for target, frontier in default.items()}
     return {
         DEFAULT: lambda target, value: chosen[target](target, value),
-        ALL: by_policy(by_bill(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
+        ALL: by_policy(with_bills(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
         SINGLE: by_labels(plain[: len(train.models)]),
         PLAIN: by_labels(plain),
     }

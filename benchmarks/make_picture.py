@@ -58,7 +58,7 @@ def tuned() -> rcjax.Tuned:
 
 def draw(result: rcjax.Tuned) -> Figure:
     """The trade-off, with a star for the policy and a line that says what it saves."""
-    single = {model.model: (model.cost, 1 - model.accuracy) for model in result.alone}
+    single = {model.model: (model.cost, 1 - model.accuracy) for model in result.single_models}
     figure = Figure(figsize=SIZE, layout="constrained")
     ax = figure.add_subplot()
     plot_frontier(ax, result.frontier, single)
@@ -74,7 +74,7 @@ def point_out(ax: Axes, result: rcjax.Tuned, money: Money) -> None:
     policy = result.policy
     assert policy is not None
     cost, error = float(policy.expected["cost"] or 0), float(policy.expected["error"] or 0)
-    best = result.alone[-1]
+    best = result.single_models[-1]
     spot = money.scale * cost, error
     ax.scatter(*spot, marker="*", s=190, color=ORANGE, zorder=5)
     text = (

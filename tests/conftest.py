@@ -39,8 +39,8 @@ LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
 READING_LIST = (
     *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
-    *("tuning/judging", "tuning/contest", "tuning/search", "tuning/tune", "model/cascade_model", "solving/objective"),
-    *("solving/bellman", "model/goodness_of_fit/copula_fit"),
+    *("tuning/scoring", "tuning/cross_validation", "tuning/search", "tuning/tune", "model/cascade_model"),
+    *("solving/objective", "solving/bellman", "model/goodness_of_fit/copula_fit"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
 LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")

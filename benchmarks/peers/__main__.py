@@ -57,7 +57,7 @@ from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW
 from rcjax.tuning.replaying.replay import Rungs
-from rcjax.tuning.tune import by_bill
+from rcjax.tuning.tune import with_bills
 
 RCJAX, STILL, BARE = "rcjax", "rcjax, not followed", "rcjax, not followed, without answers"
 FULL, PLAIN = "rational tuning, all models in turn", "plain pair"
@@ -85,7 +85,7 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
     unaware = still
     if train.answer is not None:
         unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
-    full, _ = by_bill(rcjax.tune(bare[0], cascade="full", intervals=False).frontier, bare[0])
+    full, _ = with_bills(rcjax.tune(bare[0], cascade="full", intervals=False).frontier, bare[0])
     ways = {
         RCJAX: by_following(tuned, still, test),
         STILL: still,

@@ -140,9 +140,9 @@ def _next(
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     """Return the error and the cost of each model alone, on the queries that it answered."""
-    from rcjax.tuning.replaying.comparing import errors_alone
+    from rcjax.tuning.replaying.comparing import single_model_errors
 
-    figures = zip(log.models, errors_alone(log).tolist(), log.cost.tolist(), strict=True)
+    figures = zip(log.models, single_model_errors(log).tolist(), log.cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
@@ -323,7 +323,7 @@ def retune(
         "check": facts,
         "replacement": plain(replacement.to_json()),
         "comparison": written(retuned.comparison),
-        "remarks": [*retuned.notes_beside, *(reasons if facts is None and problem is None else ())],
+        "remarks": [*retuned.explanations, *(reasons if facts is None and problem is None else ())],
     }
     if out and problem is None and written_to is None:
         document["remarks"].append("nothing is written, as no gain is expected: --anyway writes the new policy")
@@ -408,7 +408,7 @@ def demo(
     with steps("answering fresh queries"):
         seen = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-    document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.alone]}
+    document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
     document |= {"promised": written(tuned.comparison), "comparison": written(seen)}
     verdict = capitalised(what_to_do(tuned.policy, seen, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, verdict, tuned.money), as_json=json_)

@@ -209,7 +209,7 @@ def _words_of(tuned: Tuned) -> dict[str, Any]:
     keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
         "verdict": f"{str(tuned.verdict)[:1].upper()}{str(tuned.verdict)[1:]}.",
-        "notes": list(tuned.notes_beside),
+        "notes": list(tuned.explanations),
         "money": keeps,
         "aim": aim if period is None else f"at most {period}",
     }

@@ -361,7 +361,7 @@ def make_report(
         tuned=tuned,
         asked=asked,
         model=model,
-        comparisons=tuple(compare(tuned.frontier, j, 1 - one.accuracy) for j, one in enumerate(tuned.alone)),
+        comparisons=tuple(compare(tuned.frontier, j, 1 - one.accuracy) for j, one in enumerate(tuned.single_models)),
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,

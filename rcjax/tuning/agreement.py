@@ -37,7 +37,7 @@ from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator
 from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.tuning.candidates import Candidates
-from rcjax.tuning.pairs import MOST_THRESHOLDS, CandidateRows, Judging, alone_right, refusals, spread_cuts
+from rcjax.tuning.pairs import MOST_THRESHOLDS, Blending, CandidateRows, best_refusals, blend_labels, spread_cuts
 from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
@@ -130,18 +130,18 @@ def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, se
 _MOST, _FEWEST_THRESHOLDS = 40_000, 40
 
 
-def agreeing(rows: CandidateRows, judging: Judging) -> Candidates:
+def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     """Score every triple of models, by rising cost, at every threshold of its first model, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
-        judging: the blending weights of labels; with `refusal`, the last model may refuse.
+        blending: the blending weights of labels; with `refusal`, the last model may refuse.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
     >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money, answer)
-    >>> trial = agreeing(rows, Judging())   # as all are unsure, the second is always asked
+    >>> trial = score_triples(rows, Blending())   # as all are unsure, the second is always asked
     >>> best = int(trial.error.argmin())
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
@@ -149,15 +149,15 @@ def agreeing(rows: CandidateRows, judging: Judging) -> Candidates:
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(triples.shape[1], 1)))
-    refused = None if judging.refusal is None else refusals(rows, judging)[0]
+    refused = None if blending.refusal is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
-    judged = lax.map(lambda models: _triple(rows, judging, refused, most, rising[models[0]], *models), tuple(triples))
+    judged = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
     return jax.tree.map(jnp.ravel, judged)
 
 
 def _triple(
     rows: CandidateRows,
-    judging: Judging,
+    blending: Blending,
     refused: jax.Array | None,
     most: int,
     rising: jax.Array,
@@ -166,7 +166,7 @@ def _triple(
     """Score one triple of models at M thresholds.
 
     Args:
-        rows, judging: as for `agreeing`.
+        rows, blending: as for `score_triples`.
         refused: (k,) confidence up to which each model refuses as the last.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence of the first model.
@@ -174,15 +174,15 @@ def _triple(
     """
     first, second, third = models
     counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
-    confidence, label = rows.confidence, judging.label
+    confidence, label = rows.confidence, blending.label
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
     if refused is not None:
-        refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(judging.refusal, confidence.dtype)
+        refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(blending.refusal, confidence.dtype)
 
     # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
-    alone = alone_right(rows, judging)[:, first]
+    alone = blend_labels(rows, blending)[:, first]
     by_second = label * rows.correct[:, second] + (1 - label) * by_second
     by_third = label * rows.correct[:, third] + (1 - label) * by_third
     right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))

@@ -22,9 +22,9 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, Outcomes, check_level
 from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import RUNGS
-from rcjax.tuning.judging import sample_queries
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.scoring import sample_queries
 from rcjax.tuning.search import Retuner, search_of
 
 _ROUND = 16  # replicates at a time; numbers of points are rounded up to a multiple of it

@@ -69,7 +69,7 @@ class Candidates:
         return part(self, indices)
 
     @property
-    def alone(self) -> Any:
+    def is_single(self) -> Any:
         """(C,) bool: the single models."""
         return self.first == self.third
 
@@ -83,7 +83,7 @@ class Candidates:
         here = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
         dtype = self.cost.dtype
         others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return together(dataclasses.replace(self, chain=here.astype(dtype)), others)
+        return concatenate(dataclasses.replace(self, chain=here.astype(dtype)), others)
 
     def loss(self, lam: Any) -> Any:
         """Return error + λ·cost of each candidate for each λ (L,): (L, C)."""
@@ -98,7 +98,7 @@ class Candidates:
         hull = lower_hull(self.cost, self.error)
         return self.take(hull[thinned(self.cost[hull], self.error[hull], RUNGS)])
 
-    def filled(self) -> "Candidates":
+    def padded(self) -> "Candidates":
         """Repeat the last candidate until there are `RUNGS`."""
         count = len(self.cost)
         return self.take(np.minimum(np.arange(max(RUNGS, count)), count - 1))
@@ -136,7 +136,7 @@ class Candidates:
         return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
 
 
-def together(*several: Candidates, xp: Any = np) -> Candidates:
+def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
     """Concatenate tables of candidates; `xp` is numpy, or jax.numpy within a jitted function."""
     return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
 
@@ -176,11 +176,11 @@ class ChosenPolicies(NamedTuple):
         """(T,) in-sample error, refusals at their price."""
         return self.weights @ self.rungs.error
 
-    def filled(self) -> "ChosenPolicies":
+    def padded(self) -> "ChosenPolicies":
         """Repeat the last rung, with the weight 0, until there are `RUNGS`."""
         count = len(self.rungs.cost)
         weights = np.pad(self.weights, ((0, 0), (0, max(RUNGS - count, 0))))
-        return ChosenPolicies(self.rungs.filled(), weights)
+        return ChosenPolicies(self.rungs.padded(), weights)
 
 
 def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
@@ -197,7 +197,7 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     return ChosenPolicies(rungs, position_weights(np.concatenate(at), len(place)))
 
 
-def choose_one(table: Candidates, targets: Targets) -> ChosenPolicies:
+def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose one candidate, unmixed, for each target; the cheapest where no candidate is within a budget."""
     fits = table.cost <= targets.budgets[:, None]
     within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
@@ -225,7 +225,9 @@ def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
     return bool(known.all() and any(several))
 
 
-def chains(confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, charge: np.ndarray) -> Candidates | None:
+def score_chains(
+    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, charge: np.ndarray
+) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
     A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
@@ -238,7 +240,7 @@ def chains(confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, char
         charge: (n, k) money of each answer.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
-    >>> tried = chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
+    >>> tried = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
     >>> tried.chain.round(2).tolist(), tried.error.tolist(), tried.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """

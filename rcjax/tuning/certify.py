@@ -55,7 +55,7 @@ from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import Outcomes
-from rcjax.tuning.replaying.comparing import Replies, Today, default_today, models_of
+from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, default_today, models_of
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 
 _MOST_STAKED = 0.9  # of the stake that could lose the whole capital at once
@@ -245,8 +245,8 @@ class HeldOut:
     """(n,) upper end of the loss of each query."""
     price: float
     """Price of a refusal, in errors."""
-    rival: Replies | None = None
-    """Replies of today's policy, whose errors are subtracted; None for a limit on the error itself."""
+    rival: PolicyOutcomes | None = None
+    """PolicyOutcomes of today's policy, whose errors are subtracted; None for a limit on the error itself."""
 
     @classmethod
     def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> HeldOut:
@@ -287,7 +287,7 @@ class HeldOut:
         of_frontier = right[:, columns].astype(log.logprob.dtype)
         outcomes = outcomes_of_rungs(frontier, walked, of_frontier, fitted.cost)
         most = np.maximum(most, price)
-        rival = None if today is None else Replies.of(today, with_outcomes(log, right))
+        rival = None if today is None else PolicyOutcomes.of(today, with_outcomes(log, right))
         return cls(tested, outcomes, most if rival is None else 2 * most - 1, price, rival)
 
     def positions(self, frontier: Frontier) -> np.ndarray:

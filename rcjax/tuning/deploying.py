@@ -37,7 +37,7 @@ from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
 from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, certify, outcomes_of_rungs
-from rcjax.tuning.replaying.comparing import Replies, Today, comparable_log, errors_alone, paired_error
+from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, paired_error, single_model_errors
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.search import search_of
 
@@ -142,11 +142,11 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     walked = shared.select(frontier.models)
     outcomes = outcomes_of_rungs(frontier, walked, walked.correct, walked.query_cost)
     loss = outcomes.penalty(frontier.abstain_price)
-    theirs, error = Replies.of(today, shared), None
+    theirs, error = PolicyOutcomes.of(today, shared), None
     bill = float(theirs.spent.mean())
     if isinstance(today, str):  # by all of its answers, as on the screens
         column = log.models.index(today)
-        error, bill = float(errors_alone(log)[column]), float(np.asarray(log.cost)[column])
+        error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
     position = np.arange(_STEPS * (len(rungs) - 1) + 1) / _STEPS
     weights = position_weights(position, len(rungs))
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
@@ -203,7 +203,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     """
     column, dtype = frontier.models.index(model), frontier.cost.dtype
     names = list(log.models)
-    error, cost = (np.asarray(of, float)[names.index(model)] for of in (errors_alone(log), log.cost))
+    error, cost = (np.asarray(of, float)[names.index(model)] for of in (single_model_errors(log), log.cost))
     place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())
     lam = np.asarray(frontier.lam)[place : place + 1]
     members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]

@@ -9,7 +9,7 @@ two probabilities of it: by the model's own confidence, and by the confidence of
 
     ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
-The probabilities reduce the noise, but add a bias where confidences tell little: `judging` estimates a and b. The cost
+The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b. The cost
 of a pair is the mean cost of its path over the queries: deferred queries may be longer than others. Queries of one
 confidence stay together; a ladder of two thresholds lies between them.
 
@@ -30,7 +30,7 @@ from jax import lax
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
-from rcjax.tuning.candidates import Candidates, together
+from rcjax.tuning.candidates import Candidates, concatenate
 
 #: Cuts tried for each model, at most.
 MOST_CUTS = 200
@@ -102,7 +102,7 @@ def _between(low: jax.Array, high: jax.Array) -> jax.Array:
     return jnp.where(middle < high, middle, low)
 
 
-def refuse_alone(
+def best_refusal(
     confidence: jax.Array, right: jax.Array, present: jax.Array, worth: jax.Array
 ) -> tuple[jax.Array, ...]:
     """Return the refusal threshold that gains most over answering everything, for one model.
@@ -117,7 +117,7 @@ def refuse_alone(
         worth: () worth of a refusal, in right answers.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
-    >>> [round(float(figure), 3) for figure in refuse_alone(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
+    >>> [round(float(figure), 3) for figure in best_refusal(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
     cuts = spread_cuts(confidence, present, MOST_CUTS)
@@ -132,7 +132,7 @@ def refuse_alone(
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Judging:
+class Blending:
     """The blending weights of labels with their probabilities, and the worth of a refusal.
 
     The default weights do well on most logs.
@@ -175,7 +175,7 @@ def cross_calibrate(
     return lax.map(lambda pair: one(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
-def centred(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
+def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
     """Shift expected labels so that their mean is the mean of the labels: (n,).
 
     Args:
@@ -241,38 +241,38 @@ class CandidateRows:
         return self.crossed[jnp.asarray(number)[model, other]]
 
 
-def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
+def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     """Score every single model, and every pair at each of its thresholds, on n queries.
 
     The function can be mapped (`vmap`) over resampled or masked logs.
 
     Args:
         rows: the queries.
-        judging: the blending weights of labels, and the worth of a refusal.
+        blending: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
-    >>> cascades = candidates(rows, Judging())
+    >>> cascades = score_pairs(rows, Blending())
     >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    alone = _single_models(rows, judging)
+    alone = _single_models(rows, blending)
     rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(alone.k, 1)
-    pairs = lax.map(lambda pair: _pair(rows, judging, alone, rising[pair[0]], *pair), (left, right, rows.crossed))
-    return together(alone, jax.tree.map(jnp.ravel, pairs), xp=jnp)
+    pairs = lax.map(lambda pair: _pair(rows, blending, alone, rising[pair[0]], *pair), (left, right, rows.crossed))
+    return concatenate(alone, jax.tree.map(jnp.ravel, pairs), xp=jnp)
 
 
-def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
+def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     """Score each model alone (k,), by its labels as they are; a model without answers has the error inf."""
     answers = rows.present.sum(0)
     error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.charges.mean(0))
     refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
-    if judging.refusal is not None:
-        refusal, gain, abstention = refusals(rows, judging)
+    if blending.refusal is not None:
+        refusal, gain, abstention = best_refusals(rows, blending)
         error = error - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
@@ -280,30 +280,30 @@ def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
     return Candidates(k=len(cost), **places, threshold=always, fallback=always, **judged, refusal=refusal)
 
 
-def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return `refuse_alone` of every model: (threshold, gain per query, share refused), each (k,).
+def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> [round(float(figure[0]), 3) for figure in refusals(rows, Judging(refusal=jnp.array(0.8)))]
+    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, Blending(refusal=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
-    worth = jnp.asarray(judging.refusal, rows.confidence.dtype)
-    right = alone_right(rows, judging)
-    level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
+    worth = jnp.asarray(blending.refusal, rows.confidence.dtype)
+    right = blend_labels(rows, blending)
+    level, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
     return level, gain, share
 
 
-def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
+def blend_labels(rows: CandidateRows, blending: Blending) -> jax.Array:
     """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right."""
-    by_model = jax.vmap(partial(centred, xp=jnp), 1, 1)
+    by_model = jax.vmap(partial(recentre, xp=jnp), 1, 1)
     expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
-    return judging.label * rows.correct + (1 - judging.label) * expected
+    return blending.label * rows.correct + (1 - blending.label) * expected
 
 
 def _pair(
     rows: CandidateRows,
-    judging: Judging,
+    blending: Blending,
     alone: Candidates,
     rising: jax.Array,
     left: Any,
@@ -313,7 +313,7 @@ def _pair(
     """Score one pair of models at M thresholds: queries below a cut are deferred.
 
     Args:
-        rows, judging: as for `candidates`.
+        rows, blending: as for `score_pairs`.
         alone: the single models.
         rising: (n,) the queries by rising confidence of the first model.
         left, right: () positions of the two models.
@@ -324,15 +324,15 @@ def _pair(
     confidence, beyond = rows.confidence[:, left], rows.confidence[:, right]
     first_label, second_label = labels[:, left], labels[:, right]
     by_itself, by_second, by_first = (
-        centred(expected, label, present, jnp)
+        recentre(expected, label, present, jnp)
         for expected, label in ((confidence, first_label), (beyond, second_label), (crossed, second_label))
     )
-    first = judging.label * first_label + (judging.calibrated + judging.crossed) * by_itself
-    second = judging.label * second_label + judging.calibrated * by_second + judging.crossed * by_first
+    first = blending.label * first_label + (blending.calibrated + blending.crossed) * by_itself
+    second = blending.label * second_label + blending.calibrated * by_second + blending.crossed * by_first
     refuses, refusal = None, None
     if alone.refusal is not None:
         refusal = alone.refusal[right]
-        refuses, worth = beyond <= refusal, jnp.asarray(judging.refusal, second.dtype)
+        refuses, worth = beyond <= refusal, jnp.asarray(blending.refusal, second.dtype)
         second, second_label = (jnp.where(refuses, worth, of) for of in (second, second_label))
 
     cuts = spread_cuts(confidence, present, MOST_THRESHOLDS, rising)

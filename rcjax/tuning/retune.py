@@ -27,11 +27,11 @@ from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import Outcomes, Points
 from rcjax.solving.frontier.policies import Policies, policies_of
 from rcjax.tuning.certify import hold_out
-from rcjax.tuning.contest import Gain
-from rcjax.tuning.judging import FOLDS
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 

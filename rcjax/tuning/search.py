@@ -3,8 +3,8 @@
 The default search returns the frontier of the cascades that earn their place: single models, pairs, and policies that
 compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
 Three measures limit this optimism. Pairs are scored by labels that are averaged with their probabilities (`pairs`).
-Policies that compare answers (`agreement`) are used only where they gain on pairs in cross-validation (`contest`).
-The errors of cascades are raised by their optimism (`Contest.optimism`), while single models are counted by their
+Policies that compare answers (`agreement`) are used only where they gain on pairs in `cross_validation`. The errors of
+cascades are raised by their optimism (`CrossValidation.excess_optimism`), while single models are counted by their
 labels. So a cascade does not stay on the frontier where a single model does better.
 """
 
@@ -31,12 +31,12 @@ from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
 from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
 from rcjax.solving.frontier.policies import Policies
-from rcjax.tuning.candidates import Candidates, together
-from rcjax.tuning.contest import Contest, leave_out
-from rcjax.tuning.judging import FOLDS, charges, judge_all, judging_of, sample_queries
-from rcjax.tuning.pairs import Judging
-from rcjax.tuning.replaying.comparing import errors_alone
+from rcjax.tuning.candidates import Candidates, concatenate
+from rcjax.tuning.cross_validation import CrossValidation, cross_validate
+from rcjax.tuning.pairs import Blending
+from rcjax.tuning.replaying.comparing import single_model_errors
 from rcjax.tuning.replaying.walk import outcomes_on_log
+from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Selection:
     """The frontier of the cascades that earn their place, and the cross-validation that they were chosen by."""
 
     frontier: Frontier
-    contest: Contest
+    cross_validation: CrossValidation
 
 
-_FINE = 400  # λ for which the best policies that compare answers are kept
+_PRICE_GRID = 400  # λ for which the best policies that compare answers are kept
 
 
 @takes(log=Log)
@@ -63,8 +63,9 @@ def select_frontier(
     """Select the error–cost frontier of the cascades that earn their place on a log.
 
     Single models and pairs, at every threshold, are scored on the log's own queries (`pairs`). Where the log has
-    answers, policies that compare them are used if they gain on held-out folds (`Contest.agreeing`). The frontier holds
-    the corners of the lower hull: each is the best policy at some λ, and a ladder stands between two of them.
+    answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`). The
+    frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
+    between two corners.
 
     `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by the labels for single models. For
     cascades it is raised by their optimism: held-out error minus in-sample error. Optimism and gains are estimated on
@@ -97,40 +98,40 @@ def select_frontier(
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     sample = sample_queries(log, seed)
-    judging = judging_of(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
-    contest = leave_out(sample, model, judging, seed=seed).compared(errors_alone(sample))
-    may_be = None if admits is None else lambda policies: admits(policies, model)
-    table = _candidates(log, model, judging, contest, may_be)
-    table = raised_by_optimism(table, contest)
+    blending = estimate_blending(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
+    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise(single_model_errors(sample))
+    admitted = None if admits is None else lambda policies: admits(policies, model)
+    table = _candidates(log, model, blending, cross_validation, admitted)
+    table = add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.error)[::-1])
-    best, prices = (corners, _prices(corners)) if prices is None else (corners.best(prices), prices)
-    return Selection(_assemble(model, best, prices, abstain_price, log.compare), contest)
+    best, prices = (corners, _corner_prices(corners)) if prices is None else (corners.best(prices), prices)
+    return Selection(_assemble(model, best, prices, abstain_price, log.compare), cross_validation)
 
 
 def _candidates(
     log: Log,
     model: Fitted,
-    judging: Judging,
-    contest: Contest,
+    blending: Blending,
+    cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
-    """Score single models and pairs on a log, and policies that compare answers where the contest admits them."""
-    log, earned = expected_log(log), contest.agreeing
+    """Score single models and pairs on a log, and policies that compare answers at the prices where they gain."""
+    log, earned = expected_log(log), cross_validation.uses_agreement
     rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
-    table, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
+    table, answers = score_all(model.calibrators, rows, charges(log), blending, admits)
     if answers is None:
         return table
-    grid = np.geomspace(contest.targets.lam[0], contest.targets.lam[-1], _FINE)
-    return together(table, answers.best(grid[earned[contest.at_price(grid)]]))
+    grid = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _PRICE_GRID)
+    return concatenate(table, answers.best(grid[earned[cross_validation.at_price(grid)]]))
 
 
-def raised_by_optimism(table: Candidates, contest: Contest) -> Candidates:
+def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
     """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
-    optimism = np.where(table.compares, contest.optimism(True), contest.optimism(False))
-    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.alone, 0.0, optimism), 0.0, 1.0))
+    optimism = np.where(table.compares, cross_validation.excess_optimism(True), cross_validation.excess_optimism(False))
+    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
 
 
-def _prices(corners: Candidates) -> np.ndarray:
+def _corner_prices(corners: Candidates) -> np.ndarray:
     """Return a λ at which each corner of a hull, the dearest first, is the best: (L,).
 
     It is the geometric mean of the slopes on both sides of the corner.
@@ -256,15 +257,15 @@ class Search(Protocol):
 
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, Contest | None]:
-        """Return the frontier of a fitted model, and the contest of its policies where the search holds one.
+    ) -> tuple[Frontier, CrossValidation | None]:
+        """Return (frontier of a fitted model, cross-validation of its policies; None for the model's search).
 
         Args:
             log: the log.
             model: what `fit` learnt from it.
             limit: limit on the seconds of policies; None: no limit.
             lam: (L,) the λ of the frontier; None: the search chooses them.
-            seed: seed of the folds of the contest.
+            seed: seed of the folds of the cross-validation.
 
         Raises InfeasibleError if no policy keeps to the limit.
         """
@@ -293,7 +294,7 @@ class LabelSearch:
 
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, Contest | None]:
+    ) -> tuple[Frontier, CrossValidation | None]:
         """Select the cascades that earn their place, by `select_frontier`.
 
         Args:
@@ -302,7 +303,7 @@ class LabelSearch:
         admits = None if limit is None else limit.admits
         price = self.spec.abstain_price
         selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
-        return selection.frontier, selection.contest
+        return selection.frontier, selection.cross_validation
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
         """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
@@ -317,16 +318,16 @@ class LabelSearch:
         lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
         comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
-        judging = judging_of(log, transform, refusal)  # estimated on the whole log, as for the contest
+        blending = estimate_blending(log, transform, refusal)  # estimated on the whole log, as for the cross-validation
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labels, charge, answer = drawn(log, queries)
             calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
             answer = answer if comparing.size else None
-            table, answers = judge_all(calibrators, (*labels, answer), charge, judging)
+            table, answers = score_all(calibrators, (*labels, answer), charge, blending)
             if answers is not None:
-                table = together(table, answers.best(comparing))
-            chosen = table.rungs().filled() if points is None else table.best(lam[points])
+                table = concatenate(table, answers.best(comparing))
+            chosen = table.rungs().padded() if points is None else table.best(lam[points])
             return calibrators, chosen.policies(comparing=answer is not None)
 
         return tune_again
@@ -348,8 +349,8 @@ class ModelSearch:
 
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, Contest | None]:
-        """Solve the frontier of the model, by `solve_frontier`; it holds no contest.
+    ) -> tuple[Frontier, CrossValidation | None]:
+        """Solve the frontier of the model, by `solve_frontier`; without a cross-validation.
 
         Args:
             log, model, limit, lam, seed: as in `Search`; `seed` is not used.

@@ -30,17 +30,24 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
-from rcjax.tuning.contest import Contest
+from rcjax.tuning.cross_validation import CrossValidation
 from rcjax.tuning.deploying import deploy, single_policy
-from rcjax.tuning.judging import held_out_confidence, sample_queries
-from rcjax.tuning.replaying.comparing import Today, compare_policy, default_today, errors_alone, models_of, single_for
+from rcjax.tuning.replaying.comparing import (
+    Today,
+    best_single_for,
+    compare_policy,
+    default_today,
+    models_of,
+    single_model_errors,
+)
 from rcjax.tuning.replaying.replay import Replay, replay
+from rcjax.tuning.scoring import held_out_confidence, sample_queries
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _UNSPENT = 0.1  # share of a budget left from which on a note says why
 
 
-def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
+def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     """Replace the costs that the paper's model predicts by the bills of the policies on a log; (frontier, notes).
 
     Deferred queries may be more than the model predicts, and longer than others. The costs of a frontier by labels are
@@ -64,7 +71,7 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
-def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
+def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
     budget, cost = target.get("budget"), float(policy.expected["cost"] or 0.0)
     if budget is None or cost >= (1 - _UNSPENT) * budget:
@@ -89,7 +96,7 @@ def _replayed(frontier: Frontier, log: Log) -> Replay | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Alone:
+class SingleModel:
     """Figures of a single model on the log."""
 
     model: str
@@ -125,9 +132,9 @@ class Tuned:
     """Fitted model of the search."""
     frontier: Frontier
     """Frontier of the search."""
-    contest: Contest | None
+    cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
-    alone: tuple[Alone, ...]
+    single_models: tuple[SingleModel, ...]
     """Figures of each single model, in the order of the models."""
     spec: Spec
     """Options of the tuning, with `today` filled in."""
@@ -166,21 +173,21 @@ class Tuned:
         Raises InfeasibleError if no point meets the target.
         """
         policy = self.frontier.policy(**target.to_json())
-        if self.contest is None:
+        if self.cross_validation is None:
             return policy
         spec = dataclasses.replace(self.spec, **dict.fromkeys(TARGETS) | target.to_json())
-        return _earned(policy, self.frontier, self.log, self.contest, spec)[0]
+        return _replace_unearned(policy, self.frontier, self.log, self.cross_validation, spec)[0]
 
     @property
-    def notes_beside(self) -> tuple[str, ...]:
+    def explanations(self) -> tuple[str, ...]:
         """The cost of the last avoided error, the guarantee and the notes, in words."""
         last = None if self.comparison is None else self.comparison.last_error(self.log.counted)
-        return (*filter(None, (last, self.promise)), *self.notes)
+        return (*filter(None, (last, self.guarantee)), *self.notes)
 
     @property
-    def promise(self) -> str | None:
+    def guarantee(self) -> str | None:
         """The guarantee and the queries that it rests on, in words; None without a guarantee."""
-        return None if self.certificate is None else _promise(self.certificate, self.log.counted.noun)
+        return None if self.certificate is None else _describe_guarantee(self.certificate, self.log.counted.noun)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -189,7 +196,7 @@ class Tuned:
         lines = [] if self.verdict is None else [self.verdict]
         if single is not None:
             lines.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
-        return (*lines, *self.notes_beside)
+        return (*lines, *self.explanations)
 
     def describe(self) -> str:
         """Return lines of text: the log, the number of policies, the policy for the target, and the remarks.
@@ -219,7 +226,7 @@ class Tuned:
         document = {
             "models": list(self.model.models),
             "counted": self.log.counted.noun,
-            "model_summary": [model.to_json() for model in self.alone],
+            "model_summary": [model.to_json() for model in self.single_models],
             "frontier": self.frontier.to_json()["frontier"],
         }
         if self.policy is not None:
@@ -229,7 +236,7 @@ class Tuned:
         return document
 
 
-_per_query = "budget={}e-6".format  # from an amount per million queries
+_format_budget = "budget={}e-6".format  # from an amount per million queries
 
 
 @takes(log=Log, spec=(Spec, None), held_out=(Log, None))
@@ -252,13 +259,13 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> tuned = rcjax.tune(log, max_error=0.3, intervals=False)
-    >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
+    >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.single_models]
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
     for oddity in (*oddities(log), *doubts(log)):
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
-    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _per_query)):
+    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
         warnings.warn(oddity, OddBudgetWarning, stacklevel=2)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
@@ -266,7 +273,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     return tune_in_stages(log, held_out, spec)
 
 
-def _unnamed(log: Log) -> str:
+def _note_default_today(log: Log) -> str:
     """Return a note that names the default for today's policy, in words."""
     default = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
@@ -289,11 +296,15 @@ def tune_in_stages(
         stage: function from the description of a stage to its context.
     """
     named = spec.today is not None
-    spec = dataclasses.replace(spec, today=today_for(log, spec.today))
+    spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))
     tuned = _search(log, held_out, spec, stage)
     try:
         tuned = _with_policy(tuned, spec)
-        return tuned if named or not tuned.target else dataclasses.replace(tuned, notes=(*tuned.notes, _unnamed(log)))
+        return (
+            tuned
+            if named or not tuned.target
+            else dataclasses.replace(tuned, notes=(*tuned.notes, _note_default_today(log)))
+        )
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
@@ -315,13 +326,13 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     def tuned(limit: SecondsFilter | None) -> Tuned:
         if limit is not None:
             limit.require_any(model)
-        frontier, contest = search.find(log, model, limit=limit)
+        frontier, cross_validation = search.find(log, model, limit=limit)
         if spec.intervals:
             # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
             refit = None if limit is None else False
             frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-        frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-        return Tuned(log, held_out, model, frontier, contest, alone, spec)
+        frontier, singles = with_seconds(frontier, log), describe_models(log, model)
+        return Tuned(log, held_out, model, frontier, cross_validation, singles, spec)
 
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
@@ -341,7 +352,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
         raise InfeasibleError(too_dear(budget, high, period))
 
 
-def today_for(log: Log, today: Today | None) -> Today:
+def resolve_today(log: Log, today: Today | None) -> Today:
     """Return today's model or policy: the given one, or the default. Raises LogError if the log lacks its answers."""
     if today is None:
         return default_today(log)
@@ -356,10 +367,10 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     target = tuned.target
     if not target:
         return tuned
-    frontier, correction = by_bill(tuned.frontier, tuned.log)
+    frontier, correction = with_bills(tuned.frontier, tuned.log)
     policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
-    if tuned.contest is not None:
-        policy, why = _earned(policy, frontier, tuned.log, tuned.contest, spec)
+    if tuned.cross_validation is not None:
+        policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.cross_validation, spec)
         remarks = (*remarks, *why)
     policy = with_spec(with_following(policy, follows=spec.follows, period=spec.period), spec)
     comparison = compare_policy(policy, tuned.log, spec.today, money=target.get("budget"), tuned=True)
@@ -368,12 +379,12 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*remarks, *tell_money(frontier, policy, target), *correction),
+        notes=(*remarks, *note_unspent(frontier, policy, target), *correction),
     )
 
 
-def _earned(
-    policy: AnyPolicy, frontier: Frontier, log: Log, contest: Contest, spec: Spec
+def _replace_unearned(
+    policy: AnyPolicy, frontier: Frontier, log: Log, cross_validation: CrossValidation, spec: Spec
 ) -> tuple[AnyPolicy, list[str]]:
     """Replace a cascade that does not earn its place by the best single model; (policy, notes that say why).
 
@@ -384,15 +395,15 @@ def _earned(
     limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
     if target.name not in ("budget", "error_cost", "lam") or any(limit is not None for limit in limits):
         return policy, []
-    costs, errors = np.asarray(log.cost, float), errors_alone(log)
+    costs, errors = np.asarray(log.cost, float), single_model_errors(log)
     lam = 0.0 if target.name == "budget" else target.value if target.name == "lam" else 1 / target.value
-    best = log.models.index(single_for(log, target.value)) if not lam else int((errors + lam * costs).argmin())
+    best = log.models.index(best_single_for(log, target.value)) if not lam else int((errors + lam * costs).argmin())
     if {name for rung in policy.policies for name in rung.models} == {log.models[best]}:
         return policy, []
     error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
     gain = errors[best] - error + lam * (costs[best] - cost)
     compares = any(rung.agreements for rung in policy.policies)
-    seen = contest.gain(compares, target, costs)
+    seen = cross_validation.gain(compares, target, costs)
     if gain >= LEAST_GAIN and seen.mean >= -seen.se:
         return policy, []
     worth = f"points of {log.counted.noun}{' and money' * bool(lam)}"
@@ -401,7 +412,7 @@ def _earned(
     return single_policy(frontier, log, log.models[best], target), [why]
 
 
-def _promise(certificate: Certificate, noun: str) -> str:
+def _describe_guarantee(certificate: Certificate, noun: str) -> str:
     """Describe the guarantee and the queries that it rests on, in words."""
     refused, more = f" and refused {certificate.refusals:,}" if certificate.refusals else "", certificate.more
     figures = f"{percent(certificate.errors / certificate.n)} {noun}"
@@ -412,7 +423,7 @@ def _promise(certificate: Certificate, noun: str) -> str:
     return f"{confidence}: the target is kept; {test}{refused}"
 
 
-def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
+def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     """Return the figures of each single model on a log, with the kind of calibration of a fitted model."""
     sample = sample_queries(log, 0)
     confidence, known = held_out_confidence(sample, model), sample.labelled
@@ -421,7 +432,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     counted = np.asarray(expected_log(log).correct)  # as the frontier counts them
     return tuple(
-        Alone(
+        SingleModel(
             model=name,
             answers=int(rows.sum()),
             accuracy=float(counted[rows, j].mean()),

@@ -9,7 +9,7 @@ from command_line import run, write_log
 import rcjax
 from rcjax.logs import read_log
 from rcjax.policy.ladder import with_provenance
-from rcjax.tuning.contest import Gain
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.retune import RetuningGain
 
 NAMES = ("small", "large")

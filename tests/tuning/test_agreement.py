@@ -18,11 +18,11 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.policies import NEVER_ANSWER
-from rcjax.tuning.agreement import agreeing, expected_on_log
-from rcjax.tuning.candidates import together
-from rcjax.tuning.judging import judge_all
-from rcjax.tuning.pairs import CandidateRows, Judging
+from rcjax.tuning.agreement import expected_on_log, score_triples
+from rcjax.tuning.candidates import concatenate
+from rcjax.tuning.pairs import Blending, CandidateRows
 from rcjax.tuning.replaying.walk import outcomes, outcomes_on_log
+from rcjax.tuning.scoring import score_all
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -30,13 +30,13 @@ K, N = 4, 16
 COST = np.array([1.0, 2.0, 5.0, 20.0])
 WORTH = 0.7
 LABEL = 0.25
-judged_by = jax.jit(agreeing)
+judged_by = jax.jit(score_triples)
 
 
 def judged(log, charge=COST, **how):
-    """`agreeing` of (confidence, crossed, correct, present, answer)."""
+    """`score_triples` of (confidence, crossed, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.asarray(charge), answer), Judging(**how))
+    return judged_by(CandidateRows(*rows, np.asarray(charge), answer), Blending(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -162,8 +162,8 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    pairs, answers = judge_all(calibrators, rows, charge, Judging())
-    return (pairs if answers is None else together(pairs, answers)).best(lam)
+    pairs, answers = score_all(calibrators, rows, charge, Blending())
+    return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
 
 
 @pytest.mark.thorough
@@ -202,8 +202,8 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
     with_answers = rcjax.tuning.select_frontier(log)
     without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None))
-    assert with_answers.contest.agreement.earned
-    assert without.contest.agreement is None
+    assert with_answers.cross_validation.agreement.earned
+    assert without.cross_validation.agreement is None
     agreements = with_answers.frontier.policies.agreements
     assert np.asarray(agreements.compares).any(1).any()
     assert without.frontier.policies.agreements is None

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from contest_references import best_for, every_policy, useful
+from cross_validation_references import best_for, every_policy, useful
 from selection_references import draws_of, make_log
 
 import rcjax
@@ -13,7 +13,7 @@ from rcjax.solving.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping
 from rcjax.tuning.bootstrapping import bootstrap, quantiles
 from rcjax.tuning.candidates import RUNGS
-from rcjax.tuning.judging import judging_of
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import search_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -43,12 +43,12 @@ def selected(log):
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
-    draws, judging = draws_of(0, N, B), judging_of(log, "generation")
+    draws, blending = draws_of(0, N, B), estimate_blending(log, "generation")
     again = search_of(frontier.spec).retuner(frontier, log, None)
     for draw in draws:
         _, policies = again(log, draw)
         assert policies.first.shape == (RUNGS,)
-        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), judging), 2)
+        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), blending), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         corners = lower_hull(cost, error)
         for rung in range(RUNGS):
@@ -62,11 +62,15 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    again, pairs, judging = search_of(bare.spec).retuner(bare, log, np.arange(6)), 0, judging_of(log, "generation")
+    again, pairs, blending = (
+        search_of(bare.spec).retuner(bare, log, np.arange(6)),
+        0,
+        estimate_blending(log, "generation"),
+    )
     for draw in draws:
         _, policies = again(log, draw)
         part = log.take(draw)
-        every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging), 2)
+        every = useful(every_policy(part, np.ones((len(draw), 2), bool), blending), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
             best = every[best_for(error, cost, lam=price)]

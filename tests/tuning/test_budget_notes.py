@@ -5,10 +5,10 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contest_references import columns, walk_by_hand
+from cross_validation_references import columns, walk_by_hand
 
 import rcjax
-from rcjax.tuning.tune import by_bill
+from rcjax.tuning.tune import with_bills
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -33,7 +33,7 @@ def model(log):
 def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
     frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=20))
-    billed, told = by_bill(frontier, log)
+    billed, told = with_bills(frontier, log)
     confidence, (_, right, _, charge) = np.asarray(model.calibrate(log.logprob)), columns(log)
     policies = frontier.policies.on_host()
     bills = [walk_by_hand(policies, place, confidence, right, charge)[1].mean() for place in range(6)]

@@ -7,11 +7,11 @@ import pytest
 
 import rcjax
 from rcjax.model.calibrated import calibrated
-from rcjax.tuning import judging
-from rcjax.tuning.candidates import are_verdicts, chains
-from rcjax.tuning.judging import charges, judge_all
-from rcjax.tuning.pairs import Judging
+from rcjax.tuning import scoring
+from rcjax.tuning.candidates import are_verdicts, score_chains
+from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.scoring import charges, score_all
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3
@@ -45,7 +45,7 @@ def test_chains_are_walked_as_the_replay_walks_them():
     logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)
     assert are_verdicts(logprob, np.asarray(log.answered))
     confidence = np.where(logprob == 0, 0.8, 0.2)
-    found = chains(confidence, correct.astype(float), log.complete, np.asarray(log.query_cost))
+    found = score_chains(confidence, correct.astype(float), log.complete, np.asarray(log.query_cost))
     policies = found.policies()
     assert {*policies.members.sum(1).tolist()} <= {3, 4, 5}
     for at in range(0, len(found.cost), 5):
@@ -66,7 +66,7 @@ def test_chains_are_walked_as_the_replay_walks_them():
 def test_chains_stand_beside_the_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = calibrated(log).calibrators
-    table, none = judge_all(calibrators, (log.logprob, log.correct, log.answered, None), charges(log), Judging())
+    table, none = score_all(calibrators, (log.logprob, log.correct, log.answered, None), charges(log), Blending())
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}
 
@@ -78,7 +78,7 @@ def test_longer_chains_are_chosen_and_do_what_was_expected(monkeypatch):
     assert max(len(rung.models) for rung in tuned.policy.policies) > 2
     assert spent == pytest.approx(4e-3, rel=0.12)
     assert error == pytest.approx(tuned.policy.expected["error"], abs=0.05)
-    monkeypatch.setattr(judging, "are_verdicts", lambda *_: False)
+    monkeypatch.setattr(scoring, "are_verdicts", lambda *_: False)
     tuned, pairs, _ = tuned_error(log, fresh, 4e-3)
     assert max(len(rung.models) for rung in tuned.policy.policies) == 2
     assert error < 0.8 * pairs  # .151 against .248, where pairs take as much
@@ -101,7 +101,9 @@ def test_there_are_none_where_confidences_are_no_verdicts():
     for log in (plain, sure):
         assert not are_verdicts(np.asarray(log.logprob), np.asarray(log.answered))
     two = rcjax.read_log(frame.filter(pl.col("model").is_in(["small", "large"])))
-    assert chains(np.asarray(two.logprob), np.asarray(two.correct), two.complete, np.asarray(two.query_cost)) is None
+    assert (
+        score_chains(np.asarray(two.logprob), np.asarray(two.correct), two.complete, np.asarray(two.query_cost)) is None
+    )
 
 
 @pytest.mark.thorough

@@ -2,13 +2,13 @@
 
 import jax
 import numpy as np
-from contest_references import best_for, mix_for
+from cross_validation_references import best_for, mix_for
 from hypothesis import given, settings, strategies as st
 from test_pairs import COST, K, random_log, tried
 from tiers import examples
 
-from rcjax.tuning.candidates import RUNGS, Candidates, Targets, choose, choose_one
-from rcjax.tuning.judging import _undominated
+from rcjax.tuning.candidates import RUNGS, Candidates, Targets, choose, choose_unmixed
+from rcjax.tuning.scoring import _undominated
 
 
 def made(seed, count, levels):
@@ -25,11 +25,11 @@ def made(seed, count, levels):
 def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
     table = made(seed, count, levels)
     targets = Targets(np.geomspace(0.01, 100, 9), np.linspace(-0.1, 1.1, 13))
-    choice, one = choose(table, targets), choose_one(table, targets)
+    choice, one = choose(table, targets), choose_unmixed(table, targets)
     assert len(choice.rungs.cost) <= RUNGS
     np.testing.assert_allclose(choice.weights.sum(1), 1, rtol=1e-12)
     assert ((choice.weights > 0).sum(1) <= 2).all()
-    filled = choice.filled()
+    filled = choice.padded()
     assert filled.weights.shape == (22, RUNGS)
     np.testing.assert_allclose(filled.error, choice.error, rtol=1e-12)
     wanted = [{name: each} for name, values in zip(("lam", "budget"), targets, strict=True) for each in values]

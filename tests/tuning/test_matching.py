@@ -106,7 +106,7 @@ def test_a_guarantee_of_the_difference_is_by_queries_held_out(log):
     assert seen.today.more < certificate.error_bound
     assert seen.today.more == pytest.approx(certificate.more)
     way = "more" if certificate.more > 0 else "less"
-    assert f"error, {abs(100 * certificate.more):.1f} points {way} than today's" in tuned.promise
+    assert f"error, {abs(100 * certificate.more):.1f} points {way} than today's" in tuned.guarantee
     assert tuned.policy.provenance["guarantee"]["match"] == 0.05
     few = rcjax.tune(log, match=0.001, today=BEST, confidence=0.99, intervals=False)
     assert few.certificate is None

@@ -12,9 +12,9 @@ import rcjax
 from rcjax.model.calibrated import pairs
 from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.frontier.policies import NEVER_ANSWER
-from rcjax.tuning.judging import charges, judge_all
-from rcjax.tuning.pairs import CandidateRows, Judging, candidates, cross_calibrate
+from rcjax.tuning.pairs import Blending, CandidateRows, cross_calibrate, score_pairs
 from rcjax.tuning.replaying.walk import outcomes
+from rcjax.tuning.scoring import charges, score_all
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,7 +22,7 @@ K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "error", "cost", "counted")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
-tried = jax.jit(lambda *rows: candidates(CandidateRows(*rows), Judging(*BLEND)))
+tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), Blending(*BLEND)))
 crossing = jax.jit(cross_calibrate, static_argnums=3)
 
 
@@ -64,7 +64,7 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
     assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
 
 
-judged_by = jax.jit(candidates)
+judged_by = jax.jit(score_pairs)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -73,7 +73,7 @@ def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
     confidence, crossed, correct, present = random_log(seed, missing=0.0)
     charge = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, crossed, correct, present, charge)
-    found, plain = (judged_by(rows, Judging(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
+    found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
     fates = jax.jit(outcomes)(confidence, correct, charge, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
@@ -127,7 +127,7 @@ def test_one_model_is_calibrated_by_another_as_by_statsmodels():
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    return judge_all(calibrators, rows, charge, Judging())[0].best(lam).policies()
+    return score_all(calibrators, rows, charge, Blending())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():

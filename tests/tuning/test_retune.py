@@ -9,7 +9,7 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.record import recorded_tuning
-from rcjax.tuning.contest import Gain
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.retune import RetuningGain, held_out_gain, remembered
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -73,7 +73,7 @@ def test_a_guarantee_is_given_again(logs):
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
-    assert found.promise.startswith("guaranteed with 90 % confidence: the target is kept; on 100 queries held out")
+    assert found.guarantee.startswith("guaranteed with 90 % confidence: the target is kept; on 100 queries held out")
 
 
 def test_a_model_that_is_gone_is_told(policy, logs):

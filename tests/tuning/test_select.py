@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contest_references import every_policy, useful
+from cross_validation_references import every_policy, useful
 from selection_references import as_rows, make_log
 
 import rcjax
@@ -15,8 +15,8 @@ from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import PointStatus, lam_range
 from rcjax.tuning import search
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.contest import PRICES, Contest, Gain, Gains
-from rcjax.tuning.judging import judging_of
+from rcjax.tuning.cross_validation import PRICES, CrossValidation, Gain, Gains
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -52,8 +52,8 @@ def compared(monkeypatch, log):
         nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), PRICES)
         lucks, targets = np.array([0.0, luck]), Targets(lam, np.ones(3))
         gains = Gains(nothing, nothing, nothing)
-        shown = Contest(targets, gains, None, nothing, np.ones(2), lucks)
-        monkeypatch.setattr(search, "leave_out", lambda *_, **how: SimpleNamespace(compared=lambda alone: shown))
+        shown = CrossValidation(targets, gains, None, nothing, np.ones(2), lucks)
+        monkeypatch.setattr(search, "cross_validate", lambda *_, **how: SimpleNamespace(summarise=lambda alone: shown))
 
     return decide
 
@@ -63,8 +63,8 @@ def reference(log):
 
     Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
     """
-    judging = judging_of(log, rcjax.fit(log).calibrators.transform)
-    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), judging), len(log.models))]
+    blending = estimate_blending(log, rcjax.fit(log).calibrators.transform)
+    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), blending), len(log.models))]
 
 
 # -- on a log
@@ -99,7 +99,7 @@ def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model,
     again = select_frontier(log.select(log.models[::-1]), model=model)
     np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)
     np.testing.assert_allclose(again.frontier.thresholds, found.frontier.thresholds, rtol=1e-9)
-    np.testing.assert_array_equal(again.contest.pairs.at_prices, found.contest.pairs.at_prices)
+    np.testing.assert_array_equal(again.cross_validation.pairs.at_prices, found.cross_validation.pairs.at_prices)
 
 
 def test_a_second_selection_compiles_nothing(log, model, found, compilations):

@@ -53,7 +53,7 @@ def test_a_cascade_that_lost_on_queries_left_out_gives_way_to_a_single_model(log
 def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
     expected = rcjax.solve_frontier(rcjax.fit(log), cascades=cascades_of(cascade))
-    assert tuned.contest is None
+    assert tuned.cross_validation is None
     assert tuned.verdict == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
 
@@ -75,7 +75,7 @@ def test_a_guarantee_is_tested_on_queries_held_out(log):
     assert tuned.log.queries == rest.queries
     assert tuned.held_out.queries == held_out.queries
     assert tuned.certificate.n == len(held_out.queries)
-    assert "guaranteed with 90 % confidence" in tuned.promise
+    assert "guaranteed with 90 % confidence" in tuned.guarantee
     fresh = rcjax.sample_log(200, seed=4).select(MODELS[::-1])  # its columns are found by their names
     other = rcjax.tune(log, max_error=0.5, confidence=0.9, held_out=fresh, intervals=False)
     assert other.held_out.models == log.models

@@ -49,8 +49,8 @@ from rcjax.tuning.diagnostics.checks import (
     judge_size,
     worst,
 )
-from rcjax.tuning.judging import FOLDS, deal_folds, held_out_confidence
 from rcjax.tuning.replaying.replay import replay
+from rcjax.tuning.scoring import FOLDS, deal_folds, held_out_confidence
 from rcjax.tuning.search import search_of, select_frontier
 
 if TYPE_CHECKING:

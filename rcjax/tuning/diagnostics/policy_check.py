@@ -36,7 +36,7 @@ from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict
 from rcjax.tuning.diagnostics.decision import Baseline, Decision, Figure, decide, tell_cheaper, tell_followed
 from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, judge_sample
 from rcjax.tuning.diagnostics.window import WEEKLY, WINDOW, Weeks, separate_looks
-from rcjax.tuning.replaying.comparing import Replies, Today, comparable_log, models_of
+from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, models_of
 from rcjax.tuning.replaying.replay import Rungs, Stream, Trace, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
@@ -315,7 +315,7 @@ def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
     if (today := _matched(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=f"{today} alone" if isinstance(today, str) else IN_SERVICE)
-        now = now._replace(wrong=Replies.of(policy, shared).wrong - Replies.of(today, shared).wrong)
+        now = now._replace(wrong=PolicyOutcomes.of(policy, shared).wrong - PolicyOutcomes.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
         return _Outcomes(now.wrong, bill, bill, error, promised, promised)
     rungs = Rungs.of(policy, new)

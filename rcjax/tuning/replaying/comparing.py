@@ -35,7 +35,7 @@ Today = str | AnyPolicy
 """The model, by name, or the policy that is in use today."""
 
 
-class Replies(NamedTuple):
+class PolicyOutcomes(NamedTuple):
     """Errors and costs of n queries under a model or a policy."""
 
     wrong: np.ndarray
@@ -44,7 +44,7 @@ class Replies(NamedTuple):
     """(n,) dollars."""
 
     @classmethod
-    def of(cls, subject: Today, log: Log) -> Replies:
+    def of(cls, subject: Today, log: Log) -> PolicyOutcomes:
         """Replay a model or a policy on a log with corrected labels and complete queries.
 
         A ladder that follows its bill stands at the position whose bill on these queries is the budget.
@@ -74,7 +74,7 @@ def _at_bill(bills: np.ndarray, budget: float) -> np.ndarray:
     return weights
 
 
-def errors_alone(log: Log) -> np.ndarray:
+def single_model_errors(log: Log) -> np.ndarray:
     """Return the error of each single model of a log, by its labels: (k,)."""
     answered = np.asarray(log.answered)
     return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
@@ -129,7 +129,7 @@ def default_today(log: Log) -> str:
     """
     if log.reference is not None and log.reference.counts == "differences":
         return log.reference.model
-    errors = errors_alone(log)
+    errors = single_model_errors(log)
     best = int(errors.argmin())
     if not log.complete.any():
         return log.models[best]
@@ -139,11 +139,11 @@ def default_today(log: Log) -> str:
     return log.models[int(np.where(alike, np.asarray(log.cost, float), np.inf).argmin())]
 
 
-def single_for(log: Log, money: float) -> str:
+def best_single_for(log: Log, money: float) -> str:
     """Return the single model with the fewest errors within `money` per query; the cheapest if none is within it."""
     cost = np.asarray(log.cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
-    return log.models[int(np.where(affordable, errors_alone(log), np.inf).argmin())]
+    return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
 
 def compare_policy(
@@ -168,21 +168,21 @@ def compare_policy(
     llama3.1-405b alone, today's
     """
     today = default_today(log) if today is None else today
-    single = single_for(log, (_expected(policy)[1] if tuned else _bill(policy, log)) if money is None else money)
+    single = best_single_for(log, (_expected(policy)[1] if tuned else _bill(policy, log)) if money is None else money)
     subjects: dict[Role, Today] = {"today": today}
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
-    replies = Replies.of(policy, shared)
+    replies = PolicyOutcomes.of(policy, shared)
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = Replies.of(subject, shared)
+        theirs = PolicyOutcomes.of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
         err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
         if tuned and isinstance(subject, str):
             column = log.models.index(subject)
-            err, bill = float(errors_alone(log)[column]), float(np.asarray(log.cost)[column])
+            err, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
         same = subject in (policy, _alone(policy))
         se = 0.0 if same else float(paired_error(replies.wrong - theirs.wrong))
         return Rival(name, role, err, bill, 0.0 if same else error - err, se)
@@ -198,7 +198,7 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
-    return float(Replies.of(policy, comparable_log(log, [policy])).spent.mean())
+    return float(PolicyOutcomes.of(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def _alone(policy: AnyPolicy) -> str | None:

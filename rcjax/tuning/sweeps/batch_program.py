@@ -24,9 +24,9 @@ from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
-from rcjax.tuning.judging import judge
-from rcjax.tuning.pairs import Judging
+from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.walk import walk
+from rcjax.tuning.scoring import score
 
 Points = dict[str, jax.Array]
 
@@ -188,7 +188,7 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     logprob, correct, answered = (column[sample, rows] for column in columns)
-    best = judge(fit.calibrators, (logprob, correct, answered), fit.cost, Judging()).best(lam)
+    best = score(fit.calibrators, (logprob, correct, answered), fit.cost, Blending()).best(lam)
     expected = Outcomes(best.error, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
 

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax._base.wording import choose_unit
 from rcjax.policy.counted import ERRORS
-from rcjax.tuning.contest import Gain
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, adjusted, judge, judge_promise
 from rcjax.tuning.diagnostics.decision import Figure, decide, tell_cheaper
 from rcjax.tuning.diagnostics.policy_check import ModelChange

@@ -23,7 +23,7 @@ from rcjax.tuning.diagnostics.diagnosis import (
     try_promise,
     without,
 )
-from rcjax.tuning.judging import FOLDS, held_out_confidence
+from rcjax.tuning.scoring import FOLDS, held_out_confidence
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")

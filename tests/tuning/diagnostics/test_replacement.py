@@ -12,7 +12,7 @@ import pytest
 import rcjax
 from rcjax.logs.log import HandLabels
 from rcjax.policy.counted import ERRORS
-from rcjax.tuning.contest import Gain
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import replacement
 from rcjax.tuning.diagnostics.replacement import Replacement, judge_answers, judge_replacement, judge_sample
 from rcjax.tuning.retune import RetuningGain

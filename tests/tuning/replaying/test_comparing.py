@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.policy.comparison import IN_SERVICE
-from rcjax.tuning.replaying.comparing import compare_policy, default_today, paired_error, single_for
+from rcjax.tuning.replaying.comparing import best_single_for, compare_policy, default_today, paired_error
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -92,7 +92,7 @@ def test_the_best_single_model_costs_no_more_than_the_money(logs):
     costs, right = np.asarray(log.cost), np.asarray(log.correct).mean(0)
     for money in (*costs, 0.0, 1.0):
         best = max((right[j], MODELS[j]) for j in range(3) if costs[j] <= max(money, costs.min()) * (1 + 1e-9))[1]
-        assert single_for(log, float(money)) == best
+        assert best_single_for(log, float(money)) == best
 
 
 def with_accuracy(log, *wrong):

@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import minimize
 from selection_references import logistic, make_log
 
-from rcjax.tuning import judging as module
-from rcjax.tuning.judging import charges, judging_of
-from rcjax.tuning.pairs import Judging, centred
+from rcjax.tuning import scoring as module
+from rcjax.tuning.pairs import Blending, recentre
+from rcjax.tuning.scoring import charges, estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -20,8 +20,8 @@ def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert judging_of(few, "generation") == Judging()
-    assert Judging().label == 0.25
+        assert estimate_blending(few, "generation") == Blending()
+    assert Blending().label == 0.25
 
 
 def blend_by_definition(log, folds):
@@ -60,7 +60,7 @@ def blend_by_definition(log, folds):
 @pytest.mark.parametrize(("seed", "missing"), [(0, 0.0), (1, 0.15), (2, 0.0)])
 def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
-    blend = judging_of(log, "generation")
+    blend = estimate_blending(log, "generation")
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
     folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
     np.testing.assert_allclose([blend.calibrated, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
@@ -86,10 +86,10 @@ def test_weights_have_the_least_squares_of_a_grid():
 def test_what_is_expected_is_moved_to_the_mean_of_the_labels(xp):
     rng = np.random.default_rng(0)
     expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
-    moved = np.asarray(centred(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
+    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
     assert moved[present].mean() == pytest.approx(right[present].mean())
     np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
-    np.testing.assert_array_equal(centred(expected, right, np.zeros(30, bool)), expected)
+    np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)
 
 
 def test_an_answer_that_there_is_not_is_charged_as_others_of_its_model():

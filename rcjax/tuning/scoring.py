@@ -24,9 +24,9 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.label_outcomes import expected_without
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.policies import Policies
-from rcjax.tuning.agreement import agreeing
-from rcjax.tuning.candidates import Candidates, are_verdicts, chains
-from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred
+from rcjax.tuning.agreement import score_triples
+from rcjax.tuning.candidates import Candidates, are_verdicts, score_chains
+from rcjax.tuning.pairs import Blending, CandidateRows, recentre, score_pairs
 
 FOLDS = 5  # of a log for cross-validation
 
@@ -84,7 +84,7 @@ _PRIOR = 300  # weight of the prior, in labels
 
 _MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels get nearly all the weight anyway
 
-_informed = compiled(CandidateRows.of, runs="long")
+_calibrate_rows = compiled(CandidateRows.of, runs="long")
 
 
 def charges(log: Log) -> np.ndarray:
@@ -98,7 +98,7 @@ def charges(log: Log) -> np.ndarray:
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
-def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
+def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
@@ -107,23 +107,23 @@ def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
         refusal: () worth of a refusal, in right answers; None: models do not refuse.
 
     >>> import rcjax
-    >>> judging = judging_of(rcjax.sample_log(300, seed=0), "choice")
-    >>> 0 <= judging.calibrated <= 1, 0 <= judging.crossed <= 1, 0 <= judging.label <= 1
+    >>> blending = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
+    >>> 0 <= blending.calibrated <= 1, 0 <= blending.crossed <= 1, 0 <= blending.label <= 1
     (True, True, True)
     """
-    known = _KNOWN.setdefault(log, {})
+    known = _ESTIMATED.setdefault(log, {})
     if transform not in known:
         known[transform] = _weights(log, transform)
-    return Judging(*known[transform], refusal)
+    return Blending(*known[transform], refusal)
 
 
 #: Weights of the logs in use: a search needs them, and its bootstrap needs them again.
-_KNOWN: WeakKeyDictionary[Log, dict[Transform, tuple[float, float]]] = WeakKeyDictionary()
+_ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float, float]]] = WeakKeyDictionary()
 
 
 def _weights(log: Log, transform: Transform) -> tuple[float, float]:
-    """Estimate (a, b) of `judging_of`."""
-    labelled, usual = log.labelled & np.asarray(log.answered), (Judging.calibrated, Judging.crossed)
+    """Estimate (a, b) of `estimate_blending`."""
+    labelled, usual = log.labelled & np.asarray(log.answered), (Blending.calibrated, Blending.crossed)
     if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > _MOST_QUERIES:
@@ -148,7 +148,7 @@ def _normal_equations(
     logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = _informed(calibrate_log(*rows, transform=transform)[0], rows)
+    known = _calibrate_rows(calibrate_log(*rows, transform=transform)[0], rows)
     confidence, crossed = np.asarray(known.confidence, float), np.asarray(known.crossed, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
@@ -156,9 +156,9 @@ def _normal_equations(
         if not (trained.any() and left_out.any()):
             continue
         cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
-        first = centred(confidence[: len(out), i], right[:, i], trained) - right[:, i]
-        by_itself = centred(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
-        by_first = centred(crossed[pair, : len(out)], right[:, j], trained) - right[:, j] - first
+        first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
+        by_first = recentre(crossed[pair, : len(out)], right[:, j], trained) - right[:, j] - first
         gain = right[:, j] - right[:, i]
         deferred = logprob[:, i, None] <= cuts
         predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
@@ -191,8 +191,8 @@ def _ratio(above: float, below: float) -> float:
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 
 
-def judge(
-    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
+def score(
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
 ) -> Candidates:
     """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
 
@@ -200,38 +200,38 @@ def judge(
         calibrators: (k,) calibrators of the models.
         rows: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
         charge: money of each answer (n, k), or of every answer of a model (k,).
-        judging: the blending weights of labels, and the worth of a refusal.
+        blending: the blending weights of labels, and the worth of a refusal.
         answer: (n, k) codes of answers.
     """
     known = CandidateRows.of(calibrators, rows, charge, answer)
-    return candidates(known, judging) if answer is None else agreeing(known, judging)
+    return score_pairs(known, blending) if answer is None else score_triples(known, blending)
 
 
-_priced = compiled(candidates, runs="long")
-_compared = compiled(agreeing, runs="long")
+_score_pairs = compiled(score_pairs, runs="long")
+_score_triples = compiled(score_triples, runs="long")
 
 
-def judge_log(
-    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
+def score_log(
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
 ) -> Candidates:
-    """Do the same as `judge`, compiled for one log at a time; numpy arrays.
+    """Do the same as `score`, compiled for one log at a time; numpy arrays.
 
     Rows are filled up, so that folds, replicates and logs of similar size share one compilation.
 
     Args:
-        calibrators, rows, charge, judging, answer: as for `judge`.
+        calibrators, rows, charge, blending, answer: as for `score`.
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     codes = None if answer is None else fill_up(answer)[0]
-    known = replace(_informed(calibrators, fill_up(*rows)), charge=money, answer=codes)
-    return jax.tree.map(np.asarray, (_priced if answer is None else _compared)(known, judging))
+    known = replace(_calibrate_rows(calibrators, fill_up(*rows)), charge=money, answer=codes)
+    return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(known, blending))
 
 
-def judge_all(
+def score_all(
     calibrators: Calibrator,
     rows: tuple[Any, Any, Any, Any],
     charge: Any,
-    judging: Judging,
+    blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates, and keep those that are the best for some target.
@@ -243,33 +243,33 @@ def judge_all(
         calibrators: (k,) calibrators of the models.
         rows: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
         charge: money of each answer (n, k), or of every answer of a model (k,).
-        judging: the blending weights of labels, and the worth of a refusal.
+        blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
     *labels, answer = rows
-    pairs = judge_log(calibrators, tuple(labels), charge, judging)
-    pairs = _corners(pairs, _undominated(pairs), admits)
-    longer = None if judging.refusal is not None else _score_chains(calibrators, labels, charge, judging)
+    pairs = score_log(calibrators, tuple(labels), charge, blending)
+    pairs = _keep_corners(pairs, _undominated(pairs), admits)
+    longer = None if blending.refusal is not None else _score_chains(calibrators, labels, charge, blending)
     if longer is not None:
-        pairs = pairs.with_chains(_corners(longer, np.arange(len(longer.cost)), admits))
+        pairs = pairs.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
         return pairs, None
-    triples = judge_log(calibrators, tuple(labels), charge, judging, answer)
-    triples = _corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
+    triples = score_log(calibrators, tuple(labels), charge, blending, answer)
+    triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
     if longer is not None and triples.cost.size:
         triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, pairs.cost.dtype))
     return pairs, triples if triples.cost.size else None
 
 
-def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, judging: Judging) -> Candidates | None:
+def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, blending: Blending) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts; None elsewhere."""
     logprob, correct, present = map(np.asarray, labels)
     if not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    expected = np.stack([centred(*of) for of in zip(confidence.T, correct.T.astype(float), present.T, strict=True)], 1)
-    right = float(judging.label) * correct + (1 - float(judging.label)) * expected
-    return chains(
+    expected = np.stack([recentre(*of) for of in zip(confidence.T, correct.T.astype(float), present.T, strict=True)], 1)
+    right = float(blending.label) * correct + (1 - float(blending.label)) * expected
+    return score_chains(
         confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)
     )
 
@@ -284,15 +284,15 @@ def _undominated(pairs: Candidates) -> np.ndarray:
         rising = np.argsort(pairs.cost[:k])
         least = np.minimum.accumulate(np.append(np.inf, pairs.counted[:k][rising]))  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.alone | (least[cheaper] >= pairs.counted - _ROUNDING)
+        use &= pairs.is_single | (least[cheaper] >= pairs.counted - _ROUNDING)
     return np.flatnonzero(use)
 
 
-def _corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
+def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
     """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` positions."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
-    alone = trial.alone[useful]
+    alone = trial.is_single[useful]
     others = useful[~alone]
     corners = others[lower_hull(trial.cost[others], trial.error[others])]
     return trial.take(np.concatenate([useful[alone], corners]))

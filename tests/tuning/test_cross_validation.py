@@ -5,7 +5,7 @@ import dataclasses
 import agreement_logs
 import numpy as np
 import pytest
-from contest_references import best_for, columns, dealt, mix_for, walk_by_hand
+from cross_validation_references import best_for, columns, dealt, mix_for, walk_by_hand
 from selection_references import make_log
 
 import rcjax
@@ -13,21 +13,21 @@ from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_at
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.contest import BUDGETS, PRICES, Contest, Gain, Gains, leave_out, targets_of
-from rcjax.tuning.judging import judge_log, judging_of
-from rcjax.tuning.pairs import Judging
-from rcjax.tuning.replaying.comparing import errors_alone
+from rcjax.tuning.cross_validation import BUDGETS, PRICES, CrossValidation, Gain, Gains, cross_validate, targets_of
+from rcjax.tuning.pairs import Blending
+from rcjax.tuning.replaying.comparing import single_model_errors
+from rcjax.tuning.scoring import estimate_blending, score_log
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N, FOLDS = 120, 5
 
 
-def losses_of(log, judging, folds, seed):
+def losses_of(log, blending, folds, seed):
     """(the losses, the comparison that is made of them, the model) of every way to choose."""
     model = rcjax.fit(log)
-    losses = leave_out(log, model, judging, folds, seed)
-    return losses, losses.compared(errors_alone(log)), model
+    losses = cross_validate(log, model, blending, folds, seed)
+    return losses, losses.summarise(single_model_errors(log)), model
 
 
 # -- targets
@@ -47,19 +47,19 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
 
 
-def by_hand(log, model, judging, targets, folds, seed):
+def by_hand(log, model, blending, targets, folds, seed):
     """(penalty (S, T, m), charge (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, charge = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
-    price = None if judging.refusal is None else 1 - float(judging.refusal)
+    price = None if blending.refusal is None else 1 - float(blending.refusal)
     arms = {}
     for number in range(folds):
         out = fold == number
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = judge_log(fitted.calibrators, rows, charge, judging)
+        trial = score_log(fitted.calibrators, rows, charge, blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
@@ -67,7 +67,7 @@ def by_hand(log, model, judging, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = judge_log(fitted.calibrators, rows, charge, judging, log.answer)
+            compared = score_log(fitted.calibrators, rows, charge, blending, log.answer)
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
@@ -102,9 +102,9 @@ def two(float64):
     money = np.where(np.asarray(log.answered), np.nan_to_num(money), 0.0)
     log = dataclasses.replace(log, query_cost=money, cost=money.sum(0) / np.asarray(log.answered).sum(0))
     # Where a confidence is there thrice by chance, no threshold parts it here: that is done below.
-    judging = judging_of(log, rcjax.fit(log).calibrators.transform)
-    losses, comparison, model = losses_of(log, judging, FOLDS, 7)
-    return log, losses, comparison, by_hand(log, model, judging, losses.targets, FOLDS, 7)
+    blending = estimate_blending(log, rcjax.fit(log).calibrators.transform)
+    losses, comparison, model = losses_of(log, blending, FOLDS, 7)
+    return log, losses, comparison, by_hand(log, model, blending, losses.targets, FOLDS, 7)
 
 
 def test_losses_are_a_loop_over_the_folds(two):
@@ -133,9 +133,9 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
-    judging = judging_of(log, transform, refusal_at(price, log.cost.dtype))
-    losses, _, model = losses_of(log, judging, 3, 5)
-    penalty, money, told = by_hand(log, model, judging, losses.targets, 3, 5)
+    blending = estimate_blending(log, transform, refusal_at(price, log.cost.dtype))
+    losses, _, model = losses_of(log, blending, 3, 5)
+    penalty, money, told = by_hand(log, model, blending, losses.targets, 3, 5)
     assert len(losses.charge) == len(money) == 3
     np.testing.assert_allclose(losses.charge.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty[-1], penalty, atol=1e-9)
@@ -149,7 +149,9 @@ def test_labels_left_out_have_no_say_in_the_choice():
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        models, pairs = leave_out(log, rcjax.fit(log), Judging(0.0, 0.0), FOLDS, 0).compared(np.zeros(2)).luck
+        models, pairs = (
+            cross_validate(log, rcjax.fit(log), Blending(0.0, 0.0), FOLDS, 0).summarise(np.zeros(2)).set_optimism
+        )
         lucky.append(pairs)
         assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
@@ -158,9 +160,9 @@ def test_labels_left_out_have_no_say_in_the_choice():
 @pytest.mark.thorough
 def test_one_model_is_compared_with_nothing():
     log = make_log(N, 1, seed=5)
-    shown = leave_out(log, rcjax.fit(log), Judging(), FOLDS, 0).compared(errors_alone(log))
+    shown = cross_validate(log, rcjax.fit(log), Blending(), FOLDS, 0).summarise(single_model_errors(log))
     assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
-    np.testing.assert_allclose(shown.luck, 0, atol=1e-12)  # nothing was chosen
+    np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
     assert shown.saved.mean.shape == (1, BUDGETS)
 
 
@@ -168,7 +170,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     log = make_log(N, 2, seed=3)
     model = rcjax.fit(log)
     with compilations() as compiled:
-        leave_out(log, model, Judging(), FOLDS, 0)
+        cross_validate(log, model, Blending(), FOLDS, 0)
     assert not compiled
 
 
@@ -183,7 +185,7 @@ def made(saved, gain, rival=None):
     )
     rows = 2 + (rival is not None)
     saves = Gain(np.outer(np.arange(rows), saved), np.ones((rows, 3)))
-    return Contest(targets, pairs, agreement, saves, np.ones(3), np.array([0.01, 0.02, 0.05][:rows]))
+    return CrossValidation(targets, pairs, agreement, saves, np.ones(3), np.array([0.01, 0.02, 0.05][:rows]))
 
 
 def test_a_gain_is_that_at_the_nearest_target():
@@ -194,7 +196,7 @@ def test_a_gain_is_that_at_the_nearest_target():
     assert contest.gain(False, Target("lam", 9.0), bills).mean == 2.0
     assert contest.gain(False, Target("error_cost", 0.01), bills).mean == 3.0
     assert contest.gain(True, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
-    assert (contest.optimism(False), contest.optimism(True)) == pytest.approx((0.01, 0.04))
+    assert (contest.excess_optimism(False), contest.excess_optimism(True)) == pytest.approx((0.01, 0.04))
 
 
 @pytest.mark.parametrize(
@@ -209,5 +211,5 @@ def test_a_gain_is_that_at_the_nearest_target():
 def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted, earned):
     gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), counted)
     contest = made([0.0] * 3, [0.0] * 3)
-    assert dataclasses.replace(contest, agreement=gains).agreeing.tolist() == [earned, False, False]
-    assert not contest.agreeing.any()
+    assert dataclasses.replace(contest, agreement=gains).uses_agreement.tolist() == [earned, False, False]
+    assert not contest.uses_agreement.any()

@@ -20,10 +20,10 @@ from rcjax.model.label_outcomes import corrected_log, expected_log, expected_wit
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import Outcomes, lam_range, log_lam
 from rcjax.tuning.agreement import expected_on_log
-from rcjax.tuning.candidates import ChosenPolicies, Targets, choose, choose_one, together
-from rcjax.tuning.judging import charges, deal_folds, judge_all
-from rcjax.tuning.pairs import Judging
+from rcjax.tuning.candidates import ChosenPolicies, Targets, choose, choose_unmixed, concatenate
+from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.walk import outcomes_on_log
+from rcjax.tuning.scoring import charges, deal_folds, score_all
 
 PRICES, BUDGETS = 40, 24
 
@@ -75,7 +75,7 @@ class Gains(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Contest:
+class CrossValidation:
     """Cross-validated gains and optimism of S nested candidate sets.
 
     The sets are single models; with pairs; with policies that compare answers. The policy for each target and fold is
@@ -87,10 +87,10 @@ class Contest:
     agreement: Gains | None  # of policies that may compare answers over pairs; None: the log has no answers
     saved: Gain  # (S, B) error of the best single model minus error of the candidate set
     alone: np.ndarray  # (k,) error of each model, by all labels
-    luck: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
+    set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
     @property
-    def agreeing(self) -> np.ndarray:
+    def uses_agreement(self) -> np.ndarray:
         """(G,) bool: the prices at which policies that compare answers are used.
 
         They must gain over all prices together, and at the price: among forty prices some always look better by chance.
@@ -99,7 +99,7 @@ class Contest:
             return np.zeros(len(self.targets.lam), bool)
         return self.agreement.at_prices.mean > 0
 
-    def optimism(self, comparing: bool) -> float:
+    def excess_optimism(self, comparing: bool) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
         The errors of cascades are raised by this amount before they are compared with single models, whose errors are
@@ -108,11 +108,11 @@ class Contest:
         Args:
             comparing: return it for policies that may compare answers, where there are any.
         """
-        return max(float(self.luck[self.row(comparing)] - self.luck[0]), 0.0)
+        return max(float(self.set_optimism[self.row(comparing)] - self.set_optimism[0]), 0.0)
 
     def row(self, comparing: bool) -> int:
         """Return the index of the candidate set of a cascade: pairs, or all where it compares answers."""
-        return len(self.luck) - 1 if comparing else min(1, len(self.luck) - 1)
+        return len(self.set_optimism) - 1 if comparing else min(1, len(self.set_optimism) - 1)
 
     def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
@@ -191,17 +191,17 @@ class Losses(NamedTuple):
         by_loss, by_count = (of[:, 0] - of[:, 1] for of in (loss, counted))
         return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
 
-    def compared(self, alone: np.ndarray) -> Contest:
+    def summarise(self, alone: np.ndarray) -> CrossValidation:
         """Return the gains and the optimism of the candidate sets; `alone` (k,) is the error of each model."""
         within, sets = self.targets.within, len(self.charge)
         pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
-        return Contest(
+        return CrossValidation(
             self.targets,
             pairs=self.gains(pair, 0),
             agreement=self.gains(2, pair, expected=True) if sets > 2 else None,
             saved=Gain.of(penalty[:, :1] - penalty),
             alone=alone,
-            luck=self.optimism(within),
+            set_optimism=self.optimism(within),
         )
 
 
@@ -213,7 +213,7 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, PRICES), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: int = 0) -> Losses:
+def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, seed: int = 0) -> Losses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
@@ -222,11 +222,11 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        judging: the blending weights of labels, and the worth of a refusal.
+        blending: the blending weights of labels, and the worth of a refusal.
         folds: number of folds.
         seed: seed of the folds.
     """
-    complete, price = log.complete, None if judging.refusal is None else 1 - float(judging.refusal)
+    complete, price = log.complete, None if blending.refusal is None else 1 - float(blending.refusal)
     fold, targets, charge = deal_folds(complete, folds, seed), targets_of(log), charges(log)
     forms, logs = [log.correct], [log] * folds
     if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
@@ -237,11 +237,11 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
 
     def left_out(number: int) -> tuple[np.ndarray, ...]:
         """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `Losses`."""
-        calibrators, choices, likely = _chosen_without(
-            logs[number], fold == number, model.calibrators, targets, judging
+        calibrators, choices, likely = _choose_without(
+            logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
-        walked = [[_answer_log(calibrators, choice, out, log, of, charge) for choice in choices] for of in forms]
+        walked = [[_replay_fold(calibrators, choice, out, log, of, charge) for choice in choices] for of in forms]
         outcomes = Outcomes(*(np.array([[of[n] for of in form] for form in walked]) for n in range(3)))
         penalty = outcomes.penalty(price)
         expected = penalty if likely is None else penalty + (likely[..., out] - outcomes.wrong)
@@ -255,8 +255,8 @@ def leave_out(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: i
     return Losses(targets, penalty, spent, expected, promised, folds)
 
 
-def _chosen_without(
-    log: Log, out: np.ndarray, like: Calibrator, targets: Targets, judging: Judging
+def _choose_without(
+    log: Log, out: np.ndarray, like: Calibrator, targets: Targets, blending: Blending
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on all queries of a log but those `out` (n,).
 
@@ -266,20 +266,20 @@ def _chosen_without(
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
     calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
     comparing = log.answer is not None and len(log.models) > 2
-    pairs, answers = judge_all(calibrators, (*rows, log.answer if comparing else None), charges(log), judging)
-    choices = [choose_one(pairs.take(np.flatnonzero(pairs.alone)), targets)]
+    pairs, answers = score_all(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
+    choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
     if comparing:
-        choices.append(choose(pairs if answers is None else together(pairs, answers), targets))
-    filled = [choice.filled() for choice in choices]
+        choices.append(choose(pairs if answers is None else concatenate(pairs, answers), targets))
+    filled = [choice.padded() for choice in choices]
     if not comparing:
         return calibrators, filled, None
     wrong = expected_on_log(calibrators, rows, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ of for choice, of in zip(filled, wrong, strict=True)])
 
 
-def _answer_log(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> Outcomes:
+def _replay_fold(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> Outcomes:
     """Return the outcomes (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
     outcomes = outcomes_on_log(calibrators, choice.rungs.policies(), *of)
     return Outcomes(*(choice.weights @ np.asarray(figure[:, out], float) for figure in outcomes))

@@ -37,14 +37,14 @@ def calibrated(log, train):
     return own, {(i, j): logistic(logprob[:, i], correct[:, j], train[:, i] & train[:, j]) for i, j in pairs}
 
 
-def every_policy(log, train, judging):
+def every_policy(log, train, blending):
     """[Pair] every single model, and every pair at every threshold between confidences, on the queries train (n, k).
 
     A label y counts as (1 − a − b) y + a Φ + b P, what is expected moved so that it has the mean of the labels.
     """
     _, correct, _, charge = columns(log)
     confidence, crossed = calibrated(log, train)
-    k, a, b = confidence.shape[1], float(judging.calibrated), float(judging.crossed)
+    k, a, b = confidence.shape[1], float(blending.calibrated), float(blending.crossed)
     policies = []
     for j in range(k):
         rows = np.flatnonzero(train[:, j])
