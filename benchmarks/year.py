@@ -42,7 +42,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.policy_check import check_policy
 from rcjax.tuning.diagnostics.replacement import judge_replacement
 from rcjax.tuning.diagnostics.window import WINDOW
-from rcjax.tuning.replaying.replay import Rungs
+from rcjax.tuning.replaying.replay import RungOutcomes
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
@@ -133,7 +133,7 @@ def together(weeks: Sequence[rcjax.Log]) -> rcjax.Log:
 
 def true_error(policy: AnyPolicy, world: World) -> float:
     """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
-    rungs, share = Rungs.of(policy, world.log), world.weights / world.weights.sum()
+    rungs, share = RungOutcomes.of(policy, world.log), world.weights / world.weights.sum()
     cost, wrong = rungs.spent @ share, rungs.wrong @ share
     order = np.argsort(cost)
     return float(np.interp(policy.budget or np.inf, cost[order], wrong[order]))

@@ -170,7 +170,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
     from rcjax._core.json_values import plain
     from rcjax.tuning.replaying.figures import error_interval
-    from rcjax.tuning.replaying.replay import follow, replay as replay_
+    from rcjax.tuning.replaying.replay import replay as replay_, replay_stream
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
@@ -182,7 +182,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
         intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
     followed = {}
-    if isinstance(tuned, AnyPolicy) and (stream := follow(tuned, log)) is not None:
+    if isinstance(tuned, AnyPolicy) and (stream := replay_stream(tuned, log)) is not None:
         followed = {"followed": stream.to_json() | {"tuned": tuned.position}}
     return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
 

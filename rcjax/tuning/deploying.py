@@ -54,7 +54,7 @@ class Deployed(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def guaranteed(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
+def certify_policy(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
     """Certify a policy of a frontier that was tuned on a log, with held-out queries.
 
     Args:
@@ -80,9 +80,9 @@ def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> De
         return match_today(frontier, log, held_out, spec)
     if spec.confidence is not None:
         assert held_out is not None
-        return guaranteed(frontier, log, held_out, spec)
+        return certify_policy(frontier, log, held_out, spec)
     if spec.segment is not None:
-        return by_segments(frontier, log, spec)
+        return choose_by_segment(frontier, log, spec)
     return Deployed(frontier.policy(**spec.target))
 
 
@@ -171,7 +171,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if spec.confidence is not None:
         assert held_out is not None
         try:
-            return guaranteed(frontier, log, held_out, spec)
+            return certify_policy(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
     found = margins(frontier, log, today)
@@ -217,10 +217,10 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
 
 
 #: Least number of queries of a segment with its own cascades; smaller segments use the cascades for all queries.
-FEWEST = 60
+LEAST_QUERIES = 60
 
 
-class _Part(NamedTuple):
+class _SegmentCorners(NamedTuple):
     """The corners of one segment's frontier, from cheap to expensive."""
 
     name: str | None  # name of the segment; None: the queries of all other segments
@@ -230,7 +230,7 @@ class _Part(NamedTuple):
     points: tuple[Policy, ...]  # H policies
 
     @classmethod
-    def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _Part:
+    def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _SegmentCorners:
         """Take the corners of a frontier.
 
         Args:
@@ -245,7 +245,7 @@ class _Part(NamedTuple):
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
 
 
-def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
+def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     """Return the policy for a spec's target with cascades for each segment, and a note on how many segments have them.
 
     Args:
@@ -257,17 +257,17 @@ def by_segments(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     """
     inside = np.asarray(log.segment, object)
     counts = Counter(inside[log.complete].tolist())
-    named = sorted(name for name, queries in counts.items() if name and queries >= FEWEST)
+    named = sorted(name for name, queries in counts.items() if name and queries >= LEAST_QUERIES)
     if not named:
         most = f"with the answers of all models, the largest has {max(counts.values())}"
-        problem = f"no segment of {spec.segment} has {FEWEST} queries {most}"
+        problem = f"no segment of {spec.segment} has {LEAST_QUERIES} queries {most}"
         raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
     rest, n = ~np.isin(inside, named), counts.total()
     other = n - sum(counts[name] for name in named)
-    parts = [_Part.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
+    parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
         found, _ = search_of(spec).find(log.take(inside == name), frontier.model)
-        parts.append(_Part.of(found, name, counts[name] / n))
+        parts.append(_SegmentCorners.of(found, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
@@ -292,7 +292,7 @@ def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
     return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
 
 
-def _merge_corners(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]:
+def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Policy, ...]:
     """Merge the corners of all segments into rungs, `MOST_RUNGS` at most."""
     slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # rising within each part
     steps = np.concatenate([np.full(len(of), place) for place, of in enumerate(slopes)]).astype(int)
@@ -312,7 +312,9 @@ def _merge_corners(parts: list[_Part], frontier: Frontier) -> tuple[Policy, ...]
     )
 
 
-def _rung(parts: list[_Part], corners: np.ndarray, figures: np.ndarray, lam: float, price: float | None) -> Policy:
+def _rung(
+    parts: list[_SegmentCorners], corners: np.ndarray, figures: np.ndarray, lam: float, price: float | None
+) -> Policy:
     """Make one policy of one corner of each part."""
     other, *segments = points = [part.points[corner] for part, corner in zip(parts, corners, strict=True)]
     models = tuple(dict.fromkeys(name for point in points for name in point.models))

@@ -37,7 +37,7 @@ from rcjax.tuning.diagnostics.decision import Baseline, Decision, Figure, decide
 from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, judge_sample
 from rcjax.tuning.diagnostics.window import WEEKLY, WINDOW, Weeks, separate_looks
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, models_of
-from rcjax.tuning.replaying.replay import Rungs, Stream, Trace, walk_log
+from rcjax.tuning.replaying.replay import RungOutcomes, Stream, Trace, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
 
@@ -318,8 +318,8 @@ def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
         now = now._replace(wrong=PolicyOutcomes.of(policy, shared).wrong - PolicyOutcomes.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
         return _Outcomes(now.wrong, bill, bill, error, promised, promised)
-    rungs = Rungs.of(policy, new)
-    stream = rungs.followed(Bill.of(policy.budget))
+    rungs = RungOutcomes.of(policy, new)
+    stream = rungs.stream(Bill.of(policy.budget))
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     return _Outcomes(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)

@@ -35,8 +35,8 @@ from rcjax.tuning.replaying.walk import (
     calibrated_confidence,
     columns_of,
     policy_arrays,
-    reachable,
-    waited,
+    restrict_to_reached,
+    waiting_time,
     walk,
 )
 
@@ -124,7 +124,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
         return _replay_frontier(policy_or_frontier, log)
     policy, log = policy_or_frontier, log
     rungs, counts = _walk_rungs(policy, log, policy.policies)
-    figures, seconds = _figures_of(rungs.mean(policy.weights), counts), None
+    figures, seconds = _compiled_figures(rungs.mean(policy.weights), counts), None
     if rungs.waits is not None:
         weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
         seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
@@ -170,7 +170,7 @@ def walk_rungs(policy: AnyPolicy, log: Log) -> Trace:
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     model, models = frontier.model, frontier.models
-    policies = reachable(frontier.policies, log.logprob.dtype)
+    policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, policies, policies.members.any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     # The number of points is rounded up, so that few programmes are compiled.
@@ -193,7 +193,9 @@ def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[T
     paths = _walk_all(phi, policies.take(filled), places[filled], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
     if number > len(rungs):
-        chosen[:, : columns.counts.sum()] = _cascades(policy, rungs, log.select(np.array(policy.models)[reached]))
+        chosen[:, : columns.counts.sum()] = _number_cascades(
+            policy, rungs, log.select(np.array(policy.models)[reached])
+        )
     else:
         chosen += np.arange(number)[:, None]
     queries = np.arange(chosen.shape[1])
@@ -209,7 +211,7 @@ def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.nd
     return np.isin(np.arange(len(policy.models)), places[policies.members])
 
 
-def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
+def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
     """Return the number of the cascade by which each of R rungs answers each complete query: (R, n).
 
     It is the cascade of the query's segment, or else of the rung. Raises LogError if the log has no segments.
@@ -222,15 +224,15 @@ def _cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarra
     return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
 
 
-def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
+def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
     """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
-    where = walk(phi, policy, columns.codes)
+    route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
-    charged, spent = where.paid(mean_cost), where.paid(query_cost)
-    waits = None if seconds is None else waited(where, policy, seconds)
-    wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
-    return Trace(wrong, refused, charged, spent, where.answers, where.asked, waits)
+    charged, spent = route.paid(mean_cost), route.paid(query_cost)
+    waits = None if seconds is None else waiting_time(route, policy, seconds)
+    wrong, refused = route.wrong(columns.correct).astype(phi.dtype), route.refused.astype(phi.dtype)
+    return Trace(wrong, refused, charged, spent, route.answers, route.asked, waits)
 
 
 def _figures(paths: Trace, counts: jax.Array) -> tuple[jax.Array, ...]:
@@ -251,7 +253,7 @@ def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.A
     return guess + correction, jnp.sqrt(variance / n)
 
 
-_figures_of = compiled(_figures)
+_compiled_figures = compiled(_figures)
 
 _seconds_of = compiled(seconds_of)
 
@@ -259,7 +261,7 @@ _seconds_of = compiled(seconds_of)
 @compiled
 def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> Trace:
     def one(policy: Policies, place: jax.Array) -> Trace:
-        walked, back = _follow(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
+        walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 
     return lax.map(lambda one_of: one(*one_of), (policies, places))
@@ -268,7 +270,7 @@ def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Co
 @partial(compiled, static_argnames="batch")
 def _replay_all(phi: jax.Array, policies: Policies, columns: Columns, *, batch: int) -> tuple[Any, ...]:
     def one(policy: Policies) -> tuple[Any, ...]:
-        paths = _follow(phi, policy, columns)
+        paths = _walk_policy(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
         return *_figures(paths, columns.counts), seconds
 
@@ -285,13 +287,13 @@ class Stream(NamedTuple):
 
     def to_json(self) -> dict[str, float]:
         """Return means over queries: `error`, `bill`, `abstention`, `position`; and its `low`, `high` and `last`."""
-        where = self.position
-        means = {"error": self.wrong, "bill": self.spent, "abstention": self.refused, "position": where}
-        ends = {"low": where.min(), "high": where.max(), "last": where[-1]}
+        position = self.position
+        means = {"error": self.wrong, "bill": self.spent, "abstention": self.refused, "position": position}
+        ends = {"low": position.min(), "high": position.max(), "last": position[-1]}
         return {name: float(np.mean(value)) for name, value in (means | ends).items()}
 
 
-class Rungs(NamedTuple):
+class RungOutcomes(NamedTuple):
     """Outcomes of n queries under each of R rungs of a ladder."""
 
     tuned: tuple[float, ...]  # (R,) expected money per query, as tuned
@@ -300,21 +302,22 @@ class Rungs(NamedTuple):
     spent: np.ndarray  # (R, n) money
 
     @classmethod
-    def of(cls, policy: AnyPolicy, log: Log) -> Rungs:
+    def of(cls, policy: AnyPolicy, log: Log) -> RungOutcomes:
         """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
         walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
 
-    def followed(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
+    def stream(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
         """Answer the queries as a stream, and move the ladder by its bill after each query.
 
         Args:
             bill: the bill at the start.
             changes: (n,) factor on the cost of each query; None: costs are those of the log.
 
-        >>> rungs = Rungs((1.0, 3.0), np.array([[1, 1], [0, 0]]), np.zeros((2, 2)), np.array([[1.0, 1.0], [4.0, 4.0]]))
-        >>> rungs.followed(Bill.of(2.0, window=10)).position.round(3).tolist()
+        >>> wrong, spent = np.array([[1, 1], [0, 0]]), np.array([[1.0, 1.0], [4.0, 4.0]])
+        >>> rungs = RungOutcomes((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
+        >>> rungs.stream(Bill.of(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
         costs, n = self.tuned, self.wrong.shape[1]
@@ -329,7 +332,7 @@ class Rungs(NamedTuple):
         return Stream(*rows.T)
 
 
-def follow(policy: AnyPolicy, log: Log) -> Stream | None:
+def replay_stream(policy: AnyPolicy, log: Log) -> Stream | None:
     """Replay the queries of a log as a stream under a policy that follows its bill; None for other policies.
 
     Errors and money are those of `replay`, and so is LogError.
@@ -337,9 +340,9 @@ def follow(policy: AnyPolicy, log: Log) -> Stream | None:
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> ladder = rcjax.solve_frontier(rcjax.fit(train)).policy(budget=2e-4)
-    >>> bool(1.9e-4 < follow(ladder, fresh).to_json()["bill"] < 2.1e-4)
+    >>> bool(1.9e-4 < replay_stream(ladder, fresh).to_json()["bill"] < 2.1e-4)
     True
     """
     if policy.budget is None or not policy.follows:
         return None
-    return Rungs.of(policy, log).followed(Bill.of(policy.budget))
+    return RungOutcomes.of(policy, log).stream(Bill.of(policy.budget))

@@ -44,8 +44,8 @@ class Route(NamedTuple):
     def wrong(self, correct: jax.Array) -> jax.Array:
         """Return the queries that are answered wrongly: (n,) bool; or the scores lost, if `correct` (k, n) is scores.
 
-        >>> where = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
-        >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
+        >>> route = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
+        >>> route.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
         [False, True, False]
         """
         if correct.dtype != bool:
@@ -59,14 +59,14 @@ class Route(NamedTuple):
         return sum(bills, jnp.zeros((), money.dtype))
 
 
-def waited(where: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
+def waiting_time(route: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
     """Return the seconds until each query is answered under one policy: (n,).
 
     The seconds of the models asked add up, with one exception: a service asks two models at the same time if both are
     always asked and their answers compared (`rcjax.policy.Policy.parallel_model`). The slower of these counts.
     `seconds` are (k, n), NaN where they are not known.
     """
-    total = where.paid(seconds)
+    total = route.paid(seconds)
     if policy.agreements is None:
         return total
     first, bounds = policy.first, jnp.asarray(policy.bounds)[policy.first]
@@ -85,7 +85,7 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
 
     >>> import numpy as np
     >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
-    >>> [where.tolist() for where in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
+    >>> [route.tolist() for route in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
     [[[False, True], [True, False]], [[True, True], [True, False]]]
 
     With agreements, the answer of the second model is kept where it equals the answer of the first:
@@ -151,11 +151,11 @@ def outcomes(
     codes = None if answer is None else answer.T
 
     def one(policy: Policies) -> Outcomes:
-        where = walk(confidence.T, policy, codes)
-        asked = where.asked.astype(cost.dtype)
-        charged = cost @ asked if cost.ndim == 1 else where.paid(cost.T)
-        charged = waited(where, policy, cost.T) if waits else charged
-        shares = where.wrong(correct.T), charged, where.refused
+        route = walk(confidence.T, policy, codes)
+        asked = route.asked.astype(cost.dtype)
+        charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
+        charged = waiting_time(route, policy, cost.T) if waits else charged
+        shares = route.wrong(correct.T), charged, route.refused
         return Outcomes(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(one)(policies)
@@ -214,10 +214,10 @@ def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: An
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
     orders = [tuple(dict.fromkeys([*cascade.models, *models])) for cascade in cascades]
     places = np.array([[models.index(name) for name in order] for order in orders])
-    return reachable(policies_of(orders, cascades), dtype), places
+    return restrict_to_reached(policies_of(orders, cascades), dtype), places
 
 
-def reachable(policies: Policies, dtype: Any) -> Policies:
+def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
     """Restrict the members of policies (L,) to the models that some query can reach; numpy arrays."""
     policies = policies.on_host()
     first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))

@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.policy.following import Bill
-from rcjax.tuning.replaying.replay import Rungs, follow
+from rcjax.tuning.replaying.replay import RungOutcomes, replay_stream
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -33,7 +33,7 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
         )
         rows.append((position, wrong, spent))
         bill = bill.pay(spent, (1 - share) * ladder.costs[low] + share * ladder.costs[low + 1])
-    stream = follow(ladder, fresh)
+    stream = replay_stream(ladder, fresh)
     np.testing.assert_allclose(np.array([stream.position, stream.wrong, stream.spent]).T, rows, rtol=1e-9)
     told = stream.to_json()
     assert (told["last"], told["low"], told["high"]) == (rows[-1][0], *(f(stream.position) for f in (min, max)))
@@ -42,9 +42,9 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
 
 def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
     ladder, fresh = ladder_and_fresh
-    rungs = Rungs.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
+    rungs = RungOutcomes.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
     n = rungs.wrong.shape[1]
-    usual, dearer = (rungs.followed(Bill.of(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
+    usual, dearer = (rungs.stream(Bill.of(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
     for told in (usual, dearer):
         assert told["bill"] == pytest.approx(ladder.budget, rel=0.03)
     assert dearer["error"] > usual["error"]
@@ -67,4 +67,4 @@ def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_bud
         )
         (cost,) = (check for check in found.checks if check.name == "budget")
         assert (cost.verdict == "bad") is drifted, times
-        assert found.error.seen == found.followed["error"] == follow(ladder, dear).to_json()["error"]
+        assert found.error.seen == found.followed["error"] == replay_stream(ladder, dear).to_json()["error"]
