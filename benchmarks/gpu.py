@@ -187,7 +187,7 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     model, lam = rcjax.demo_model(), _prices(sizes)
     plan = plan_cascades(model, sizes.cascades)
     assert plan is not None
-    bellman._together = lambda count, most: count
+    bellman._batch_size = lambda count, most: count
     beta._unrolled = lambda: beta.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
     tables = at_lambda.lay_out(*fitted, plan.pairs)

@@ -33,8 +33,8 @@ def in_small(monkeypatch):
     """The benchmark in this process, on two models."""
     pair = of_models(rcjax.demo_model(), np.array([0, 4]))
     monkeypatch.setattr(rcjax, "demo_model", lambda: pair)
-    for name in ("_together", "_unrolled"):
-        module = bellman if name == "_together" else beta
+    for name in ("_batch_size", "_unrolled"):
+        module = bellman if name == "_batch_size" else beta
         monkeypatch.setattr(module, name, getattr(module, name))  # the benchmark sets them for its process
     monkeypatch.setattr(gpu, "alone", lambda function, *arguments, patience: function(*arguments))
     monkeypatch.setattr(gpu, "begin", lambda *_: None)

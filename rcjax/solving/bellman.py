@@ -33,10 +33,10 @@ _ROUNDS = 8
 _FIRST_CUTS = (1.0, 0.2)
 
 #: Number of λ that share a round on the CPU.
-_TOGETHER = 32
+_BATCH = 32
 
 #: Number of λ that share a round after the first one, for plans of many steps: few λ are not done then.
-_FEW_TOGETHER = 8
+_LATER_BATCH = 8
 
 
 @jax.tree_util.register_dataclass
@@ -57,7 +57,7 @@ class Cut:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Search:
+class _SearchState:
     """State of the search for the best path of each λ."""
 
     rounds: jax.Array  # (L,) rounds taken
@@ -77,7 +77,7 @@ def best_cascades(
     model. A backward pass over all ends of paths chooses each cut under these densities.
 
     Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
-    is done once that holds, or the possible gain elsewhere cannot make another path the best (`_is_sure`): usually
+    is done once that holds, or the possible gain elsewhere cannot make another path the best (`_is_proven`): usually
     after one round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all
     queries reach every model, or only those with little confidence in the models before.
 
@@ -88,34 +88,36 @@ def best_cascades(
         refusal: () value of a refusal, in right answers; None: no refusals.
     """
 
-    def improve(search: _Search, together: int) -> _Search:
-        if together == lam.shape[0]:
+    def improve(search: _SearchState, batch: int) -> _SearchState:
+        if batch == lam.shape[0]:
             return _improve(tables, lam, plan, search, refusal)
         # The λ with the fewest rounds come first; the stable order keeps neighbours together.
-        rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:together]
+        rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:batch]
         better = _improve(tables, lam[rows], plan, part(search, rows), refusal)
         return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
 
     # Derived from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
     none = jnp.full_like(lam, -jnp.inf)
-    nowhere = jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0]))
-    cuts = Cut.at(nowhere)
+    zero_cuts = jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0]))
+    cuts = Cut.at(zero_cuts)
     zeros = jnp.zeros_like(lam, int)
-    start = _Search(zeros, none, zeros, cuts, -none, zeros > 0)
-    together = _together(lam.shape[0], _TOGETHER)
+    start = _SearchState(zeros, none, zeros, cuts, -none, zeros > 0)
+    batch = _batch_size(lam.shape[0], _BATCH)
     if plan.steps.shape[0] > MANY_STEPS:
-        start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, together=together), start)
-        together = _together(lam.shape[0], _FEW_TOGETHER)
-    search = lax.while_loop(lambda search: ~search.done.all(), partial(improve, together=together), start)
+        start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, batch=batch), start)
+        batch = _batch_size(lam.shape[0], _LATER_BATCH)
+    search = lax.while_loop(lambda search: ~search.done.all(), partial(improve, batch=batch), start)
     return search.path, search.cut, search.gain
 
 
-def _together(count: int, most: int) -> int:
+def _batch_size(count: int, most: int) -> int:
     """Number of λ per round: few on the CPU, so that their integrands fit into its caches; elsewhere all."""
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
-def _improve(tables: Tables, lam: jax.Array, plan: CascadePlan, search: _Search, refusal: jax.Array | None) -> _Search:
+def _improve(
+    tables: Tables, lam: jax.Array, plan: CascadePlan, search: _SearchState, refusal: jax.Array | None
+) -> _SearchState:
     """Take one more round for every λ of a search (L,)."""
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
@@ -129,17 +131,19 @@ def _improve(tables: Tables, lam: jax.Array, plan: CascadePlan, search: _Search,
     path = jnp.where(starting, plan.ends.shape[0], search.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
-    value, path, cut, sure = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
+    value, path, cut, proven = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
     gain = value - search.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
     best = search.value, search.path, search.cut
-    value, path, cut = jax.tree.map(lambda old, new: jnp.where(_beside(good, new), new, old), best, (value, path, cut))
-    gain = jnp.where(sure, 0.0, gain)
+    value, path, cut = jax.tree.map(
+        lambda old, new: jnp.where(_expand_like(good, new), new, old), best, (value, path, cut)
+    )
+    gain = jnp.where(proven, 0.0, gain)
     rounds = search.rounds + 1
     # At least one round uses the densities of the path found.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
-    return _Search(rounds, value, path, cut, gain, sure | settled | (rounds >= _ROUNDS))
+    return _SearchState(rounds, value, path, cut, gain, proven | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:
@@ -147,7 +151,7 @@ def gain_tolerance(dtype: DTypeLike) -> float:
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
-def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
+def _expand_like(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
     """Append axes to an array (L,), so that it broadcasts against `other` (L, …)."""
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
@@ -184,13 +188,13 @@ def _best_paths(
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
     values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
     best = jnp.argmax(values, axis=0)
-    sure = jnp.ones(lam.shape, bool)
+    proven = jnp.ones(lam.shape, bool)
     if cuts is not None:
-        sure = _is_sure(values, to_gain, plan)
+        proven = _is_proven(values, to_gain, plan)
         step = plan.cuts[plan.ends[best]]
         chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
         cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
-    return values.max(0), best, cut, sure
+    return values.max(0), best, cut, proven
 
 
 def _backward(
@@ -219,8 +223,8 @@ def _backward(
         )
         return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cuts, to_gain
 
-    nowhere = jnp.zeros_like(tables.cost)
-    answering, stop = tables.grid.weight * tables.grid.quantile, Cut(nowhere, nowhere, nowhere)
+    zero_cuts = jnp.zeros_like(tables.cost)
+    answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if refusal is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
         answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal - tables.grid.quantile)
@@ -229,11 +233,11 @@ def _backward(
     cuts = None
     if plan.steps.shape[0]:
         cuts = Cut(untaken, untaken, untaken)
-        integrands, cuts, to_gain = lax.fori_loop(0, _turns(plan), defer, (integrands, cuts, to_gain))
+        integrands, cuts, to_gain = lax.fori_loop(0, _trip_count(plan), defer, (integrands, cuts, to_gain))
     return integrands, stop, cuts, to_gain
 
 
-def _turns(plan: CascadePlan) -> Any:
+def _trip_count(plan: CascadePlan) -> Any:
     """Number of steps to take: on the CPU those that the paths need, else all, padded ones included.
 
     Accelerators get a static trip count, since a dynamic one asks the host at every turn. Padded steps write to an
@@ -251,7 +255,7 @@ def _most_arrivals(tables: Tables) -> jax.Array:
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
 
 
-def _is_sure(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
+def _is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
     """Whether the best path stays the best with any cuts of the others; (L,).
 
     A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
@@ -280,10 +284,10 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
-    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), _misplaced(advantage, edge)
+    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), _gain_of_reversal(advantage, edge)
 
 
-def _misplaced(advantage: jax.Array, edge: jax.Array) -> jax.Array:
+def _gain_of_reversal(advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Gain of reversing the decision at each node: the advantage's excess of the wrong sign; (G,)."""
     above = np.arange(advantage.shape[0]) >= edge
     return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)

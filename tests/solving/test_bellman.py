@@ -40,7 +40,7 @@ def test_what_fills_the_steps_up_changes_nothing(fours, monkeypatch):
     assert plan.count < plan.steps.shape[0]
     tables = laid_out(fours[0].marginals, fours[0].copulas, fours[0].cost, plan.pairs, 9)
     needed = jax.jit(lambda *arrays: best_cascades(*arrays))(tables, LAM, plan)
-    monkeypatch.setattr(bellman, "_turns", lambda plan: plan.steps.shape[0])
+    monkeypatch.setattr(bellman, "_trip_count", lambda plan: plan.steps.shape[0])
     every = jax.jit(lambda *arrays: best_cascades(*arrays))(tables, LAM, plan)
     jax.tree.map(np.testing.assert_array_equal, every, needed)
 
@@ -59,7 +59,7 @@ def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monk
     @jax.jit
     def searched_to_the_end(tables, plan):
         with monkeypatch.context() as patch:
-            patch.setattr(bellman, "_is_sure", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
+            patch.setattr(bellman, "_is_proven", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
             return best_cascades(tables, lam, plan, refusal)
 
     for model in fours:
