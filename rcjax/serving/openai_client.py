@@ -58,10 +58,7 @@ _OPENAI_VARIABLES = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADER
 
 
 class DirectClient(openai.AsyncOpenAI):
-    """A client for requests that are JSON already.
-
-    OpenAI's own client converts every part of a request by its type hints, and builds objects from the reply.
-    """
+    """A client that builds a request in a tenth of the time: the address and headers are those of the first request."""
 
     reports_cost = False
     """Whether the `cost` in the usage of its replies is the true cost."""
@@ -85,8 +82,8 @@ class DirectClient(openai.AsyncOpenAI):
     def _request(self, options: Any, **retries: Any) -> Any:
         """Build a request with the address and the headers of the first request to its path.
 
-        Building these anew takes a fifth of the time that the gateway needs for a request. A request with its own
-        headers, query or time limit is built as usual.
+        To build these anew takes a fifth of the gateway's time for a request. A request with its own headers, query or
+        time limit is built as usual.
         """
         extras = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
         if any(extras) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
@@ -283,7 +280,10 @@ async def complete(
 
 
 async def _post(client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
-    """Send a request and return the response, unread if it streams."""
+    """Send a request and return the response, unread if it streams.
+
+    `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
+    """
     fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
     beside = {_POST_NAMES[name]: value for name, value in options.items() if name in _POST_NAMES}
     body = {"model": model, "messages": messages, **fields}
