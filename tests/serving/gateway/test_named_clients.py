@@ -192,7 +192,7 @@ def test_money_and_requests_hold_over_restarts(keys):
         for _ in range(3):
             keys.ask(service, "a")
         kept = (service.folder / "calls.jsonl.totals", service.folder / "calls.jsonl")
-        until(lambda: kept[0].exists())
+        until(lambda: kept[0].exists() and kept[0].stat().st_size > 0)  # it is made before it is written
         until(lambda: json.loads(kept[0].read_text())["totals"][-1][-1] == 3)
         texts = [path.read_bytes() for path in kept]
     log = keys.path.with_name("calls.jsonl")
