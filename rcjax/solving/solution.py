@@ -182,7 +182,7 @@ def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Arr
 
     _, (visited, left, free, curvature) = lax.scan(step, lax.stop_gradient(start), length=_STEPS)
     best = jnp.argmin(left)
-    return visited[best], free[0], curvature[best]
+    return visited[best], free[best], curvature[best]
 
 
 @_stationary.defjvp
