@@ -136,12 +136,12 @@ def fit(
     families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
     calibrators, marginals, starts = fit_as(Gaussian)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
-    joined, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
+    copulas, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
     named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
     marginal_rows = _marginal_rows(log, calibrators, marginals)
     kept: Any = {"copulas": named, "marginals": marginal_rows}
     details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, **kept)
-    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
+    return CascadeModel(calibrators, marginals, copulas, log.cost, log.models, details)
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:

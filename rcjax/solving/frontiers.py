@@ -25,7 +25,7 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_at,
 )
-from rcjax.solving.frontier.policies import Search
+from rcjax.solving.frontier.policies import CascadeSet
 from rcjax.solving.objective import Tables
 from rcjax.solving.paths import CascadePlan, plan_cascades
 
@@ -35,7 +35,7 @@ def solve_frontier(
     model: CascadeModel,
     *,
     lam: Any = None,
-    cascades: Search = "all",
+    cascades: CascadeSet = "all",
     max_length: int | None = None,
     abstain_price: float | None = None,
 ) -> Frontier:
@@ -80,7 +80,7 @@ def solve_frontier(
 
 
 def _named(
-    cascades: Search, max_length: int | None, plan: CascadePlan | None, names: tuple[str, ...]
+    cascades: CascadeSet, max_length: int | None, plan: CascadePlan | None, names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...] | str:
     """The search as a frontier records it: a word, or the names of all cascades."""
     if plan is None or (isinstance(cascades, str) and max_length is None):

@@ -21,7 +21,7 @@ from rcjax.solving.at_lambda import Optima
 from rcjax.solving.bellman import Cut
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import PointStatus, check_lam, lam_range
-from rcjax.solving.frontier.policies import Search
+from rcjax.solving.frontier.policies import CascadeSet
 from rcjax.solving.frontiers import evaluate_optima, lay_out_problem
 from rcjax.solving.objective import Outcome
 from rcjax.solving.outcome_search import (
@@ -53,7 +53,7 @@ _FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a pro
 def minimise(
     objective: Callable[..., Any],
     model: CascadeModel,
-    cascades: Search = "all",
+    cascades: CascadeSet = "all",
     *,
     lam: Any,
     starts: int = 4,

@@ -10,7 +10,7 @@ import numpy as np
 
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.frontier.policies import Search
+from rcjax.solving.frontier.policies import CascadeSet
 
 #: Number of steps above which a plan's run takes longer than its compilation.
 MANY_STEPS = 256
@@ -103,14 +103,14 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     return CascadePlan(**jax.device_put(arrays))
 
 
-def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> CascadePlan | None:
+def plan_cascades(model: CascadeModel, cascades: CascadeSet, max_length: int | None = None) -> CascadePlan | None:
     """Build the plan of a search of `solve_frontier`; None for adaptive policies."""
     paths = candidate_paths(model.models, cascades, max_length)
     return None if paths is None else make_plan(paths, len(model.models))
 
 
 def candidate_paths(
-    models: tuple[str, ...], cascades: Search, max_length: int | None = None
+    models: tuple[str, ...], cascades: CascadeSet, max_length: int | None = None
 ) -> list[tuple[int, ...]] | None:
     """Positions of the models of each cascade of a search; None for adaptive policies.
 

@@ -27,7 +27,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import lay_out, optimise, points_at
 from rcjax.solving.frontier.points import Outcomes, PointStatus
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, CascadeSet
 from rcjax.solving.objective import Tables, evaluate
 from rcjax.solving.paths import CascadePlan, plan_cascades
 
@@ -66,7 +66,7 @@ class Solution:
 def solve(
     model: CascadeModel,
     lam: jax.Array | float | Sequence[float],
-    cascades: Search = "all",
+    cascades: CascadeSet = "all",
 ) -> Solution:
     """Minimise error + λ·cost under the model over cascades and thresholds, as a pure function.
 

@@ -23,7 +23,7 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.solving.frontier.points import Bands, Points, Seconds
-from rcjax.solving.frontier.policies import NEVER_REFUSE, Policies, Search, cascade_at
+from rcjax.solving.frontier.policies import NEVER_REFUSE, CascadeSet, Policies, cascade_at
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift it above.
 _INSIDE = 1e-13
@@ -77,7 +77,7 @@ class Frontier:
     """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""
 
     @property
-    def search(self) -> Search | Literal["selected", "minimised"]:
+    def search(self) -> CascadeSet | Literal["selected", "minimised"]:
         """The cascades of `solve_frontier`, or "selected" for `select_frontier`, "minimised" for `minimise`."""
         return self.spec.search
 

@@ -15,7 +15,7 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax.policy.decisions import Agreement, Comparison, Rule
 
-Search = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
+CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
 #: Action of a model that refuses to answer; other actions are positions of models.
 ABSTAIN = -1
