@@ -31,6 +31,8 @@ from rcjax.cli.options import (
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import command, conclude, shown
 from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict, tune_and_again
+from rcjax.policy.any_policy import AnyPolicy
+from rcjax.policy.counted import BY_ANSWER, recorded_reference
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec, Target
 
@@ -108,10 +110,21 @@ def check(
     show = partial(show_check, document, retune, money, explain=explain)
     if fresh is None and traffic is not None:
         document |= {"drifted": traffic.changed, "without_labels": why}
-        label = command("label", main_file(log), n=100, out="to_label.csv")
-        show = partial(show_traffic, document["traffic"], why, label, explain=explain)
+        step = _labelling_step(subject, main_file(log))
+        show = partial(show_traffic, document["traffic"], why, step, explain=explain)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
+
+
+def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
+    """Return how to label a call log as the policy's log was labelled: by its grader, or by hand; and the command."""
+    reference = recorded_reference(policy.provenance)
+    if reference is None or reference.same == BY_ANSWER:
+        drawn = command("label", log, n=100, out="to_label.csv")
+        return "label a hundred of these queries, then check again with --labels to_label.csv", drawn
+    models = "models.toml" if reference.same.startswith("judge:") else None
+    graded = command("grade", log, reference=reference.model, grade=reference.same, models=models)
+    return "compare the answers by the grader that the policy was tuned with, then check the log that it writes", graded
 
 
 def _check_against(
@@ -288,8 +301,8 @@ def show_check(
 
 
 @shown
-def show_traffic(traffic: Mapping[str, Any], why: str, label: str, *, explain: bool = False) -> None:
-    """Print the check of all traffic of a call log, `why` labels are missing, and the command that draws answers."""
+def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str], *, explain: bool = False) -> None:
+    """Print the check of all traffic of a call log, `why` labels are missing, and the next step with its command."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
     summary = (
@@ -299,7 +312,7 @@ def show_traffic(traffic: Mapping[str, Any], why: str, label: str, *, explain: b
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic, explain=explain)
     screen.hang("note", why)
-    screen.next_step("label a hundred of these queries, then check again with --labels to_label.csv", label)
+    screen.next_step(*step)
 
 
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool) -> None:

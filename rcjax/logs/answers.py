@@ -251,7 +251,8 @@ def verdict_columns(reference: Reference, name: str, columns: Sequence[str]) -> 
 
 
 def _how_to_grade(reference: Reference, name: str) -> str:
-    return f"rcjax grade {name} --reference {reference.model} --grade {reference.same} gives them"
+    models = " --models models.toml" if reference.same.startswith("judge:") else ""
+    return f"rcjax grade {name} --reference {reference.model} --grade {reference.same}{models} gives them"
 
 
 def require_verdicts(reference: Reference, rows: Rows) -> None:

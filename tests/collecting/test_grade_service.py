@@ -165,8 +165,9 @@ def _write_week(path, seed, n, worse=False):
 
 
 @pytest.mark.thorough
-def test_the_loop_of_free_text_needs_nobody(place):
+def test_the_loop_of_free_text_needs_nobody(place, monkeypatch):
     """Grade, check, retune: fine where nothing changes, a new policy where the models do."""
+    monkeypatch.chdir(place)
     first, same, worse = (_write_week(place / f"week-{seed}.jsonl", seed, 192, worse=seed == 2) for seed in range(3))
     with served(Judge()) as (_, url):
         models = write_models(place / "models.toml", url, ["large"])
@@ -180,8 +181,11 @@ def test_the_loop_of_free_text_needs_nobody(place):
     assert tuned.exit_code == 0, (tuned.stderr, tuned.exception)
     assert load_policy(policy).provenance["same_as"]["same"] == "judge:middle"
     assert run("check", policy, same, "--no-retuning").exit_code == 0
-    raw = run("check", policy, place / "week-1.jsonl", "--no-retuning")
-    assert (raw.exit_code, "in a log beside it" in flat(raw.stderr)) == (2, True)
+    raw = run("check", policy, place / "week-1.jsonl", "--no-retuning")  # ungraded: only what needs no labels
+    assert (raw.exit_code, "Without labels: nothing has changed" in flat(raw.stdout)) == (0, True)
+    assert "week-1.jsonl --reference large --grade judge:middle" in flat(raw.stdout).rpartition("Next: compare")[2]
+    raw = run("check", policy, place / "week-1.jsonl", "--labels", place / "none.csv", "--no-retuning")
+    assert (raw.exit_code, "none.csv" in flat(raw.stderr)) == (2, True)
     labels = place / "labels.csv"
     cells = [f"s1-{i},{name},{i % 7 != 0:d}" for i in range(60) for name in NAMES.values()]
     labels.write_text("\n".join(["query,model,correct", *cells]))
