@@ -92,10 +92,10 @@ class Pairs:
                 u, v, weights
             )
             evaluate = jax.jit(family.log_density)
-            each = [jax.tree.map(lambda leaf, p=p: leaf[p], fits.copula) for p in range(len(u))]
+            members = [jax.tree.map(lambda leaf, p=p: leaf[p], fits.copula) for p in range(len(u))]
             aic.append(2 * count_parameters(family) - 2 * np.asarray(fits.log_likelihood))
-            density.append(self._judge(evaluate, each))
-            found.append(each)
+            density.append(self._judge(evaluate, members))
+            found.append(members)
         return np.stack(aic, 1), np.stack(density, 1), found
 
     def _judge(self, evaluate, copulas: list[Copula]) -> list[float]:

@@ -123,8 +123,8 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 
     def solve(problem: Problem, lam: Any) -> Solutions:
         lam = np.asarray(lam, problem.tables.cost.dtype)
-        found = in_pieces(lambda some: _optimise(problem.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
-        return points(problem, found)
+        optima = in_pieces(lambda some: _optimise(problem.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
+        return points(problem, optima)
 
     solved = solve_on_grid(problem, solve, points) if lam is None else select(solve(problem, check_lam(lam)), None)
     return make_frontier(model, solved, Spec(cascade=cascades))

@@ -66,6 +66,8 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
     if document.get("comparison"):
         now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
         screen.print(comparison_table(now, money, noun, then))
+        if now is not None and then is not None and (reversal := now.reversal(then, noun)):
+            screen.hang("note", reversal)
 
 
 def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:

@@ -352,8 +352,8 @@ def asked_alike(
     counts, various = answers.frame.group_by("model", "settings").len().sort("model", "settings"), list[str]()
     drop = counts.clear()
     for number, model in enumerate(answers.models):
-        seen = counts.filter(model=number)["settings"]
-        known = {index: record for index in seen if (record := records[index]) is not None}
+        settings = counts.filter(model=number)["settings"]
+        known = {index: record for index in settings if (record := records[index]) is not None}
         if not known:
             continue
         signals = dict.fromkeys(str(record.get("signal")) for record in known.values())

@@ -38,12 +38,12 @@ class Cells:
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Self:
         """Return the record with the entries at positions `index` of an axis; dictionaries keep the models `names`."""
         changes = {}
-        for each in dataclasses.fields(self):
-            value, axes = getattr(self, each.name), each.metadata.get("axes", ())
+        for entry in dataclasses.fields(self):
+            value, axes = getattr(self, entry.name), entry.metadata.get("axes", ())
             if isinstance(value, Cells):
-                changes[each.name] = value._along(axis, index, names)
+                changes[entry.name] = value._along(axis, index, names)
             elif value is not None and axis in axes:
-                changes[each.name] = _entries(value, axes.index(axis), index, names)
+                changes[entry.name] = _entries(value, axes.index(axis), index, names)
         return dataclasses.replace(self, **changes)
 
 

@@ -178,12 +178,12 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
         return full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
     times = pl.col("time").str.to_datetime(time_zone="UTC", strict=False).dt.truncate("30m")
     when = rows.frame.select(times).to_series() if "time" in rows.frame.columns else [None] * rows.frame.height
-    found: dict[tuple[str, Any], ListedPrice | None] = {}
+    by_key: dict[tuple[str, Any], ListedPrice | None] = {}
     per_million = np.empty((rows.frame.height, len(PRICES)))
     for number, key in enumerate(zip(rows.frame["model"], when, strict=True)):
-        if key not in found:
-            found[key] = rates.find(*key)
-        listed_price = found[key]
+        if key not in by_key:
+            by_key[key] = rates.find(*key)
+        listed_price = by_key[key]
         price = prices[key[0]] if listed_price is None else listed_price.price_of(int(np.nan_to_num(read[number])))
         per_million[number] = price.full
     return per_million
@@ -202,7 +202,7 @@ def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, say
     if not prices:
         price_for(rates, models[0], f"{place}, ")
     if isinstance(rates, PriceList):
-        entries = "; ".join(f"{model}: {found.describe()}" for model in prices if (found := rates.find(model)))
+        entries = "; ".join(f"{model}: {rate.describe()}" for model in prices if (rate := rates.find(model)))
         say(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {entries}")
     if others := [model for model in models if model not in prices]:
         say(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(others)}")

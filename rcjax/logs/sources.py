@@ -197,7 +197,7 @@ _DECLARED = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)
 def _separator(start: bytes, names: Collection[str]) -> str:
     """Infer the separator of a table from its header. (csv.Sniffer may take any recurring character, even letters.)"""
     lines = io.StringIO(start.decode("utf-8-sig", "replace").lstrip("\r\n"), newline="")
-    found, best = ",", (0, 0)
+    chosen, best = ",", (0, 0)
     for separator in _SIGNS:
         lines.seek(0)
         try:
@@ -206,8 +206,8 @@ def _separator(start: bytes, names: Collection[str]) -> str:
             continue
         score = (sum(plain_name(field) in names for field in fields), len(fields))
         if score > best:
-            found, best = separator, score
-    return found
+            chosen, best = separator, score
+    return chosen
 
 
 def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:

@@ -86,8 +86,8 @@ class Pattern:
         """Return the bytes before, between and after the marks of a document; None if a mark is missing."""
         parts, rest = list[bytes](), written
         for name in self.names:
-            part, found, rest = rest.partition(json.dumps(f"{_MARK}{name}").encode())
-            if not found:
+            part, mark, rest = rest.partition(json.dumps(f"{_MARK}{name}").encode())
+            if not mark:
                 return None
             parts.append(part)
         return [*parts, rest]
@@ -163,6 +163,6 @@ class Patterns:
     def learn(self, chunk: Mapping[str, Any]) -> None:
         """Learn the pattern of a chunk that was parsed from the last data."""
         if self._left:
-            found = Pattern.of(self._data, chunk)
-            self._last = found or self._last
-            self._left -= found is not None
+            pattern = Pattern.of(self._data, chunk)
+            self._last = pattern or self._last
+            self._left -= pattern is not None

@@ -54,6 +54,6 @@ _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Turns]] = WeakKey
 def turns_of(kind: str) -> Turns:
     """Return the turns of a kind of work on the running event loop."""
     loop = asyncio.get_running_loop()
-    if (found := _TURNS.get(loop)) is None:
-        found = _TURNS[loop] = {name: Turns(*settings) for name, settings in KINDS.items()}
-    return found[kind]
+    if (kinds := _TURNS.get(loop)) is None:
+        kinds = _TURNS[loop] = {name: Turns(*settings) for name, settings in KINDS.items()}
+    return kinds[kind]

@@ -214,8 +214,8 @@ def usage_of(body: Mapping[str, Any]) -> Any:
     """
     choices, groq = body.get("choices"), body.get("x_groq")
     inside = [groq, *(choices if isinstance(choices, list) else ())]
-    found = [part.get("usage") for part in (body, *inside) if isinstance(part, Mapping)]
-    return next((usage for usage in found if usage), None)
+    usages = [part.get("usage") for part in (body, *inside) if isinstance(part, Mapping)]
+    return next((usage for usage in usages if usage), None)
 
 
 def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:

@@ -250,10 +250,10 @@ def score_chains(
     confidence, right, charge = (np.asarray(of, float)[rows] for of in (confidence, right, charge))
     cuts = np.array([_cut(column) for column in confidence.T])
     passes = confidence <= cuts
-    found = {chain for first in range(k) for chain in _grow_chain(first, passes, right, charge)}
+    chains = {chain for first in range(k) for chain in _grow_chain(first, passes, right, charge)}
     if k * (k - 1) * (k - 2) // 6 <= _MOST_TRIPLES:
-        found |= {*combinations(range(k), 3)}
-    useful = sorted(chain for chain in found if all(0 < cuts[j] < 1 for j in chain[:-1]))
+        chains |= {*combinations(range(k), 3)}
+    useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
     figures = np.array([_walk_chain(chain, passes, right, charge) for chain in useful])

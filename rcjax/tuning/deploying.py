@@ -174,12 +174,12 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
             return certify_policy(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
-    found = margins(frontier, log, today)
-    if (place := found.cheapest(margin)) is not None:
-        policy = frontier.ladder(float(found.position[place]), Target("match", margin))
-        return Deployed(policy, notes=(found.describe(place),))
-    needed, noun = found.labels_needed(margin), "query" if log.hand is None else "labelled query"
-    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, noun)}"
+    places = margins(frontier, log, today)
+    if (place := places.cheapest(margin)) is not None:
+        policy = frontier.ladder(float(places.position[place]), Target("match", margin))
+        return Deployed(policy, notes=(places.describe(place),))
+    needed, noun = places.labels_needed(margin), "query" if log.hand is None else "labelled query"
+    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(places.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
@@ -266,8 +266,8 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        found, _ = search_of(spec).find(log.take(inside == name), frontier.model)
-        parts.append(_SegmentCorners.of(found, name, counts[name] / n))
+        corners, _ = search_of(spec).find(log.take(inside == name), frontier.model)
+        parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""

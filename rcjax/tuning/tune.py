@@ -403,12 +403,13 @@ def _replace_unearned(
     error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
     gain = errors[best] - error + lam * (costs[best] - cost)
     compares = any(rung.agreements for rung in policy.policies)
-    seen = cross_validation.gain(compares, target, costs)
-    if gain >= LEAST_GAIN and seen.mean >= -seen.se:
+    held_out = cross_validation.gain(compares, target, costs)
+    if gain >= LEAST_GAIN and held_out.mean >= -held_out.se:
         return policy, []
     worth = f"points of {log.counted.noun}{' and money' * bool(lam)}"
-    found = f"the best is expected to gain {100 * gain:.1f} {worth}, {100 * seen.mean:.1f} ± {100 * seen.se:.1f} on"
-    why = f"no cascade is shown to be better than {log.models[best]} alone here: {found} queries left out"
+    shown = f"{100 * held_out.mean:.1f} ± {100 * held_out.se:.1f} on queries left out"
+    gains = f"the best is expected to gain {100 * gain:.1f} {worth}, {shown}"
+    why = f"no cascade is shown to be better than {log.models[best]} alone here: {gains}"
     return single_policy(frontier, log, log.models[best], target), [why]
 
 

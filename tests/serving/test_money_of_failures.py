@@ -164,6 +164,7 @@ def test_what_is_not_judged_costs_at_least_what_was_sent_and_said(path):
                 cost = 0.0 if said is None else (3 * read + 15 * said) / 1e6
                 paid = before + 1.0 - cascade.billing.bill.balance if more else cost
                 got[case] = row["cost"], paid, row["estimated"]
+                assert min(row["cost"], paid) >= cost - 1e-12
                 # A whole answer that breaks off costs what a model writes meanwhile.
                 within = 15 * (waited * RATE + 1) / 1e6 if case[:2] == ("breaks off", False) else 1e-12
                 wanted[case] = pytest.approx(cost, abs=within), pytest.approx(cost, abs=within), said is not None

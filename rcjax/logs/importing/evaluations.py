@@ -143,10 +143,10 @@ def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
     """
     short = {model: model.rpartition("/")[2] or model for model in models}
     meant = {old: [model for model in models if old in (model, short[model])] for old in rename}
-    for old, found in meant.items():
-        which = f"several models, {listed(found)}" if found else f"no model{near(old, models)}; there are "
-        require(len(found) == 1, f"rename {brief(old)}", f"names {which}{'' if found else listed(models)}")
-    renamed = {found[0]: rename[old] for old, found in meant.items()}
+    for old, columns in meant.items():
+        which = f"several models, {listed(columns)}" if columns else f"no model{near(old, models)}; there are "
+        require(len(columns) == 1, f"rename {brief(old)}", f"names {which}{'' if columns else listed(models)}")
+    renamed = {columns[0]: rename[old] for old, columns in meant.items()}
     others = Counter(short[model] for model in models if model not in renamed)
     return {m: renamed.get(m, short[m] if others[short[m]] == 1 else m) for m in models}
 

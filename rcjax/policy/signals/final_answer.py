@@ -268,8 +268,8 @@ def _mentioned(text: str, names: Sequence[str]) -> set[str]:
 
 def _in_words(text: str, by_words: Mapping[str, str]) -> set[str]:
     """Return the choices whose words are in the text, except words that are part of another choice's in the text."""
-    found = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
-    return {by_words[words] for words in found if not any(words in other for other in found if other != words)}
+    named = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
+    return {by_words[words] for words in named if not any(words in other for other in named if other != words)}
 
 
 def _only(names: set[str]) -> str | None:

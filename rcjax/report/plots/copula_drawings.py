@@ -108,12 +108,12 @@ def plot_pairs(figure: "Figure", model: CascadeModel, confidence: ArrayLike) -> 
         ranks = [_ranks(column, random) for column in both.T]
         axes[j, i].scatter(*ranks, s=3, color=GREY, linewidths=0, rasterized=True)
         _draw_contours(axes[j, i], x, densities[number], "uniform", step=2)
-        seen = (
+        observed = (
             float(kendall_tau(jnp.asarray(both[:, 0]), jnp.asarray(both[:, 1]), jnp.ones(len(both), bool)))
             if len(both) > 1
             else np.nan
         )
-        text = f"{_describe(part(model.copulas, number))}\nτ {float(tau[number]):.2f}, seen {seen:.2f}"
+        text = f"{_describe(part(model.copulas, number))}\nτ {float(tau[number]):.2f}, seen {observed:.2f}"
         axes[i, j].text(0.5, 0.5, text, ha="center", va="center", fontsize=_TEXT, transform=axes[i, j].transAxes)
     for j, name in enumerate(model.models):
         _draw_marginal(axes[j, j], _randomised_rank(part(model.marginals, j), values[:, j], random), name)

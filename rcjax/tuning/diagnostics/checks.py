@@ -423,8 +423,8 @@ def describe_gaps(promise: Mapping[str, Any]) -> str:
 
 
 def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
-    seen, predicted, band = (np.asarray(frontier[key]) for key in (name, f"predicted_{name}", f"{name}_band"))
-    gap = seen - predicted
+    observed, predicted, band = (np.asarray(frontier[key]) for key in (name, f"predicted_{name}", f"{name}_band"))
+    gap = observed - predicted
     outside = np.abs(gap) > band
     # If all costs are 0, the gap is 0 on any scale.
     scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0

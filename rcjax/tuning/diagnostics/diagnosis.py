@@ -186,12 +186,12 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     rows, errors = [], []
     for frontier, log in judged:
         replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
-        seen = {
+        observed = {
             "error": np.asarray(replayed.error) + price * np.asarray(replayed.abstention),
             "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
-        rows.append({"lam": frontier.lam} | promised | seen)
+        rows.append({"lam": frontier.lam} | promised | observed)
         # `cost_se` ignores the sampling error of the models' mean costs; `spent_se` includes it.
         errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
     n = sum(int(log.complete.sum()) for _, log in judged)

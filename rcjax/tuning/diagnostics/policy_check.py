@@ -245,8 +245,8 @@ def check_policy(
     new = log.select(policy.models)
     weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    seen = _look_at_windows(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
-    window, fine = new.take(weeks.in_window), weeks.ago_in(seen.joined)
+    looked = _look_at_windows(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
+    window, fine = new.take(weeks.in_window), weeks.ago_in(looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(log.take(weeks.in_window), policy.models)
@@ -255,23 +255,23 @@ def check_policy(
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
-    followed = outcomes.followed(seen.rows)
-    money = recorded_tuning(policy).spec.money([seen.cost.expected, seen.cost.seen])
-    on_money = tell_cheaper(seen.bill, money)
-    on_money = on_money if followed is None else (tell_followed(followed, seen.bill, money, log.counted),)
+    followed = outcomes.followed(looked.rows)
+    money = recorded_tuning(policy).spec.money([looked.cost.expected, looked.cost.seen])
+    on_money = tell_cheaper(looked.bill, money)
+    on_money = on_money if followed is None else (tell_followed(followed, looked.bill, money, log.counted),)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
-        n=seen.error.n,
+        n=looked.error.n,
         reference=old.n_queries,
-        looked=seen.in_words(weeks, looks, int(fine.sum())),
+        looked=looked.in_words(weeks, looks, int(fine.sum())),
         models=models,
-        error=seen.error,
-        cost=seen.cost,
-        bill=seen.bill,
+        error=looked.error,
+        cost=looked.cost,
+        bill=looked.bill,
         replacement=replacement,
-        checks=(*seen.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
-        decision=decide(seen.primary, sample, seen.error, seen.cost, replacement, money, **about),
+        checks=(*looked.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
+        decision=decide(looked.primary, sample, looked.error, looked.cost, replacement, money, **about),
         followed=followed,
         remarks=(*_remarks(policy, window, shared, replacement), *on_money),
         **about,

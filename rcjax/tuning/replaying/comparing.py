@@ -303,10 +303,10 @@ class Differing(NamedTuple):
         share, m = float(self.where.mean()), int(known.sum())
         if self.where.any() and not m:
             raise LogError(f"{log.source}: none of the {count(int(self.where.sum()), 'query')} that differ is labelled")
-        each = (wrong[1] - wrong[0])[known]
-        mean = float(each.mean()) if m else 0.0
+        differences = (wrong[1] - wrong[0])[known]
+        mean = float(differences.mean()) if m else 0.0
         # Two more queries are supposed, with a difference of 1 and −1, so that few equal labels give no certainty.
-        spread = (float((each**2).sum()) + 2) / (m + 2) - (float(each.sum()) / (m + 2)) ** 2
+        spread = (float((differences**2).sum()) + 2) / (m + 2) - (float(differences.sum()) / (m + 2)) ** 2
         money = self.second.spent - self.first.spent
         return Difference(
             queries=n,

@@ -297,8 +297,8 @@ def _logs(value: Any, folder: Path) -> Any:
         return {name: str(folder / file) for name, file in value.items()}
     files = []
     for pattern in value:
-        found = sorted(glob.glob(str(folder / pattern))) if glob.has_magic(pattern) else [str(folder / pattern)]
-        if not found:
+        matches = sorted(glob.glob(str(folder / pattern))) if glob.has_magic(pattern) else [str(folder / pattern)]
+        if not matches:
             raise ValueError(f"logs: no file is named {pattern}: correct the pattern, or leave it out")
-        files += found
+        files += matches
     return list(dict.fromkeys(files))
