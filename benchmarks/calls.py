@@ -42,7 +42,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.gateway.servers import free_port
 from benchmarks.report import machine, markdown
-from rcjax.policy.signals.canonical import NO_CALL, canonical_calls
+from rcjax.policy.signals.answers import NO_CALL, canonical_calls
 from rcjax.policy.spec import Spec
 from rcjax.tuning.replaying.replay import walk_log, walk_rungs
 

@@ -5,7 +5,7 @@
 Eight clients ask a service whose ladder follows its bill, in turn at random; answers of a rung cost 60 % more or less
 than its mean. From the first quarter of the queries to the third the first client is greedy: its requests are a hundred
 times, or ten times, as dear, or it sends ten times as many. Ways to keep the budget, by the code that serves
-(`rcjax.policy.following`): one bill for all, as a service without names has it; a bound, by which each name moves the
+(`rcjax.policy.ladder`): one bill for all, as a service without names has it; a bound, by which each name moves the
 balance of all by one eighth of a window's budgets at most, either way; and a bill for each name (`client_bill`), as a
 service with names has it, also where no name may spend more than a quarter of a month's money. Told is where the seven
 others stand on the ladder while that lasts, and after it; where the greedy one stands while it is answered; and the
@@ -23,8 +23,7 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.report import with_error
-from rcjax.policy.following import DAY, AnyBill, Bill, PeriodBill, client_bill
-from rcjax.policy.ladder import Period
+from rcjax.policy.ladder import DAY, AnyBill, Bill, Period, PeriodBill, client_bill
 
 _COSTS, _ERRORS = (2e-5, 5e-5, 1e-4, 3e-4), (0.30, 0.22, 0.15, 0.10)
 _BUDGET, _CLIENTS = 8e-5, 8

@@ -21,7 +21,7 @@ from benchmarks.methods import areas, change, rational_tuning
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import progress
 from rcjax.model.fitting import pair_ranks
-from rcjax.model.pair_likelihood import log_likelihood
+from rcjax.model.likelihood import log_likelihood
 
 METHODS = {
     "Gumbel, τ": {"copula": "gumbel"},

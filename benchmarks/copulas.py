@@ -45,8 +45,8 @@ from benchmarks.timing import timed
 from rcjax._core.compilation import compiled
 from rcjax.copulas import Copula
 from rcjax.copulas.families import FAMILIES
-from rcjax.model.copula_fitting import CopulaFit, fit_pair
-from rcjax.model.pair_likelihood import Ranks
+from rcjax.model.likelihood import Ranks
+from rcjax.model.maximum_likelihood import CopulaFit, fit_pair
 
 #: What a copula of ours and of each peer is, if the peer has it.
 COPULAS: tuple[tuple[Copula, Any], ...] = (

@@ -34,9 +34,9 @@ from benchmarks import record
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import progress
 from rcjax.copulas import BB1, BB7, Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, SurvivalGumbel, Tawn
-from rcjax.model.copula_fitting import count_parameters, fit_pair
 from rcjax.model.goodness_of_fit import conditional_test
-from rcjax.model.pair_likelihood import Ranks
+from rcjax.model.likelihood import Ranks
+from rcjax.model.maximum_likelihood import count_parameters, fit_pair
 
 SIX = (SurvivalGumbel, Gumbel, Clayton, Frank, Joe, Gaussian)
 ALL = (*SIX, BB1, BB7, Tawn, Independence)

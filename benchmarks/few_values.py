@@ -25,12 +25,12 @@ import rcjax
 from benchmarks import record
 from rcjax import CascadeModel, Log
 from rcjax._core.batching import part
-from rcjax._core.kendall import kendall_tau
-from rcjax.model.copula_fitting import fit_pair
+from rcjax._core.numerics import kendall_tau
 from rcjax.model.goodness_of_fit.copula_fit import copula_test
 from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
+from rcjax.model.likelihood import Ranks
 from rcjax.model.marginals import cramer_von_mises
-from rcjax.model.pair_likelihood import Ranks
+from rcjax.model.maximum_likelihood import fit_pair
 
 KINDS = ("twentieths", "votes", "stated")
 STATED = np.array([0.5, 0.8, 0.9, 0.95, 1.0])

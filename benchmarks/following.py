@@ -3,7 +3,7 @@
     python -m benchmarks.following --data DIR [--splits 3] [--labels 100 300 1000] [--budgets 14] [--queries 4000]
 
 Logs, splits and budgets are those of `benchmarks.budgets`. The queries not tuned on, drawn at random, come as a stream
-to the rungs of `rcjax.tune`'s ladder; after each the position moves as in `Cascade`, by `rcjax.policy.following`. For
+to the rungs of `rcjax.tune`'s ladder; after each the position moves as in `Cascade`, by `rcjax.policy.ladder`. For
 windows W, with costs as they were tuned, and for W = 400 with other costs: error against a plain pair, and against it
 for the same money (the budget, or what the pair took where that is more); the share of the budget used, the budgets
 overspent by over 3 %, the most that was overspent on the way, in queries' budgets, and after how many queries the bill
@@ -25,7 +25,7 @@ from benchmarks import record
 from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits_of, targets_of
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.policy.following import WINDOW, Bill
+from rcjax.policy.ladder import WINDOW, Bill
 from rcjax.tuning.replaying.replay import RungOutcomes
 
 FIGURES = ("error", "for the same money", "used", "overspent", "on the way", "until")

@@ -22,14 +22,14 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.statistics import logistic_test, paper_statistic
 from benchmarks.timing import timed
-from rcjax._core.kendall import kendall_tau
-from rcjax.model.beta_mixture import BetaMixture
+from rcjax._core.numerics import kendall_tau
 from rcjax.model.goodness_of_fit.bootstrap import p_value
 from rcjax.model.goodness_of_fit.copula_fit import copula_test, empirical_copula
 from rcjax.model.goodness_of_fit.dependence import conditional_test
 from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.goodness_of_fit.reliability import calibration_test
-from rcjax.model.marginal_fitting import fit_marginal
+from rcjax.model.marginals import BetaMixture
+from rcjax.model.maximum_likelihood import fit_marginal
 
 N, LEVEL = 300, 0.05
 MASSES = (0.2, 0.1)  # at the lowest and the highest confidence, of both models

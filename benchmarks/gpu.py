@@ -31,9 +31,9 @@ from benchmarks.chains import loops
 from benchmarks.race.cells import solved_at_once
 from benchmarks.sweeps import synthetic
 from benchmarks.timing import alone, timed
-from rcjax._core import beta
-from rcjax.solving import at_lambda, bellman
-from rcjax.solving.paths import plan_cascades
+from rcjax._core import numerics
+from rcjax.solving import bellman, solution
+from rcjax.solving.bellman import plan_cascades
 from rcjax.tuning.sweeps import engines
 
 PATIENCE = 1.0  # seconds in which a median is taken
@@ -188,18 +188,18 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     plan = plan_cascades(model, sizes.cascades)
     assert plan is not None
     bellman._batch_size = lambda count, most: count
-    beta._unrolled = lambda: beta.UNROLLED
+    numerics._unrolled = lambda: numerics.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
-    tables = at_lambda.lay_out(*fitted, plan.pairs)
-    optima = at_lambda.optimise(tables, jnp.asarray(lam), plan)
+    tables = solution.lay_out(*fitted, plan.pairs)
+    optima = solution.optimise(tables, jnp.asarray(lam), plan)
     return {
-        "tables": loops(lambda fitted: at_lambda.lay_out(*fitted, plan.pairs), fitted),
-        "search": loops(lambda tables, lam: at_lambda.optimise(tables, lam, plan), tables, lam),
-        "thresholds": loops(lambda tables, optima: at_lambda.points_at(tables, optima, plan), tables, optima),
+        "tables": loops(lambda fitted: solution.lay_out(*fitted, plan.pairs), fitted),
+        "search": loops(lambda tables, lam: solution.optimise(tables, lam, plan), tables, lam),
+        "thresholds": loops(lambda tables, optima: solution.points_at(tables, optima, plan), tables, optima),
     }
 
 
-def solution(platform: str, sizes: Sizes) -> dict[str, float]:
+def solve_and_slopes(platform: str, sizes: Sizes) -> dict[str, float]:
     """`solve`, and the slopes of ten errors by all costs: seconds to compile and to run."""
     begin(platform)
     model, lam = rcjax.demo_model(), _prices(sizes)
@@ -300,7 +300,7 @@ def show_chain(sizes: Sizes, _: str, attempt: Attempts) -> None:
 
 def show_solution(sizes: Sizes, platform: str, attempt: Attempts) -> None:
     """`solve`."""
-    solved = attempt("solve", solution, platform, sizes)
+    solved = attempt("solve", solve_and_slopes, platform, sizes)
     if solved is not None:
         compiling, running, *slopes = (f"{seconds:.3f} s" for seconds in solved.values())
         print(f"\n`rcjax.solving.solve` of {sizes.one} λ: {compiling} to compile, then {running};")

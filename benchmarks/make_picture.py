@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import rcjax
+from rcjax._base.figures import Money, choose_unit
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import Money, choose_unit
 from rcjax.cli.replays import FRESH, MARGIN
 from rcjax.report.page import style, to_svg
 from rcjax.report.plots import plot_frontier

@@ -22,7 +22,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
-from rcjax.solving import quadrature
+from rcjax.solving import objective
 from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.objective import build_tables, evaluate
 
@@ -68,7 +68,7 @@ def errors_of(pairs: Any, panels: int) -> np.ndarray:
         tables = build_tables(marginals, copulas, jnp.ones(2), np.array([0]), np.array([1]))
         return evaluate(tables, cut, jnp.ones(1, bool), jnp.zeros((), int)).wrong
 
-    with mock.patch.object(quadrature, "PANELS", panels):
+    with mock.patch.object(objective, "PANELS", panels):
         return np.asarray(jax.jit(lambda pairs: jax.lax.map(one, pairs))(pairs))
 
 

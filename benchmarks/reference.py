@@ -38,8 +38,8 @@ from benchmarks.guarantee import Truth, certified, geometric_mean, share
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
 from rcjax.logs.labels import draw_answers
-from rcjax.policy.counted import Reference
-from rcjax.tuning.replaying.figures import error_interval
+from rcjax.policy.comparison import Reference
+from rcjax.tuning.replaying.replay import error_interval
 
 FITTED, HELD_OUT, BUDGETS, CONFIDENCE = 150, 150, 14, 0.95
 TARGETS = (0.05, 0.1, 0.2)  # of answers that differ

@@ -39,7 +39,7 @@ LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
 READING_LIST = (
     *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
-    *("tuning/scoring", "tuning/cross_validation", "tuning/search", "tuning/tune", "model/cascade_model"),
+    *("tuning/scoring", "tuning/scoring", "tuning/search", "tuning/tune", "model/cascade_model"),
     *("solving/objective", "solving/bellman", "model/goodness_of_fit/copula_fit"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.

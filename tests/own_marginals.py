@@ -6,7 +6,7 @@
 import jax
 import jax.numpy as jnp
 
-from rcjax._core.beta import betainc
+from rcjax._core.numerics import betainc
 from rcjax.model import Marginal, param
 
 

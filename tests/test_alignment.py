@@ -13,7 +13,7 @@ import pytest
 
 import rcjax
 import rcjax.report.plots
-from rcjax._core.json_values import plain
+from rcjax._core.pytrees import plain
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,7 +12,7 @@ from submodels import of_models
 import rcjax
 from benchmarks import gpu
 from benchmarks.chains import loops
-from rcjax._core import beta
+from rcjax._core import numerics
 from rcjax.solving import bellman
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -34,7 +34,7 @@ def in_small(monkeypatch):
     pair = of_models(rcjax.demo_model(), np.array([0, 4]))
     monkeypatch.setattr(rcjax, "demo_model", lambda: pair)
     for name in ("_batch_size", "_unrolled"):
-        module = bellman if name == "_batch_size" else beta
+        module = bellman if name == "_batch_size" else numerics
         monkeypatch.setattr(module, name, getattr(module, name))  # the benchmark sets them for its process
     monkeypatch.setattr(gpu, "alone", lambda function, *arguments, patience: function(*arguments))
     monkeypatch.setattr(gpu, "begin", lambda *_: None)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.gateway import streams
 from benchmarks.gateway.spending import Victim, served, working
-from rcjax.serving.gateway.keys import hash_key
+from rcjax.serving.gateway.clients import hash_key
 
 
 class Outcome(NamedTuple):

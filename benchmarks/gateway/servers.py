@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
-from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.ladder import Period
+from rcjax.policy.policy import AnyPolicy
 
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM")

@@ -31,7 +31,7 @@ from benchmarks import record
 from benchmarks.gateway.servers import free_port, running
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving.gateway.keys import hash_key
+from rcjax.serving.gateway.clients import hash_key
 
 MONEY = 0.01  # a month
 PRICES = {"small": (0.1, 0.4), "large": (3.0, 15.0)}  # per million tokens

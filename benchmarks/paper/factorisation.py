@@ -22,15 +22,12 @@ from rcjax._core.batching import in_pieces, part
 from rcjax.copulas import Copula
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.at_lambda import Optima, Solutions, asked_at_all, settle
-from rcjax.solving.bellman import Cut, gain_tolerance
+from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, PointStatus, check_lam
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Outcomes, PointStatus, Policies, check_lam
 from rcjax.solving.frontiers import Problem, lay_out_problem, select, solve_on_grid
-from rcjax.solving.objective import Tables, build_tables
-from rcjax.solving.paths import CascadePlan, plan_cascades
-from rcjax.solving.quadrature import Grid
+from rcjax.solving.objective import Grid, Tables, build_tables
+from rcjax.solving.solution import Optima, Solutions, asked_at_all, settle
 
 _STEPS = 6
 

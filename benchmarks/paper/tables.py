@@ -9,7 +9,7 @@ import numpy as np
 import rcjax
 from benchmarks.paper.inputs import Published, Source
 from benchmarks.paper.statistics import accuracy_above, logistic_test, paper_statistic, rank_correlations
-from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import kendall_tau
 from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.copula_fit import copula_test

@@ -19,9 +19,8 @@ from benchmarks.race.contenders import METHODS, make_log
 from benchmarks.timing import timed
 from rcjax._base.files import write_atomically
 from rcjax.model.cascade_model import model_from_json
-from rcjax.solving.at_lambda import lay_out
-from rcjax.solving.bellman import best_cascades
-from rcjax.solving.paths import make_plan
+from rcjax.solving.bellman import best_cascades, make_plan
+from rcjax.solving.solution import lay_out
 
 FEW = 3  # λ at which losses are compared
 FRESH = 20_000

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,24 @@ def requirements(*extras: str) -> list[str]:
         if match and match[2] in extras:
             lines[f"{requirement.strip()}; {match[1]}" if match[1] else requirement.strip()] = None
     return list(lines)
+
+
+def print_requirements(extras: str) -> int:
+    """Print the requirements of extras, given with commas, one a line; return the exit status.
+
+    They are printed before typer is installed.
+    """
+    try:
+        lines = requirements(*filter(None, map(str.strip, extras.split(","))))
+    except (ValueError, LookupError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as problem:
+        print(f"error: standard output: {problem.strerror}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:

@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from rcjax._base.checks import instance
+from rcjax._base.codec import instance
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, private: bool = False) -> None:

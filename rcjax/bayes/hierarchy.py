@@ -44,18 +44,15 @@ import numpy as np
 from jax.scipy import special
 from scipy.interpolate import CubicSpline
 
-from rcjax._base.checks import require, what_it_is
-from rcjax._base.codec import Between, Positive
+from rcjax._base.codec import Between, Positive, require, what_it_is
 from rcjax._base.extras import required
 from rcjax._core.batching import part
-from rcjax._core.beta import betaln
-from rcjax._core.numerics import divide, extremes
+from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
-from rcjax.model.beta_mixture import MAX_CONCENTRATION, BetaMixture
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.marginals import Marginal
-from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, ranks
+from rcjax.model.likelihood import SMOOTH, Ranks, log_likelihood, ranks
+from rcjax.model.marginals import MAX_CONCENTRATION, BetaMixture, Marginal
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
 

@@ -5,6 +5,8 @@ Importing this package is fast; a command imports JAX when it starts to work."""
 import sys
 from contextlib import suppress
 
+from rcjax._base.extras import print_requirements, version
+
 
 def main() -> None:
     """Run the command line with the arguments of the process.
@@ -13,14 +15,10 @@ def main() -> None:
     """
     words = sys.argv[1:]
     if words == ["--version"]:
-        from rcjax._base.extras import version
-
         with suppress(Exception):  # a broken stream: the application below reports it
             print(f"rcjax {version()}", flush=True)
             return
     if len(words) == 2 and words[0] == "--requirements":
-        from rcjax.cli.requirements import print_requirements
-
         sys.exit(print_requirements(words[1]))
     from rcjax.cli.app import run
 

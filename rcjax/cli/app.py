@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rcjax.cli.printing import INTERRUPTED, report, silence, standard_output, warn
+from rcjax.cli.console import INTERRUPTED, report, silence, standard_output, warn
 
 
 class CommandLine(TyperGroup):
@@ -108,7 +108,7 @@ def _version(wanted: bool) -> None:
 
 def _requirements(extras: str | None) -> None:
     if extras is not None:
-        from rcjax.cli.requirements import print_requirements
+        from rcjax._base.extras import print_requirements
 
         raise typer.Exit(print_requirements(extras))
 
@@ -139,8 +139,8 @@ _MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A p
 #: The commands in the order of `rcjax --help`: panel, module, purpose.
 COMMANDS = {
     "collect": (_MAKE, "collect", "Ask models the same questions, and write the log of their answers."),
-    "grade": (_MAKE, "grade", "Grade the answers of a log again."),
-    "import": (_MAKE, "import_", "Make one log of evaluations that other programs ran."),
+    "grade": (_MAKE, "label", "Grade the answers of a log again."),
+    "import": (_MAKE, "collect", "Make one log of evaluations that other programs ran."),
     "label": (_MAKE, "label", "Draw answers of a log to label by hand."),
     "tune": (_TUNE, "tune", "Find the policy for your target on a log."),
     "evaluate": (_TUNE, "replays", "Answer the queries of a log by a policy, and compare."),
@@ -148,10 +148,10 @@ COMMANDS = {
     "report": (_TUNE, "tune", "Write one HTML page for your team."),
     "demo": (_TUNE, "replays", "Tune and follow a budget on synthetic queries."),
     "serve": (_SERVE, "serve", "Serve policies behind OpenAI's API."),
-    "key": (_SERVE, "key", "Make a key for a client of a service."),
+    "key": (_SERVE, "serve", "Make a key for a client of a service."),
     "check": (_SERVE, "checks", "Is a policy still right on fresh queries?"),
     "retune": (_SERVE, "replays", "Tune a policy again on a fresh log."),
-    "sweep": ("For researchers", "sweep", "Fit and solve many logs at once."),
+    "sweep": ("For researchers", "tune", "Fit and solve many logs at once."),
 }
 
 
@@ -192,8 +192,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     gc.set_threshold(1_000_000, 50, 50)  # collecting cycles takes a sixth of the time of imports
     import jax
 
-    from rcjax._core.compilation import keep_programs
-    from rcjax._core.program_files import jax_folder
+    from rcjax._core.compilation import jax_folder, keep_programs
     from rcjax.cli.console import COMPILES
 
     jax.config.update("jax_enable_x64", float64)

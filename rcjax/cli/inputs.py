@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rcjax._base.checks import load
+from rcjax._base.codec import load
 from rcjax._base.extras import how_to_install
+from rcjax._base.figures import choose_unit, figure
 from rcjax._base.files import is_stream
-from rcjax._base.wording import choose_unit, figure
-from rcjax.cli.printing import warn
-from rcjax.policy.counted import recorded_reference, recorded_scores
+from rcjax.cli.console import warn
+from rcjax.policy.comparison import recorded_reference, recorded_scores
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
@@ -118,7 +118,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.logs.oddities import doubts, oddities
+    from rcjax.logs.log import doubts, oddities
 
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
@@ -138,7 +138,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
         log: the log with the costs of the models.
         really: whether `--yes` accepts the budget.
     """
-    from rcjax.logs.oddities import odd_budget
+    from rcjax.logs.log import odd_budget
 
     if target is None or target.name != "budget" or really:
         return
@@ -191,7 +191,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
 
     def read(data: Any) -> AnyPolicy | Frontier:
         if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
-            from rcjax.solving.frontier.files import frontier_from_json
+            from rcjax.solving.frontier.frontier import frontier_from_json
 
             return frontier_from_json(data)
         policy = policy_from_json(data)
@@ -223,7 +223,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     """Return the prices of a tuning, replaced by those in a file where the file has them."""
     from rcjax.logs.prices import read_prices
-    from rcjax.serving.price_lists import PriceList
+    from rcjax.serving.costs import PriceList
 
     require_plausible_prices(path, really)
     given = read_prices(path)

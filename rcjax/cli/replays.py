@@ -10,16 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.codec import written
-from rcjax._base.normal_law import half_width
-from rcjax._base.wording import Money, capitalised, count, percent
+from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import LEVEL, Fact, Screen, cascade_lines, facts, facts_table, make_table, staged
+from rcjax.cli.checks import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
+from rcjax.cli.console import (
+    LEVEL,
+    Fact,
+    Screen,
+    attempt,
+    cascade_lines,
+    command,
+    conclude,
+    facts,
+    facts_table,
+    make_table,
+    shown,
+    staged,
+)
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
-from rcjax.cli.printing import attempt, command, conclude, shown
-from rcjax.cli.verdict import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
-from rcjax.policy.comparison import what_to_do
-from rcjax.policy.counted import recorded_counted
+from rcjax.policy.comparison import recorded_counted, what_to_do
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
@@ -57,7 +67,7 @@ def evaluate(
     options = reading.options()
     start_jax()
     from rcjax.tuning.certify import overlap
-    from rcjax.tuning.replaying.figures import beside_reference
+    from rcjax.tuning.replaying.replay import beside_reference
 
     steps = staged(3)
     with steps("reading"):
@@ -151,7 +161,7 @@ def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
     The error is left out if the log counts another quantity.
     """
-    from rcjax._core.json_values import plain
+    from rcjax._core.pytrees import plain
 
     if isinstance(tuned, AnyPolicy):
         same = recorded_counted(tuned.provenance).noun == log.counted.noun
@@ -168,9 +178,8 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     """
     import numpy as np
 
-    from rcjax._core.json_values import plain
-    from rcjax.tuning.replaying.figures import error_interval
-    from rcjax.tuning.replaying.replay import replay as replay_, replay_stream
+    from rcjax._core.pytrees import plain
+    from rcjax.tuning.replaying.replay import error_interval, replay as replay_, replay_stream
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
@@ -281,11 +290,11 @@ def retune(
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
-    from rcjax._core.json_values import plain
+    from rcjax._core.pytrees import plain
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts
-    from rcjax.tuning.diagnostics.replacement import judge_replacement
-    from rcjax.tuning.diagnostics.window import last_weeks
+    from rcjax.tuning.diagnostics.decision import judge_replacement
+    from rcjax.tuning.diagnostics.policy_check import last_weeks
     from rcjax.tuning.retune import carried_log
 
     steps = staged(3)

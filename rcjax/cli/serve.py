@@ -1,4 +1,4 @@
-"""`rcjax serve`: serve cascades behind the API that applications already call."""
+"""`rcjax serve` and `rcjax key`: serve cascades behind the API that applications already call; keys of its clients."""
 
 from __future__ import annotations
 
@@ -7,18 +7,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rcjax.cli.console import print_json, shown, warn
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, ReplicaOptions, Seconds
 from rcjax.cli.parsers import pairs, shadow as read_shadow, size
-from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
+    from rcjax.serving.call_log import ShadowRate
     from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
-    from rcjax.serving.shadowing import ShadowRate
+
+
+def key(
+    action: Annotated[Literal["new"], typer.Argument(metavar="new")],
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    keys: Annotated[Path, typer.Option(metavar="FILE")] = Path("keys.toml"),
+    json_: AsJson = False,
+) -> None:
+    """Make a key for a client of a service.
+
+    Prints the key once, and adds the client to the file, with the SHA-256 of the key in place of the key. A service
+    that runs with `--keys` accepts the key within a second. You may add limits to the client's table.
+
+    Example: `rcjax key new team-a`
+
+    Args:
+        action: The action: new makes a key.
+        name: Name of the client, in logs, figures and ids of queries.
+        keys: File of the clients of a service, keys.toml.
+    """
+    require_libraries("rcjax key", "serve", "starlette", "openai")
+    from rcjax.serving.gateway.clients import add_key
+
+    made = add_key(name, keys)
+    if json_:
+        print_json({"name": name, "key": made, "keys": str(keys)})
+        return
+    typer.echo(made)
+    typer.echo(f"{keys} has its hash: this key is not shown again", err=True)
 
 
 def serve(
@@ -110,9 +139,9 @@ def serve(
             raise typer.BadParameter(problem, param_hint=option)
     if replicas.ledger is not None:
         require_libraries("--ledger", "ledger", "redis")
+    from rcjax.serving.call_log import ShadowRate
     from rcjax.serving.gateway.catalog import RequestLimits, Settings, is_local
     from rcjax.serving.gateway.processes import serve as run
-    from rcjax.serving.shadowing import ShadowRate
 
     if max_in_flight < max_body:
         raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")
@@ -159,7 +188,7 @@ def serve(
 
 def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
-    from rcjax.policy.counted import recorded_reference
+    from rcjax.policy.comparison import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
 
     for name, served in catalog.policies.items():

@@ -1,9 +1,12 @@
-"""`rcjax tune` and `rcjax report`: the frontier of a log and the policy for a target, in a terminal or as a page."""
+"""`rcjax tune`, `report` and `sweep`: the frontier of a log and the policy for a target; many logs at once."""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,39 +18,147 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read
-from rcjax._base.wording import Money, budget_between, describe_cascade, is_chain, percent
+from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain, percent
 from rcjax.cli.app import start_jax
+from rcjax.cli.checks import next_of, show_verdict, tune_and_again
 from rcjax.cli.console import (
     LEVEL,
     TERMINAL,
+    HowFar,
     Screen,
+    attempt,
+    busy,
     cascade_lines,
+    command,
     comparison_table,
+    conclude,
     facts,
     facts_grid,
     facts_rows,
     facts_table,
     make_table,
+    shown,
     staged,
+    warn,
 )
 from rcjax.cli.inputs import (
     read_log,
     read_pair,
+    require_distinct,
     require_libraries,
     require_outputs,
     require_plausible_budget,
     require_plausible_log,
+    require_plausible_prices,
 )
-from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions
+from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions, Really
 from rcjax.cli.parsers import models_to_read
-from rcjax.cli.printing import attempt, command, conclude, shown, warn
-from rcjax.cli.verdict import next_of, show_verdict, tune_and_again
-from rcjax.policy.comparison import Comparison
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.comparison import ERRORS, Comparison, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:
+    from rcjax.tuning.sweeps import Sweep
     from rcjax.tuning.tune import Tuned
+
+_MOST_LISTED = 5  # logs that were left out
+
+
+def sweep(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FOLDER")] = None,
+    float32: bool = False,
+    ray: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None,
+    really: Really = False,
+    json_: AsJson = False,
+) -> None:
+    """Fit and solve many logs, cascades, copulas, prices and replicates at once.
+
+    CONFIG has the arguments of `rcjax.tuning.sweeps.sweep` by name; it needs at least logs = ["logs/*.csv"]. Results
+    are Parquet files in a folder, a row per point of a frontier. The same command resumes a sweep that was killed.
+
+    Example: `rcjax sweep nightly.toml`
+
+    Args:
+        config: TOML file of the logs and the settings.
+        out: Folder of the results. [default: CONFIG without .toml]
+        float32: Solve in float32, which is faster on consumer GPUs.
+        ray: Solve on a Ray cluster, a batch on each core or GPU: address of its head, or `auto` for RAY_ADDRESS or the
+            cluster of this machine.
+    """
+    from rcjax._core.batching import cores
+
+    start_jax(cpu_devices=cores(), float64=not float32, long=True)
+    if ray is not None:
+        _leave_to_ray()
+    from rcjax.tuning.sweeps.sweeping import read_sweep, sweep as run_sweep
+
+    settings = read_sweep(config)
+    settings["out"] = str(out or settings["out"])
+    _require_apart(config, settings)
+    require_plausible_prices(settings.get("prices"), really)
+    started = time.perf_counter()
+    far = HowFar()
+    with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
+        done = run_sweep(**settings, ray=ray, progress=far.note)
+    facts = _facts(done, time.perf_counter() - started)
+    if facts["with_answers"]:
+        logs = count(facts["with_answers"], "log")
+        warn(f"the answers of {logs} are not used: a sweep is of confidences alone; rcjax tune compares answers")
+    conclude(facts, partial(_show_sweep, facts), as_json=json_)
+
+
+def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a folder of results in which the sweep would overwrite its inputs."""
+    folder = Path(settings["out"])
+    written = [folder / "sweep.json", folder / "logs.parquet", *folder.glob("fits/*"), *folder.glob("parts/*")]
+    logs = settings["logs"]
+    paths = logs.values() if isinstance(logs, Mapping) else logs
+    prices = settings.get("prices")
+    inputs = [("CONFIG", config), *(("logs", path) for path in paths)]
+    inputs += [("prices", prices)] if isinstance(prices, str) else []
+    require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
+
+
+def _leave_to_ray() -> None:
+    """Leave the GPUs of this machine to the tasks of Ray. Raises ValueError without Ray."""
+    require_libraries("--ray", "ray", "ray")
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+
+
+def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
+    import polars as pl
+
+    from rcjax.solving.frontier.points import PointStatus
+
+    logs = done.logs
+    counts = done.points.group_by("status").len().sort("status").collect()
+    unused = logs.filter(pl.col("problem").is_not_null())
+    return {
+        "folder": str(done.path),
+        "logs": logs.height - unused.height,
+        "with_answers": int(logs["answers"].sum()) if "answers" in logs.columns else 0,
+        "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
+        "points": int(counts["len"].sum()),
+        "status": {PointStatus(row["status"]).message: row["len"] for row in counts.to_dicts()},
+        "seconds": round(seconds, 3),
+    }
+
+
+@shown
+def _show_sweep(facts: dict[str, Any]) -> None:
+    screen = Screen()
+    for entry in facts["left_out"][:_MOST_LISTED]:
+        warn(f"{entry['log']} is left out: {entry['problem']}")
+    more = len(facts["left_out"]) - _MOST_LISTED
+    if more > 0:
+        warn(f"and {more:,} more: see logs.parquet")
+    screen.print(f"{count(facts['points'], 'point')} of {count(facts['logs'], 'log')}, in {facts['seconds']:,.1f} s")
+    for message, points in facts["status"].items():
+        screen.print(f"  {points:>12,}  {message}", markup=False, soft_wrap=True)
+    screen.print(f"written to {facts['folder']}/parts: read them with polars, pandas or DuckDB", soft_wrap=True)
+
 
 _GAP = 3  # between two columns of a table
 
@@ -88,7 +199,7 @@ def tune(
     require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
-    from rcjax.solving.frontier.hull import InfeasibleError
+    from rcjax.solving.frontier.points import InfeasibleError
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)
@@ -110,10 +221,10 @@ def tune(
     unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem = unwritten or infeasible
-    conclude(tuned.to_json(), partial(_show, tuned, out, problem is None), as_json=json_, problem=problem)
+    conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
 
 
-def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
+def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:
     """Print the tables, then the policy; `done` says that no problem occurred, and the policy is written."""
     document = tuned.to_json()
     heading = tuned.log.describe(confidences=False)
@@ -158,7 +269,7 @@ def show_tuning(
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             screen.hang("note", f"{what}: no threshold parts them")
-    from rcjax.solving.frontier.hull import rows_to_show
+    from rcjax.solving.frontier.points import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
@@ -181,7 +292,7 @@ def show_tuning(
 
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the single models that are best buys and not points: a ladder between two points is slightly better."""
-    from rcjax.solving.frontier.hull import best_buys
+    from rcjax.solving.frontier.points import best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
     there = {point["models"][0] for point in points if len(point["models"]) == 1}

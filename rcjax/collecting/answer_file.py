@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.checks import object_in
+from rcjax._base.codec import object_in
 from rcjax._base.files import LineFile, is_stream, write_atomically
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError

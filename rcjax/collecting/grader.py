@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar, Protocol
 
-from rcjax._base.checks import what_it_is
+from rcjax._base.codec import what_it_is
 from rcjax._base.extras import required
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import Check

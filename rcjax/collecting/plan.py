@@ -17,22 +17,20 @@ from functools import partial
 from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.calls import Asked
 from rcjax.collecting.grader import GraderError
-from rcjax.collecting.graders import Graders, make_graders
-from rcjax.collecting.grading import judge_by
+from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
+from rcjax.collecting.respondent import Asked, Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.collecting.text_graders import Ask
 from rcjax.policy.signals import Check
 from rcjax.policy.signals.records import is_check
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import read_reply
+from rcjax.serving.costs import Usage
 from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
-from rcjax.serving.running_checks import Checks, require_runnable
-from rcjax.serving.usage import Usage
+from rcjax.serving.workers import Checks, require_runnable
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 

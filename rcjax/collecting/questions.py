@@ -16,9 +16,8 @@ from typing import Any
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
-from rcjax.policy.any_policy import draw_lot
-from rcjax.policy.signals.canonical import written_calls
-from rcjax.policy.signals.request_form import FORMING, form_of
+from rcjax.policy.policy import draw_lot
+from rcjax.policy.signals.answers import FORMING, form_of, written_calls
 from rcjax.serving.call_log import Call
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)
@@ -65,7 +64,7 @@ class Question:
 
     @property
     def form(self) -> str:
-        """Form of its requests (`rcjax.policy.signals.request_form`)."""
+        """Form of its requests (`rcjax.policy.signals.answers`)."""
         return form_of(self.messages, self.options)
 
 

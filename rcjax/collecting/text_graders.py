@@ -19,8 +19,18 @@ from typing import Any, ClassVar
 
 from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError, ProcessGrader
 from rcjax.collecting.questions import conversation
-from rcjax.policy.signals.canonical import INVALID, canonical_json, read_calls, read_json_text
-from rcjax.policy.signals.final_answer import chosen_choice, final_answer, is_denied, last_box, tidied, without_thoughts
+from rcjax.policy.signals.answers import (
+    INVALID,
+    canonical_json,
+    chosen_choice,
+    final_answer,
+    is_denied,
+    last_box,
+    read_calls,
+    read_json_text,
+    tidied,
+    without_thoughts,
+)
 
 _WRAPPING = " \t\r\n*_`\"'“”‘’«»„()[]{}$.,;:!?。、！？「」"
 

@@ -17,7 +17,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import bisection, implicit_root, open_unit
-from rcjax._core.parametric import Parametric as Parametric, param as param
+from rcjax._core.pytrees import Parametric as Parametric, param as param
 from rcjax.copulas.unit import Unit, unit, with_flips
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rcjax._core.parametric import subclasses
+from rcjax._core.pytrees import subclasses
 from rcjax.copulas import (
     AMH,
     BB1,

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.meshes import ndtri
+from rcjax._core.batching import ndtri
 from rcjax.copulas.base import RadialForm, TailDependence, param
 from rcjax.copulas.unit import Unit, is_zero, turned
 

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.beta import polygammas
-from rcjax._core.numerics import divide, implicit_root, log1mexp, softplus
+from rcjax._core.numerics import divide, implicit_root, log1mexp, polygammas, softplus
 from rcjax.copulas.base import ClosedForm, TailDependence, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log

@@ -10,9 +10,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.beta import betaln
-from rcjax._core.meshes import ndtri
-from rcjax._core.numerics import divide, log_of_pair
+from rcjax._core.batching import ndtri
+from rcjax._core.numerics import betaln, divide, log_of_pair
 from rcjax.copulas.base import RadialForm, TailDependence, param
 from rcjax.copulas.gaussian import nearer_tail, off_the_ends, quadratic_form, residual, spread
 from rcjax.copulas.unit import Unit, is_zero, turned

@@ -20,14 +20,14 @@ import jax
 import numpy as np
 import polars as pl
 
-from rcjax._base.wording import count
+from rcjax._base.figures import count
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
-from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
+from rcjax.policy.comparison import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
-from rcjax.policy.signals.request_form import PLAIN
+from rcjax.policy.signals.answers import PLAIN
 
 #: The hash of a missing answer.
 UNKNOWN = 0

@@ -30,10 +30,9 @@ from typing import Annotated, Any, Literal
 import jax
 import numpy as np
 
-from rcjax._base.checks import require
-from rcjax._base.codec import Between, Names, Object, read
+from rcjax._base.codec import Between, Names, Object, read, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
-from rcjax.policy.counted import Scores
+from rcjax.policy.comparison import Scores
 
 MOST_QUERIES = 400
 

@@ -23,7 +23,7 @@ from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
 from rcjax.policy.decisions import Comparison
 from rcjax.policy.signals import normalise_answer
-from rcjax.policy.signals.canonical import INVALID, canonical_json
+from rcjax.policy.signals.answers import INVALID, canonical_json
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log

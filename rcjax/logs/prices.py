@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.checks import read_table
+from rcjax._base.codec import read_table
+from rcjax._base.figures import count, percent
 from rcjax._base.tokens import PRICES, Price, Tokens, too_small
-from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brief, listed, near
 from rcjax.logs.sources import require_file
-from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
+from rcjax.serving.costs import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
 _LEAST = 1e6 * LEAST  # money per million tokens
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import polars as pl
 
-from rcjax._base.wording import count
+from rcjax._base.figures import count
 from rcjax.logs.columns import TOKENS, known_columns, our_names, plain_name
 from rcjax.logs.errors import LogError, brief
 

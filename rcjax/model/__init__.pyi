@@ -1,7 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax._core.parametric import param as param
-from rcjax.model.beta_mixture import BetaMixture as BetaMixture
+from rcjax._core.pytrees import param as param
 from rcjax.model.calibration import expected_calibration_error as expected_calibration_error
 from rcjax.model.cascade_model import (
     CascadeModel as CascadeModel,
@@ -10,5 +9,5 @@ from rcjax.model.cascade_model import (
     sample_log as sample_log,
 )
 from rcjax.model.fitting import fit as fit
-from rcjax.model.marginals import Marginal as Marginal
+from rcjax.model.marginals import BetaMixture as BetaMixture, Marginal as Marginal
 from rcjax.model.weighted import fit_copula as fit_copula

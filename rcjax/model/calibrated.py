@@ -18,21 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import SCHEMA_VERSION
-from rcjax._base.codec import Amount, Object, choice, read, read_fields, written
+from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.exporting import exportable
-from rcjax._core.json_values import plain
+from rcjax._core.pytrees import exportable, plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import stated_logprobs
-from rcjax.policy.counted import SAME_AS, SCORES
+from rcjax.policy.comparison import SAME_AS, SCORES
 from rcjax.policy.spec import Spec
 
 

@@ -19,9 +19,8 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
-from rcjax._core.exporting import exportable
-from rcjax._core.json_values import Status
 from rcjax._core.numerics import divide, extremes, log1mexp
+from rcjax._core.pytrees import Status, exportable
 from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 

@@ -1,5 +1,8 @@
 """The Markov-copula model of a cascade's confidences as a frozen pytree, its file, and an embedded example.
 
+A calibrator has a policy's calibration plus the status of its fit. Families of copulas check the ranges of their
+parameters. Stated values and atoms are written without padding.
+
 Copulas of all pairs (section 4.2 of the paper) join the marginals (section 4.1); along a cascade the confidences are a
 Markov chain (section 4.3). The example, `demo.json`, holds parameters fitted to a log of five Llama models on MMLU
 (`benchmarks/make_demo.py`); the package holds no row of that log.
@@ -16,22 +19,161 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import header, inside, load, require
-from rcjax._base.codec import Between, Object, read, read_list
+from rcjax._base.codec import (
+    Amount,
+    Between,
+    Names,
+    Object,
+    Positive,
+    Record,
+    Share,
+    check_fields,
+    header,
+    inside,
+    load,
+    read,
+    read_list,
+    require,
+)
+from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
-from rcjax._base.wording import choose_unit, count
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import fill_up, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.exporting import exportable
-from rcjax._core.json_values import arrays_from_json, arrays_to_json
+from rcjax._core.pytrees import arrays_from_json, arrays_to_json, exportable, plain
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, pairs
-from rcjax.model.calibration import Calibrator
-from rcjax.model.chain import Chain
-from rcjax.model.marginals import Marginal
-from rcjax.model.model_file import ModelFile, calibrators_from_json, marginals_from_json, marginals_to_json
+from rcjax.model.calibration import CalibrationStatus, Calibrator
+from rcjax.model.likelihood import Chain
+from rcjax.model.marginals import Atoms, BetaMixture, Marginal, as_marginal
+from rcjax.model.stated import SIZES, padded_rows
+from rcjax.policy.decisions import Calibration
+
+
+def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibratorFile(Calibration):
+    """Calibrator of one model in a model file."""
+
+    slope_p: Share | None = None
+    status: Annotated[int, Between(0, max(CalibrationStatus))] = 0
+
+    def __post_init__(self) -> None:
+        Calibration.__post_init__(self)
+        _few(self.stated or (), "stated")
+
+
+_ENDS, _MIXTURE = ("lowest", "highest", "mass_lowest", "mass_highest"), ("proportion", "a", "b")
+
+
+@dataclasses.dataclass(frozen=True)
+class MarginalFile(Record):
+    """Marginal of one model in a model file."""
+
+    lowest: Share
+    highest: Share
+    mass_lowest: Share
+    mass_highest: Share
+    proportion: tuple[Share, Share] | None = None
+    a: tuple[Positive, Positive] | None = None
+    b: tuple[Positive, Positive] | None = None
+    atoms: Annotated[tuple[tuple[Share, Share], ...], _few] | None = None
+    """(value, mass) of each atom."""
+    family: str | None = None
+    """Class name of the smooth part; None: the mixture of two betas, with `proportion`, `a` and `b`."""
+    parameters: Object | None = None
+    """Parameters of another family, by name."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.family is None:
+            for name in ("proportion", "a", "b"):
+                require(getattr(self, name) is not None, name, "must be a list of 2", None)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFile(Record):
+    """The file of a `CascadeModel`, or, without marginals and copulas, of a `Calibrated`."""
+
+    models: Names
+    calibrators: tuple[CalibratorFile, ...]
+    cost: tuple[Amount, ...]
+    marginals: tuple[MarginalFile, ...] | None = None
+    copula: str | None = None
+    copulas: Object | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("calibrators", "cost", "marginals"):
+            value, k = getattr(self, name), len(self.models)
+            require(value is None or len(value) == k, name, f"must be a list of {k}", value)
+
+
+def calibrators_from_json(data: Any) -> Calibrator:
+    """The inverse of `calibrators_to_json`."""
+    files: tuple[CalibratorFile, ...] = read(tuple[CalibratorFile, ...], data, "calibrators")
+    alike = {file.transform for file in files}
+    require(len(alike) == 1, "calibrators", "must have one transform", sorted(alike))
+    slope_p = np.array([file.slope_p for file in files], float)  # None is NaN
+    status = np.array([file.status for file in files])
+    calibrators: Any = Calibrator.of(files, jnp.result_type(float))
+    return jax.device_put(dataclasses.replace(calibrators, slope_p=slope_p, status=status))
+
+
+def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
+    """The marginal of each model as JSON, its atoms without padding."""
+    return [_marginal_to_json(marginal) for marginal in unstack(marginals)]
+
+
+def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
+    data = {name: plain(values) for name, values in vars(marginal).items() if name != "atoms"}
+    if not isinstance(marginal, BetaMixture):
+        data = {name: data[name] for name in _ENDS} | {
+            "family": type(marginal).__name__,
+            "parameters": {name: data[name] for name in marginal.supports},
+        }
+    if marginal.atoms is None:
+        return data
+    pairs = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
+    return data | {"atoms": [[value, mass] for value, mass in pairs if mass > 0]}
+
+
+def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
+    """The inverse of `marginals_to_json`; atoms are padded to the number of stated values."""
+    files: tuple[MarginalFile, ...] = read(tuple[MarginalFile, ...], data, "marginals")
+    dtype, family = jnp.result_type(float), _family_of(files)
+    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in _ENDS}
+    if family is BetaMixture:
+        columns |= {name: np.array([getattr(file, name) for file in files], dtype) for name in _MIXTURE}
+    else:
+        where = "marginals.parameters"
+        held = [read(Object, file.parameters, where) for file in files]
+        for name in family.supports:
+            columns[name] = np.array([read(float, row.get(name), f"{where}.{name}") for row in held], dtype)
+    rows = [file.atoms or () for file in files]
+    places = 0 if calibrators.values is None else calibrators.values.shape[-1]
+    if places or any(rows):
+        size = max(places, *map(len, rows)) if places else None
+        value = padded_rows([[value for value, _ in row] for row in rows], np.inf, size)
+        mass = padded_rows([[mass for _, mass in row] for row in rows], 0.0, size)
+        value = np.minimum(value, columns["highest"][:, None])
+        columns["atoms"] = Atoms(value.astype(dtype), mass.astype(dtype))  # pyright: ignore
+    with inside("marginals"):
+        return jax.device_put(family(**columns))
+
+
+def _family_of(files: tuple[MarginalFile, ...]) -> type[Marginal]:
+    """The family that all marginals share; ValueError for an unknown family, or several."""
+    names = {file.family for file in files}
+    require(len(names) == 1, "marginals", "must have one family", sorted(map(str, names)))
+    name = names.pop()
+    with inside("marginals"):
+        return BetaMixture if name is None else as_marginal(name)
 
 
 @exportable
@@ -84,8 +226,8 @@ class CascadeModel(Fitted):
 
         The function is pure, and differentiable in the confidences and in the model. A confidence at a point mass of
         its model (φ_min, φ_max, a stated value) counts with its probability, and one in the smooth part with its
-        density (`rcjax.model.chain`). Values of log p are comparable if they lie in the same masses; their mean is no
-        entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not k.
+        density (`rcjax.model.likelihood`). Values of log p are comparable if they lie in the same masses; their mean is
+        no entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not k.
 
         Args:
             confidence: (…, k) calibrated confidence; NaN gives NaN.

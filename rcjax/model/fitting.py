@@ -10,24 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.checks import takes
+from rcjax._base.codec import takes
 from rcjax._core.batching import fill_up, map_entries, part, side_by_side
 from rcjax._core.compilation import compiled
-from rcjax._core.json_values import plain
-from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
+from rcjax._core.numerics import FEW_ENTRIES, kendall_tau, kendall_taus
+from rcjax._core.pytrees import plain
 from rcjax.copulas import Copula, Gaussian, Independence, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
-from rcjax.model.ascent import Ascent, FitStatus
-from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.calibrated import Details, calibrate_log, check_overlap, pairs, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.copula_fitting import CopulaFit, count_parameters, fit_pair
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.marginal_fitting import fit_marginal, likeliest_marginal
-from rcjax.model.marginals import Marginal, as_marginal
-from rcjax.model.pair_likelihood import Ranks, pairs_by_likelihood, ranks
+from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks
+from rcjax.model.marginals import BetaMixture, Marginal, as_marginal
+from rcjax.model.maximum_likelihood import (
+    Ascent,
+    CopulaFit,
+    FitStatus,
+    count_parameters,
+    fit_marginal,
+    fit_pair,
+    likeliest_marginal,
+)
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 

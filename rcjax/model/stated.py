@@ -23,8 +23,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.exporting import exportable
 from rcjax._core.numerics import divide
+from rcjax._core.pytrees import exportable
 from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
 #: Array sizes for the values of a model; the last one is the greatest number of values.

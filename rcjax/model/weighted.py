@@ -17,23 +17,29 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import varying_together
+from rcjax._core.batching import automatic, varying_together
 from rcjax._core.compilation import is_traced
-from rcjax._core.kendall import kendall_tau
-from rcjax._core.meshes import automatic
-from rcjax._core.numerics import divide, extremes, open_unit
+from rcjax._core.numerics import divide, extremes, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.ascent import FitStatus, member_at, place_of
-from rcjax.model.beta_mixture import BetaMixture, log_components
 from rcjax.model.calibration import CalibrationStatus, Calibrator, calibrate_all, transform_confidence
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import from_taus, stated_confidences
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.marginal_fitting import REFIT_STEPS, Mixture, climb_on, columns_of, masses
-from rcjax.model.pair_likelihood import Ranks, sum_of
+from rcjax.model.likelihood import Ranks, sum_of
+from rcjax.model.marginals import BetaMixture, log_components
+from rcjax.model.maximum_likelihood import (
+    REFIT_STEPS,
+    FitStatus,
+    Mixture,
+    climb_on,
+    columns_of,
+    fit_pair,
+    masses,
+    member_at,
+    place_of,
+)
 from rcjax.model.stated import estimate
 from rcjax.policy.decisions import NO_CONFIDENCE
 

@@ -1,7 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.policy.comparison import Comparison as Comparison, Rival as Rival
-from rcjax.policy.counted import Reference as Reference, Scores as Scores
+from rcjax.policy.comparison import Comparison as Comparison, Reference as Reference, Rival as Rival, Scores as Scores
 from rcjax.policy.decisions import (
     Action as Action,
     Agreement as Agreement,

@@ -16,9 +16,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from rcjax._base.checks import require
-from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read
-from rcjax.policy.signals.canonical import INVALID, canonical_json
+from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read, require
+from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -167,7 +166,7 @@ _SHORT = 4096  # most characters of an answer whose canonical form is cached
 def comparable(answer: str | None, how: Comparison) -> str | None:
     """Return the canonical form of an answer for comparisons; None for no answer.
 
-    A JSON object or array, and calls of tools, have their canonical form (`rcjax.policy.signals.canonical`). An answer
+    A JSON object or array, and calls of tools, have their canonical form (`rcjax.policy.signals.answers`). An answer
     that a check found invalid has none. Other answers are compared
 
     - `"text"`: without regard to case, white space, surrounding punctuation and the spelling of numbers.

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, TypedDict, get_args
 
-from rcjax._base.checks import require
 from rcjax._base.codec import (
     Amount,
     Names,
@@ -24,11 +23,11 @@ from rcjax._base.codec import (
     kinds_of,
     read,
     read_fields,
+    require,
     written,
 )
-from rcjax._base.wording import Money, choose_unit, points
-from rcjax.policy.comparison import COMPARISON
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax._base.figures import Money, choose_unit, points
+from rcjax.policy.comparison import COMPARISON, ERRORS, Counted
 from rcjax.policy.decisions import Transform
 from rcjax.policy.ladder import Ladder, Period, Queries, policy_from_json, with_provenance
 from rcjax.policy.policy import AnyPolicy, Policy

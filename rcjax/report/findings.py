@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.codec import written
-from rcjax._base.wording import Money, between, capitalised, percent
-from rcjax._core.json_values import plain
+from rcjax._base.figures import Money, between, capitalised, percent
+from rcjax._core.pytrees import plain
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.comparison import Comparison, what_to_do
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target, TargetName
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.points import InfeasibleError
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck
 from rcjax.tuning.diagnostics.checks import describe_gaps
 from rcjax.tuning.replaying.comparing import compare_policy
-from rcjax.tuning.replaying.figures import beside_reference
+from rcjax.tuning.replaying.replay import beside_reference
 from rcjax.tuning.tune import Tuned
 
 _TIES = 1e-9  # relative difference at which two sums of money count as equal

@@ -22,9 +22,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.checks import takes
+from rcjax._base.codec import takes
+from rcjax._base.figures import between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, what_to_do
@@ -34,7 +34,7 @@ from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.findings import Findings, compare
 from rcjax.report.plots import plot_error_cost, plot_frontier, plot_reliability
 from rcjax.report.plots.drawings import BLUE, GREY, ORANGE, lay_out
-from rcjax.solving.frontier.hull import rows_to_show
+from rcjax.solving.frontier.points import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import replay

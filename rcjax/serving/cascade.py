@@ -21,24 +21,21 @@ from numbers import Integral
 from types import NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.checks import instance, what_it_is, whole
-from rcjax._base.codec import number
-from rcjax._base.wording import visible
-from rcjax.policy.any_policy import draw_lot
-from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
+from rcjax._base.codec import instance, number, what_it_is, whole
+from rcjax._base.figures import visible
+from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
-from rcjax.policy.signals.request_form import form_of
+from rcjax.policy.signals.answers import form_of
 from rcjax.serving.billing import Billing, queries_per_day
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare
 from rcjax.serving.completions import Deliver
+from rcjax.serving.costs import sum_usages
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.shadowing import ShadowRate, ShadowShare
-from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax._base.checks import what_it_is
+from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.policy.signals import Check, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
+from rcjax.serving.costs import Usage, request_bytes
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.pace import LIMITS, Pace, most_written
-from rcjax.serving.running_checks import require_runnable
-from rcjax.serving.usage import Usage, request_bytes
+from rcjax.serving.streaming import LIMITS, Pace, most_written
+from rcjax.serving.workers import require_runnable
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from rcjax._base.checks import what_it_is
-from rcjax._base.wording import visible
+from rcjax._base.codec import what_it_is
+from rcjax._base.figures import visible
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Check, Reading, Reply, Signal, SignalError
-from rcjax.policy.signals.request_form import FORMING, PLAIN
+from rcjax.policy.signals.answers import FORMING, PLAIN
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
+from rcjax.serving.costs import Usage
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.openai_client import TIMED_OUT, complete, stream
-from rcjax.serving.pace import Pace, most_written
-from rcjax.serving.running_checks import Checks
-from rcjax.serving.usage import Usage
-from rcjax.serving.workers import in_short
+from rcjax.serving.streaming import Pace, most_written
+from rcjax.serving.workers import Checks, in_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class ServedQuery:
     deliver: Deliver | None = None
     """The receiver of an answer that is kept whatever it says: it gets the pieces as they arrive."""
     form: str = PLAIN
-    """The form of the request (`rcjax.policy.signals.request_form`)."""
+    """The form of the request (`rcjax.policy.signals.answers`)."""
     unjudged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
     billed: Billed | None = None

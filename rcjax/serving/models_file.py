@@ -31,12 +31,11 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.checks import read_table, require
-from rcjax._base.codec import Between, Record, read
+from rcjax._base.codec import Between, Record, read, read_table, require
 from rcjax._base.tokens import PRICES, Price
+from rcjax.policy.signals.answers import PLAIN
 from rcjax.policy.signals.records import Check, record_signal, require_signal_name
-from rcjax.policy.signals.request_form import PLAIN
-from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
+from rcjax.serving.costs import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -349,7 +348,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, f
         signal: the signal that reads the confidence.
         options: the options of each request, without the signal's own.
         price: money per million tokens, if known.
-        form: the form of the request (`rcjax.policy.signals.request_form`), recorded if a check judges it.
+        form: the form of the request (`rcjax.policy.signals.answers`), recorded if a check judges it.
 
     >>> from rcjax.policy.signals import Choice
     >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE

@@ -1,10 +1,10 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.solving.expected_outcome import (
+from rcjax.solving.frontiers import (
     error_and_cost as error_and_cost,
     outcomes as outcomes,
+    solve_frontier as solve_frontier,
 )
-from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.solving.minimising import minimise as minimise
 from rcjax.solving.objective import (
     Outcome as Outcome,

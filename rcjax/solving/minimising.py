@@ -1,41 +1,342 @@
 """Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
 
+Ranks (k,) are the cuts of a cascade's models.
+
+Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
+threshold passes all ties or none. Ranks within a mass therefore move to its nearer end, a step, and the best steps are
+found by trial.
+
 Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
 quantile of the seconds or fairness between models does not add up. Such an objective is a function of a cascade's
 outcome, which is differentiable in its cuts.
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.typing import DTypeLike
 
-from rcjax._base.checks import takes, what_it_is, whole
+from rcjax._base.codec import takes, what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, join, part
+from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.at_lambda import Optima
-from rcjax.solving.bellman import Cut
+from rcjax.solving.bellman import CascadePlan, Cut, candidate_paths, cuts_of_paths, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import PointStatus, check_lam, lam_range
-from rcjax.solving.frontier.policies import CascadeSet
+from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.frontiers import evaluate_optima, lay_out_problem
-from rcjax.solving.objective import Outcome
-from rcjax.solving.outcome_search import (
-    TOGETHER,
-    Candidate,
-    Objective,
-    OutcomeProblem,
-    Start,
-    improve,
-    propose,
-    tolerance,
-    weigh,
-)
-from rcjax.solving.paths import candidate_paths, make_plan
+from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
+from rcjax.solving.solution import Optima
+
+#: Number of times that every model tries every step: a model's best step may change after another has moved.
+_ROUNDS = 2
+
+
+#: Widths of `Outcome.smoothing`, in turn; convergence is judged at the last one.
+_WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+Loss = Callable[[jax.Array], jax.Array]
+
+_TRIALS = 120  # greatest number of evaluations of a loss
+
+_MEMORY = 5  # pairs of steps and slopes in L-BFGS; there are few ranks
+
+_LEAST_GAIN = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
+
+_SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected one
+
+_SURELY = 1 / 40  # share of the tolerance at which a descent ends
+
+_NUDGE = 1e-4  # starts stay this angle off the bounds, where the slope in x is 0
+
+_AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
+
+
+class Bounds(NamedTuple):
+    """Lower and upper bounds of ranks."""
+
+    low: jax.Array  # (n,)
+    high: jax.Array  # (n,)
+
+    def of_angle(self, x: jax.Array) -> jax.Array:
+        """Map x (n,) to ranks within the bounds; (n,)."""
+        return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
+
+    def angle(self, u: jax.Array) -> jax.Array:
+        """The x of ranks, kept a little inside the bounds; (n,)."""
+        share = divide(u - self.low, self.high - self.low, 0.5)
+        return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
+
+
+def tolerance(dtype: DTypeLike) -> float:
+    """Largest slope of a loss, per unit of rank, that counts as converged: the loss is off by about its square."""
+    return 4 * float(jnp.finfo(dtype).eps) ** 0.25
+
+
+def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
+    """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search; (n,).
+
+    A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. x is unconstrained, and an optimum at a bound is a
+    stationary point in x (James & Roos 1975, "Minuit: a system for function minimization").
+
+    The descent ends when the slope is far below `tolerance`, no step improves, or the steps are used up.
+
+    Args:
+        loss: function of the ranks, scaled to order 1.
+        u: (n,) initial ranks.
+        bounds: bounds of the ranks.
+    """
+
+    x, value = _by_lbfgs(lambda x: loss(bounds.of_angle(x)), bounds.angle(u))
+    reached = bounds.of_angle(x)
+    share = divide(reached - bounds.low, bounds.high - bounds.low, 0.5)
+    at_bounds = jnp.where(share < _AT_BOUND, bounds.low, jnp.where(share > 1 - _AT_BOUND, bounds.high, reached))
+    return jnp.where(loss(at_bounds) <= value, at_bounds, reached)
+
+
+class _Descent(NamedTuple):
+    """State of a descent, and its next trial step."""
+
+    x: jax.Array  # (n,)
+    value: jax.Array  # ()
+    slope: jax.Array  # (n,)
+    state: Any  # state of L-BFGS
+    direction: jax.Array  # (n,)
+    length: jax.Array  # () length of the next trial, as a share of the direction
+    count: jax.Array  # () number of trials
+    done: jax.Array  # () bool
+
+
+def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Descend by L-BFGS with backtracking (Nocedal & Wright 2006, section 3.5), and return (x (n,), value ()).
+
+    Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
+    """
+    lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_MEMORY)
+    both = jax.value_and_grad(loss)
+    rounding = 4 * float(jnp.finfo(x.dtype).eps)
+
+    def attempt(search: _Descent) -> _Descent:
+        x = search.x - search.length * search.direction
+        value, slope = both(x)
+        promised = search.length * (search.direction @ search.slope)
+        taken = value <= search.value - _LEAST_GAIN * promised
+        direction, state = lbfgs.update(slope, search.state, x)
+        steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
+        upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
+        direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
+        count = search.count + 1
+        onward = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
+        # Minimum of the parabola through both values and the slope at the start.
+        share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
+        share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
+        lost = ~(promised > rounding * (1 + jnp.abs(search.value)))
+        shorter = search._replace(length=search.length * share, count=count, done=lost)
+        return jax.tree.map(partial(jnp.where, taken), onward, shorter)
+
+    # The first trial is the start.
+    nowhere, unit = jnp.zeros_like(x), jnp.ones((), x.dtype)
+    start = _Descent(x, unit * jnp.inf, nowhere, lbfgs.init(x), nowhere, unit, jnp.zeros((), int), jnp.zeros((), bool))
+    search = lax.while_loop(lambda search: ~search.done & (search.count < _TRIALS), attempt, start)
+    return search.x, search.value
+
+
+def _arrived(slope: jax.Array) -> jax.Array:
+    return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends it too
+
+
+def slope_left(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
+    """Largest step of ranks down the slope of the loss within their bounds; NaN if the slope is NaN; ()."""
+    slope = jax.grad(loss)(u)
+    return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
+
+
+class MassSteps(NamedTuple):
+    """The ranks at which the point masses of k models start and end, with 0 and 1, E for each model."""
+
+    edges: jax.Array  # (k, E) rising
+    smooth: jax.Array  # (k, E − 1) bool, whether no mass lies between neighbouring edges
+
+    @property
+    def smooth_range(self) -> Bounds:
+        """Bounds of the ranks between the masses at the ends; (k,)."""
+        return Bounds(self.edges[:, 1], self.edges[:, -2])
+
+
+def steps_of(marginals: Marginal) -> MassSteps:
+    """Find the edges of the point masses of marginals (k,)."""
+    starts, ends = jax.vmap(Marginal.mass_ranks)(marginals)
+    edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
+    middle = (edges[:, 1:] + edges[:, :-1]) / 2
+    inside = (middle[..., None] > starts[:, None]) & (middle[..., None] < ends[:, None])
+    return MassSteps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
+
+
+def on_steps(steps: MassSteps, u: jax.Array) -> jax.Array:
+    """Move ranks (k,) within a mass to its nearer end; (k,)."""
+    piece, start, end = _piece(steps, u, "right")
+    smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
+    return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
+
+
+def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
+    """Bounds of the smooth piece in which each rank (k,) lies or at whose end; the rank alone if there is none."""
+    low, high = u, u
+    for side in ("left", "right"):
+        piece, start, end = _piece(steps, u, side)
+        smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0] & (start <= u) & (u <= end)
+        low, high = jnp.where(smooth, start, low), jnp.where(smooth, end, high)
+    return Bounds(low, high)
+
+
+def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(number, start, end) of the piece between two edges in which each rank lies; (k,) each."""
+
+    def single(edges: jax.Array, u: jax.Array) -> jax.Array:
+        return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
+
+    piece = jax.vmap(single)(steps.edges, u)
+    rows = np.arange(len(steps.edges))
+    return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
+
+
+def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> jax.Array:
+    """Move ranks (k,) to steps that lower the loss; (k,).
+
+    Each rank in turn tries every step, and stays at the best.
+    """
+    count, many = steps.edges.shape
+    ranks = np.tile(np.arange(count), _ROUNDS)
+    trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
+
+    def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[jax.Array, jax.Array]) -> tuple[tuple, None]:
+        u, least = carry
+        rank, edge = trial
+        moved = u.at[rank].set(edge)
+        value = loss(moved)
+        better = value < least
+        return (jnp.where(better, moved, u), jnp.where(better, value, least)), None
+
+    return lax.scan(attempt, (u, loss(u)), trials)[0][0]
+
+
+#: Descents at a time on the CPU: their arrays fit into its caches, and the slowest delays few.
+TOGETHER = 64
+
+
+class OutcomeProblem(NamedTuple):
+    """The tables and plan of a search, which all λ share."""
+
+    tables: Tables
+    steps: MassSteps
+    plan: CascadePlan
+
+
+class Candidate(NamedTuple):
+    """A candidate cascade, with its outcome."""
+
+    ranks: Any  # (k,)
+    path: Any  # () number of the cascade in the plan
+    outcome: Outcome  # `smoothing` is 0
+
+
+class Start(NamedTuple):
+    """Start of a descent for one λ."""
+
+    ranks: Any  # (k,)
+    path: Any  # () number of the cascade in the plan
+    lam: Any  # ()
+    scale: Any  # () divisor of the objective, so that its slopes are of order 1
+
+
+Objective = Callable[[Outcome, jax.Array], Any]
+
+
+def _value_of(objective: Objective, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
+    """The objective of an outcome, with a width of smoothing; ()."""
+    smoothing = jnp.asarray(width, outcome.asked.dtype)
+    return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
+
+
+def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Outcome:
+    """Outcome of a cascade with given ranks."""
+    plan = problem.plan
+    u = jnp.where(plan.defers[path], ranks, 0.0)
+    return outcome_of_cuts(problem.tables, u, plan.links[path], plan.first[path])
+
+
+@partial(compiled, static_argnames="paths", runs="long")
+def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, Candidate]:
+    """Return the problem, and the optima of additive objectives by cascade and price; (N·P, …).
+
+    Args:
+        tables: quadrature of the model.
+        plan: candidate cascades.
+        prices: (P,) λ of the additive objectives, rising.
+        paths: number N of cascades in the plan, without padding.
+    """
+    problem = OutcomeProblem(tables, steps_of(tables.marginals), plan)
+    ranks = cuts_of_paths(tables, prices, plan).u[:paths].reshape(paths * len(prices), -1)
+    path = jnp.repeat(np.arange(paths), len(prices))
+    return problem, _evaluated(problem, jax.vmap(partial(on_steps, problem.steps))(ranks), path)
+
+
+def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Candidate:
+    def outcome(row: tuple[jax.Array, jax.Array]) -> Outcome:
+        return outcome_of_ranks(problem, *row)
+
+    size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
+    return Candidate(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
+
+
+@partial(compiled, static_argnames="objective")
+def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
+    """Objective of every candidate at every λ; infinite in place of NaN; (L, C)."""
+    value = lax.map(lambda price: jax.vmap(partial(_value_of, objective), (0, None))(outcome, price), lam)
+    return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+
+@partial(compiled, static_argnames="objective", runs="long")
+def improve(
+    objective: Objective, problem: OutcomeProblem, start: Start, settling: jax.Array
+) -> tuple[Candidate, jax.Array]:
+    """Descend from each start, and return (results (B,), remaining slopes (B,)).
+
+    Args:
+        objective: function to minimise.
+        problem: tables and plan.
+        start: (B,) starts.
+        settling: () bool. False: ranks move freely between the masses at the ends, through atoms, to find the valley.
+            True: ranks first try all steps, and then stay within their smooth piece.
+    """
+
+    def single(start: Start) -> tuple[jax.Array, jax.Array]:
+        def loss(ranks: jax.Array, width: Any) -> jax.Array:
+            outcome = outcome_of_ranks(problem, ranks, start.path)
+            return _value_of(objective, outcome, start.lam, width) / start.scale
+
+        def go_on(ranks: jax.Array, width: jax.Array) -> tuple[jax.Array, None]:
+            return descend(partial(loss, width=width), ranks, bounds), None
+
+        exact = partial(loss, width=0.0)
+        ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
+        pieces = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
+        bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
+        ranks, _ = lax.scan(go_on, ranks, jnp.asarray(_WIDTHS, ranks.dtype))
+        return on_steps(problem.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
+
+    ranks, slope = jax.vmap(single)(start)
+    return _evaluated(problem, ranks, start.path), slope
+
 
 _PRICES = 64  # λ of additive objectives
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Copula
 from rcjax.copulas.base import farthest, tau_by_quadrature
 from rcjax.testing.contract import Finding, changed_by_flattening, raise_failures, untraceable, worst

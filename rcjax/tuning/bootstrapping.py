@@ -11,16 +11,15 @@ the model being right.
 import jax
 import numpy as np
 
-from rcjax._base.checks import takes
-from rcjax._base.normal_law import half_width
+from rcjax._base.codec import takes
+from rcjax._base.figures import half_width
 from rcjax._core.batching import join, side_by_side
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Bands, Outcomes, check_level
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import Bands, Outcomes, Policies, check_level
 from rcjax.tuning.candidates import RUNGS
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers

@@ -20,8 +20,17 @@ import numpy as np
 
 from rcjax._core.batching import part
 from rcjax.policy.decisions import NO_CONFIDENCE
-from rcjax.solving.frontier.hull import lower_hull, position_weights, thinned
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
+from rcjax.solving.frontier.points import (
+    ALWAYS_ANSWER,
+    NEVER_ANSWER,
+    NEVER_REFUSE,
+    NOBODY,
+    Agreements,
+    Policies,
+    lower_hull,
+    position_weights,
+    thinned,
+)
 
 #: Rungs of the ladders of folds and replicates; the last rung is repeated, so that few shapes are compiled.
 RUNGS = 32

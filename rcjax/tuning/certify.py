@@ -42,9 +42,8 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.checks import takes
-from rcjax._base.codec import Object, read
-from rcjax._core.json_values import plain
+from rcjax._base.codec import Object, read, takes
+from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, read_reference
 from rcjax.logs.log import Log
@@ -53,8 +52,7 @@ from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
-from rcjax.solving.frontier.hull import InfeasibleError, position_weights
-from rcjax.solving.frontier.points import Outcomes
+from rcjax.solving.frontier.points import InfeasibleError, Outcomes, position_weights
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, default_today, models_of
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 

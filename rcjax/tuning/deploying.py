@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.normal_law import Z95
-from rcjax._base.wording import count, points
+from rcjax._base.figures import Z95, count, points
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import Rule
@@ -32,9 +31,16 @@ from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import (
+    InfeasibleError,
+    Outcomes,
+    Points,
+    PointStatus,
+    Policies,
+    lower_hull,
+    position_weights,
+    thinned,
+)
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, certify, outcomes_of_rungs
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, paired_error, single_model_errors

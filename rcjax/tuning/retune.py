@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.checks import takes
-from rcjax._base.normal_law import upper_tail
+from rcjax._base.codec import takes
+from rcjax._base.figures import upper_tail
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.kept_sample import carried_rows, pooled, read_reference
@@ -19,19 +19,17 @@ from rcjax.logs.log import Log
 from rcjax.logs.prices import read_prices
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import alike, corrected_log
-from rcjax.policy.counted import recorded_counted
+from rcjax.policy.comparison import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points
-from rcjax.solving.frontier.policies import Policies, policies_of
+from rcjax.solving.frontier.points import Outcomes, Points, Policies, policies_of
 from rcjax.tuning.certify import hold_out
-from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.scoring import FOLDS
+from rcjax.tuning.scoring import FOLDS, Gain
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 

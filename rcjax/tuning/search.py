@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import takes
-from rcjax._base.wording import percent
+from rcjax._base.codec import takes
+from rcjax._base.figures import percent
 from rcjax._core.batching import fill_up, in_pieces, part
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -28,15 +28,30 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import (
+    InfeasibleError,
+    Outcomes,
+    Points,
+    PointStatus,
+    Policies,
+    check_abstain_price,
+    check_lam,
+    lower_hull,
+    refusal_at,
+)
 from rcjax.tuning.candidates import Candidates, concatenate
-from rcjax.tuning.cross_validation import CrossValidation, cross_validate
 from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.comparing import single_model_errors
 from rcjax.tuning.replaying.walk import outcomes_on_log
-from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
+from rcjax.tuning.scoring import (
+    FOLDS,
+    CrossValidation,
+    charges,
+    cross_validate,
+    estimate_blending,
+    sample_queries,
+    score_all,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +357,7 @@ class ModelSearch:
     def fit(self, log: Log) -> Fitted:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
-        from rcjax.solving.paths import candidate_paths
+        from rcjax.solving.bellman import candidate_paths
 
         candidate_paths(log.models, self.spec.search)
         return fit(log, transform=self.spec.transform, **self.spec.fit)
@@ -366,8 +381,8 @@ class ModelSearch:
         """Return the function that solves the λ of some points (G,) again on a draw; answers are not compared."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
+        from rcjax.solving.bellman import MANY_STEPS, plan_cascades
         from rcjax.solving.frontiers import lay_out_problem, solve_at
-        from rcjax.solving.paths import MANY_STEPS, plan_cascades
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it

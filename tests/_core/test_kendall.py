@@ -7,7 +7,7 @@ import scipy.stats
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
+from rcjax._core.numerics import FEW_ENTRIES, kendall_tau, kendall_taus
 
 pytestmark = pytest.mark.usefixtures("float64")
 SIZE = 33

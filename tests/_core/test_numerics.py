@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rcjax._core.beta import betainc, betainc_and_power, betaln, polygammas
-from rcjax._core.numerics import divide, log1mexp, open_unit, softplus, sorted_numbers
+from rcjax._core.numerics import (
+    betainc,
+    betainc_and_power,
+    betaln,
+    divide,
+    log1mexp,
+    open_unit,
+    polygammas,
+    softplus,
+    sorted_numbers,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from rcjax._base.wording import Money
-from rcjax._core import program_files
+from rcjax._base.figures import Money
+from rcjax._core import compilation
 from rcjax._core.compilation import compiled, forget_programs, keep_programs, signature, signature_key
 from rcjax.model.fitting import taus_of_log
 
@@ -88,18 +88,18 @@ def test_nothing_is_loaded_that_others_could_have_written(folder, compilations):
     with compilations() as messages:
         again()
     assert messages
-    assert program_files.open_program_files(folder.parent) is None
+    assert compilation.open_program_files(folder.parent) is None
     if os.geteuid() == 0:
         folder.chmod(0o700)
         os.chown(folder, 12345, -1)
-        assert program_files.open_program_files(folder.parent) is None
-    of_jax = program_files.jax_folder(folder.parent)
+        assert compilation.open_program_files(folder.parent) is None
+    of_jax = compilation.jax_folder(folder.parent)
     assert (of_jax.parent, of_jax.stat().st_mode & 0o777) == (folder.parent, 0o700)
     of_jax.chmod(0o770)
-    assert program_files.jax_folder(folder.parent) is None
+    assert compilation.jax_folder(folder.parent) is None
     folder.rename(folder.parent / "elsewhere")
     folder.symlink_to(folder.parent / "elsewhere")
-    assert program_files.open_program_files(folder.parent) is None
+    assert compilation.open_program_files(folder.parent) is None
 
 
 def test_a_folder_that_cannot_be_written_to_and_a_full_disk_cost_nothing(folder, monkeypatch):
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_to_and_a_full_disk_cost_nothing(folder,
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rcjax._core.program_files.write_atomically", full)
+        patch.setattr("rcjax._core.compilation.write_atomically", full)
         assert again().shape == (3,)
     assert not list(folder.iterdir())
     folder.rmdir()
@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_to_and_a_full_disk_cost_nothing(folder,
 
 
 def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
-    monkeypatch.setattr(program_files, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(compilation, "MOST_BYTES", 20_000)
     old = folder / f"{'0' * 64}.program"
     old.write_bytes(bytes(30_000))
     os.utime(old, (1, 1))
@@ -125,7 +125,7 @@ def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
     ours.write_bytes(bytes(30_000))
     beside = folder.parent / "log.csv"
     beside.write_bytes(bytes(30_000))
-    cached = program_files.jax_folder(folder.parent) / f"jit_old-{'1' * 64}-cache"
+    cached = compilation.jax_folder(folder.parent) / f"jit_old-{'1' * 64}-cache"
     cached.write_bytes(bytes(30_000))
     os.utime(cached, (2, 2))
     taus_of_log(*DATA)

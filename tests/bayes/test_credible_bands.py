@@ -10,7 +10,7 @@ from posterior_samples import three
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.bayes.credible import accuracy
+from rcjax.bayes.posterior import accuracy
 
 pytest.importorskip("numpyro")
 pytestmark = pytest.mark.usefixtures("float64")

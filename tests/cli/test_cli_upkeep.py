@@ -9,8 +9,8 @@ from command_line import run, write_log
 import rcjax
 from rcjax.logs import read_log
 from rcjax.policy.ladder import with_provenance
-from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.scoring import Gain
 
 NAMES = ("small", "large")
 N = 200
@@ -116,7 +116,7 @@ def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path)
 def worse(monkeypatch):
     """Policies tuned again do worse on queries left out."""
     gain = RetuningGain(loss=0.2, gain=Gain(-0.0378, 0.0018), lam=1000.0, n=95)
-    monkeypatch.setattr("rcjax.tuning.diagnostics.replacement.held_out_gain", lambda *_, **__: gain)
+    monkeypatch.setattr("rcjax.tuning.diagnostics.decision.held_out_gain", lambda *_, **__: gain)
 
 
 def retune(folder, log, *options):

@@ -11,7 +11,7 @@ from command_line import run
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax.cli import printing
+from rcjax.cli import console
 from rcjax.cli.app import CommandLine
 
 RAISED = [
@@ -71,8 +71,8 @@ def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
 
 def test_results_come_before_the_problem():
     def body(as_json):
-        problem = printing.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
-        printing.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)
+        problem = console.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
+        console.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)
 
     told = call(body, "tune")
     assert (told.exit_code, told.stdout) == (1, "cost 1\n")
@@ -109,7 +109,7 @@ def handlers():
 
 def test_a_second_signal_does_not_kill_a_command_that_ends(handlers):
     """It would end with the status of the signal, its files half closed."""
-    with pytest.raises(KeyboardInterrupt), printing.terminable():
+    with pytest.raises(KeyboardInterrupt), console.terminable():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
     signal.raise_signal(signal.SIGTERM)
@@ -117,6 +117,6 @@ def test_a_second_signal_does_not_kill_a_command_that_ends(handlers):
 
 def test_a_command_that_was_not_stopped_leaves_signals_as_they_were(handlers):
     before = signal.getsignal(signal.SIGTERM)
-    with printing.terminable():
+    with console.terminable():
         pass
     assert signal.getsignal(signal.SIGTERM) == before

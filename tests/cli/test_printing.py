@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.cli import printing
+from rcjax.cli import console
 
 HOSTILE = "\x1b[2J", "\x1b]0;title\x07", "a\nerror: b", "a\rb", "\u202eb", "\u2028", "\x9b31m", "\x7f", "\ud800"
 
 
 def test_what_is_not_printable_is_escaped():
     for text in HOSTILE:
-        shown = printing.escaped(text)
+        shown = console.escaped(text)
         assert shown.encode().decode("unicode_escape") == text
-        assert printing.escaped({text: [text, (1, Path(text))]}) == {shown: [shown, [1, shown]]}
+        assert console.escaped({text: [text, (1, Path(text))]}) == {shown: [shown, [1, shown]]}
 
 
 @given(st.text())
 def test_printable_text_stays_and_no_other_is_printed(text):
-    shown = printing.escaped(text)
+    shown = console.escaped(text)
     assert shown.isprintable()
     assert (shown == text) == text.isprintable()
-    assert printing.one_line(text).isprintable()
+    assert console.one_line(text).isprintable()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -35,7 +35,7 @@ def test_a_terminal_folds_a_message_between_words_and_a_pipe_not_at_all(monkeypa
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     words = f"some-words of {'x' * 60} that-a-terminal would break anywhere".split()
-    printing.warn(" ".join(words))
+    console.warn(" ".join(words))
     lines = capsys.readouterr().err.splitlines()
     assert " ".join(lines).split() == ["warning:", *words]
     assert len(lines) == (3 if terminal else 1)
@@ -43,7 +43,7 @@ def test_a_terminal_folds_a_message_between_words_and_a_pipe_not_at_all(monkeypa
 
 def test_json_is_ascii(capsys):
     document = {text: text for text in HOSTILE}
-    printing.print_json(document)
+    console.print_json(document)
     printed = capsys.readouterr().out
     assert printed.removesuffix("\n").isascii()
     assert printed.removesuffix("\n").replace("\x7f", "").isprintable()
@@ -56,7 +56,7 @@ def test_a_full_standard_output_is_named(monkeypatch):
 
     monkeypatch.setattr(sys.stdout, "write", write)
     with pytest.raises(OSError, match="No space left") as caught:
-        printing.print_json({})
+        console.print_json({})
     assert caught.value.filename == "standard output"
 
 

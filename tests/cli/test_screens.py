@@ -9,8 +9,8 @@ from command_line import run, succeed, write_folder
 
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
+from rcjax.cli.checks import tune_and_again
 from rcjax.cli.options import LogOptions
-from rcjax.cli.verdict import tune_and_again
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.spec import Spec, Target
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 import jax
 import pytest
 
-from rcjax._base.wording import Money, describe_cascade, figure
+from rcjax._base.figures import Money, describe_cascade, figure
 from rcjax._core import compilation
 from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
+from rcjax.cli.collect import models_table
 from rcjax.cli.console import Screen, cascade_lines
-from rcjax.cli.import_ import models_table
-from rcjax.solving.frontier.hull import too_dear
+from rcjax.solving.frontier.points import too_dear
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

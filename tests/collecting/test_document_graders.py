@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
-from rcjax.collecting.graders import make_graders, suited_grader
+from rcjax.collecting.grading import make_graders, suited_grader
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import JsonGrader, right_call
 

@@ -12,7 +12,7 @@ from tiers import examples
 
 from rcjax.collecting import grader
 from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
-from rcjax.collecting.graders import COMPARISONS, make_graders, suited_grader
+from rcjax.collecting.grading import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import Judge, plain, rubric, same_number, verdict
 

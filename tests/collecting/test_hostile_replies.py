@@ -15,9 +15,9 @@ from chat_server import Response, completion, served
 from command_line import run
 from models_of_a_test import write_models, write_questions
 
-from rcjax.collecting import grader, graders
+from rcjax.collecting import grader, grading
 from rcjax.collecting.grader import Attempt
-from rcjax.collecting.graders import COMPARISONS, make_graders
+from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import Judge, verdict
 
@@ -76,13 +76,13 @@ def test_every_grader_has_a_verdict_on_hostile_replies(text):
         return messages[0]["content"].encode().decode()[:9]  # it can be sent
 
     async def others():
-        graders = make_graders(["regex:{answer}$", f"copy=command:{sys.executable} -c '{COPY}'"])
+        grading = make_graders(["regex:{answer}$", f"copy=command:{sys.executable} -c '{COPY}'"])
         try:
-            names = (graders.common, graders.kinds["copy"], "number")
-            said = [await graders.by_name[name].grade(attempt(text)) for name in names]
+            names = (grading.common, grading.kinds["copy"], "number")
+            said = [await grading.by_name[name].grade(attempt(text)) for name in names]
             return (*said, await Judge(echo).grade(attempt(text)))
         finally:
-            await graders.close()
+            await grading.close()
 
     by_pattern, by_program, by_number, by_judge = asyncio.run(others())
     assert (by_pattern, by_program, by_judge) == (text.endswith("42"), len(text) % 2 == 0, None)
@@ -129,7 +129,7 @@ print("true")
 def breaks(name, monkeypatch, place):
     """A grader, as the command names it, that fails on a wicked reply; and what is said of it."""
     if name == "of ours":
-        monkeypatch.setitem(graders.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
+        monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
         monkeypatch.setattr(grader, "_PROCESS_SECONDS", 0.5)

@@ -14,7 +14,7 @@ from models_of_a_test import Models
 
 import rcjax
 from rcjax.collecting.grader import Attempt, GraderError, as_verdict
-from rcjax.collecting.graders import make_graders
+from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import Judge, rubric, score
 

@@ -28,7 +28,7 @@ from rcjax.copulas import (
 
 METHODS = ("cdf", "conditional", "log_density", "inverse_conditional")
 BESIDE = (1e-12, 1e-9, 1e-6)
-#: The largest z of `rcjax.model.copula_fitting` is 300, that of a correlation 12.
+#: The largest z of `rcjax.model.maximum_likelihood` is 300, that of a correlation 12.
 FARTHEST, RHO = 301.0, float(1 - 2 / (1 + np.exp(12)))
 ONE = (1.0, *(1 + step for step in BESIDE), 50.0, FARTHEST)
 ZERO = (0.0, *BESIDE, 98.0, FARTHEST)

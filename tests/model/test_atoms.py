@@ -11,12 +11,10 @@ from tiers import thorough
 import rcjax
 from rcjax._core.batching import part
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
-from rcjax.model.beta_mixture import BetaMixture
-from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
-from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
-from rcjax.model.pair_likelihood import SMOOTH, Ranks, cell_table, log_likelihood
+from rcjax.model.likelihood import SMOOTH, Ranks, cell_table, log_likelihood
+from rcjax.model.marginals import Atoms, BetaMixture, Marginal, cramer_von_mises
+from rcjax.model.maximum_likelihood import fit_marginal, fit_pair
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -16,8 +16,8 @@ from rcjax.model import fitting
 from rcjax.model.calibrated import Details, pairs
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, refit
-from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
+from rcjax.model.maximum_likelihood import fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,8 +10,7 @@ from scipy import stats
 from submodels import of_models
 
 import rcjax
-from rcjax.model.beta_mixture import BetaMixture
-from rcjax.model.marginals import Atoms
+from rcjax.model.marginals import Atoms, BetaMixture
 
 pytestmark = pytest.mark.usefixtures("float64")
 

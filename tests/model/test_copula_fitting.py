@@ -11,10 +11,9 @@ from tiers import thorough
 
 from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, StudentT, param
 from rcjax.copulas.families import FAMILIES
-from rcjax.model import pair_likelihood
-from rcjax.model.ascent import FitStatus, _direction, constrain
-from rcjax.model.copula_fitting import count_parameters, fit_pair
-from rcjax.model.pair_likelihood import SMOOTH, Ranks
+from rcjax.model import likelihood
+from rcjax.model.likelihood import SMOOTH, Ranks
+from rcjax.model.maximum_likelihood import FitStatus, _direction, constrain, count_parameters, fit_pair
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,7 +21,7 @@ N = 1000
 INFINITE = float("inf")
 
 #: One programme each, where every operation would be one.
-log_likelihood = jax.jit(pair_likelihood.log_likelihood)
+log_likelihood = jax.jit(likelihood.log_likelihood)
 tau_of = jax.jit(lambda copula: copula.tau())
 
 

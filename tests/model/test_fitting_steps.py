@@ -6,7 +6,7 @@ import pytest
 
 import rcjax
 from rcjax._core import batching
-from rcjax.model import marginal_fitting
+from rcjax.model import maximum_likelihood
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
 
@@ -16,7 +16,7 @@ def small_blocks(monkeypatch):
     """What a log of millions of queries goes through, for one of a few hundred."""
     jax.clear_caches()
     monkeypatch.setattr(batching, "MANY", 64)
-    monkeypatch.setattr(marginal_fitting, "_BLOCK", 32)
+    monkeypatch.setattr(maximum_likelihood, "_BLOCK", 32)
     yield
     jax.clear_caches()
 
@@ -43,10 +43,10 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
     present = rng.random(2000) < 0.8
 
     def likelihood(mixture):
-        columns = marginal_fitting.columns_of(x, present)
-        return float(marginal_fitting._climb(columns, mixture)[1])
+        columns = maximum_likelihood.columns_of(x, present)
+        return float(maximum_likelihood._climb(columns, mixture)[1])
 
-    whole = likelihood(marginal_fitting.fit_beta_mixture(x, present))
-    monkeypatch.setattr(marginal_fitting, "_SAMPLE", 128)
-    sampled = likelihood(marginal_fitting.fit_beta_mixture(x, present))
+    whole = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
+    monkeypatch.setattr(maximum_likelihood, "_SAMPLE", 128)
+    sampled = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
     assert sampled == pytest.approx(whole, abs=1e-6)

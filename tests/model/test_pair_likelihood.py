@@ -10,9 +10,9 @@ from own_families import FGM
 from tiers import slow_to_compile, thorough
 
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
-from rcjax.model import pair_likelihood
+from rcjax.model import likelihood
 from rcjax.model.goodness_of_fit.copula_fit import present_counts, ranks_of_values
-from rcjax.model.pair_likelihood import SMOOTH, Ranks, sum_of
+from rcjax.model.likelihood import SMOOTH, Ranks, sum_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -44,7 +44,7 @@ MASSES = {"first": (0.2, 0.3), "second": (0.15, 0.4)}  # (w_min, w_max)
 PLACES = LOWEST, SMOOTH, HIGHEST = 0, SMOOTH, 1
 
 #: One programme each, where every operation would be one.
-log_likelihood = jax.jit(pair_likelihood.log_likelihood)
+log_likelihood = jax.jit(likelihood.log_likelihood)
 cdf = jax.jit(lambda copula, u, v: copula.cdf(u, v))
 
 

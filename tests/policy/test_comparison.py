@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rcjax._base.codec import read, written
-from rcjax._base.wording import Money
+from rcjax._base.figures import Money
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival, describe_rungs, recorded_comparison, what_to_do
 from rcjax.policy.decisions import Agreement

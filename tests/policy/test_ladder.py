@@ -12,9 +12,9 @@ from tiers import examples
 
 import rcjax
 from rcjax.policy import Ladder, Policy, Rule, load_policy
-from rcjax.policy.any_policy import draw_lot
 from rcjax.policy.ladder import policy_from_json
-from rcjax.solving.frontier.hull import lower_hull, thinned
+from rcjax.policy.policy import draw_lot
+from rcjax.solving.frontier.points import lower_hull, thinned
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(

@@ -13,10 +13,10 @@ import pytest
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing, totals
+from rcjax.serving import billing, ledger
 from rcjax.serving.billing import Billing, LogReader, queries_per_day
 from rcjax.serving.call_log import Call, CallLog, CascadeWarning
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.ledger import FileTotals
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -185,7 +185,7 @@ def today(monkeypatch):
     now = time.time()
     clock = SimpleNamespace(now=now - now % DAY + DAY / 2, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
-    monkeypatch.setattr(totals, "time", clock)
+    monkeypatch.setattr(ledger, "time", clock)
     return clock
 
 

@@ -13,11 +13,10 @@ from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_
 
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Check, Reply, SignalError
-from rcjax.policy.signals.canonical import canonical_calls
+from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.records import record_signal, signal_from_record
-from rcjax.serving import running_checks
-from rcjax.serving.running_checks import Checks, require_runnable
-from rcjax.serving.workers import Workers
+from rcjax.serving import workers
+from rcjax.serving.workers import Checks, Workers, require_runnable
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -28,7 +27,7 @@ REPLY = Reply(("B",), finish_reason="stop")
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Each is a process that imports much.
-    monkeypatch.setattr(running_checks, "Workers", lambda name, most=2: Workers(name, 2))
+    monkeypatch.setattr(workers, "Workers", lambda name, most=2: Workers(name, 2))
     write_checks(tmp_path)
     return tmp_path
 
@@ -266,7 +265,7 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
 
 def test_a_script_without_a_guard_is_not_run_again(place):
     (place / "script.py").write_text(
-        "import asyncio\nfrom rcjax.serving.running_checks import Checks\n"
+        "import asyncio\nfrom rcjax.serving.workers import Checks\n"
         "from rcjax.policy.signals import Check, Reply\n"
         "async def main():\n    checks = Checks(20.0)\n"
         "    print(await checks.reading(Check('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from rcjax.serving import totals
+from rcjax.serving import ledger
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.ledger import FileTotals
 
 MONTH = (0.0, 4e9)
 
@@ -53,12 +53,12 @@ def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(pa
     def full(file, text):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(totals.os, "write", full)
+    monkeypatch.setattr(ledger.os, "write", full)
     page_of(one).add(1.0)
     with pytest.raises(OSError, match="No space left"):
         one.sync()
     assert page_of(one).last_read() == (3.0, 0)
-    monkeypatch.setattr(totals.os, "write", real)
+    monkeypatch.setattr(ledger.os, "write", real)
     one.sync()
     other = FileTotals(path)
     page_of(other)
@@ -85,7 +85,7 @@ def test_periods_that_are_over_are_forgotten(path, monkeypatch):
         one.total("a", "minute", (0.0, time.time() - 60.0 * minute)).add(0.0)
     one.sync()
     assert len(json.loads(path.read_bytes())["totals"]) == 60
-    monkeypatch.setattr(totals.time, "time", lambda: 3e9)
+    monkeypatch.setattr(ledger.time, "time", lambda: 3e9)
     page_of(one).add(1.0)
     one.sync()
     assert [row[:2] for row in json.loads(path.read_bytes())["totals"]] == [["a", "month"]]

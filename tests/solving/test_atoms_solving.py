@@ -13,12 +13,10 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.model.beta_mixture import BetaMixture
-from rcjax.model.marginals import Atoms
+from rcjax.model.marginals import Atoms, BetaMixture
 from rcjax.solving import error_and_cost, outcomes
-from rcjax.solving.at_lambda import settle_threshold
-from rcjax.solving.objective import transition
-from rcjax.solving.quadrature import build_grid
+from rcjax.solving.objective import build_grid, transition
+from rcjax.solving.solution import settle_threshold
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,9 +8,8 @@ import tiers
 from cascade_references import random_models, take
 
 from rcjax.solving import bellman
-from rcjax.solving.at_lambda import lay_out
-from rcjax.solving.bellman import best_cascades
-from rcjax.solving.paths import candidate_paths, make_plan
+from rcjax.solving.bellman import best_cascades, candidate_paths, make_plan
+from rcjax.solving.solution import lay_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -16,7 +16,7 @@ import rcjax
 from rcjax import solve_frontier
 from rcjax.model.calibrated import pairs
 from rcjax.solving.objective import build_tables, evaluate
-from rcjax.tuning.replaying.figures import area_under_curve
+from rcjax.tuning.replaying.replay import area_under_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
 

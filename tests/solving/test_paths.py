@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rcjax.model.calibrated import pairs
-from rcjax.solving.paths import make_plan, plan_cascades
+from rcjax.solving.bellman import make_plan, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,8 +9,7 @@ from cascade_references import random_models
 from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
 from rcjax.model import BetaMixture, Marginal
-from rcjax.solving.objective import transition
-from rcjax.solving.quadrature import ORDER, Grid, build_grid
+from rcjax.solving.objective import ORDER, Grid, build_grid, transition
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -18,19 +18,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from rcjax._base.figures import count, not_likeliest
 from rcjax._base.files import write_atomically
-from rcjax._base.wording import count, not_likeliest
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near
 from rcjax.logs.importing.call_logs import BATCHES, LITELLM
-from rcjax.logs.importing.documents import HELM, PROMPTFOO
+from rcjax.logs.importing.harnesses import HELM, LM_EVAL, PROMPTFOO
 from rcjax.logs.importing.inspect_ai import INSPECT
 from rcjax.logs.importing.lines import CHARACTERS, DamageError, Format, How, Line, require, require_sound, unread
-from rcjax.logs.importing.lm_eval import LM_EVAL
 from rcjax.logs.importing.table import TABLE, WIDE
-from rcjax.logs.oddities import tell_unread
+from rcjax.logs.log import tell_unread
 from rcjax.policy.decisions import comparable
-from rcjax.policy.signals.canonical import canonical_json
+from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
 
 #: All formats, in the order in which they are tried; the last one recognises any table.

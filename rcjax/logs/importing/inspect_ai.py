@@ -28,7 +28,7 @@ from rcjax.logs.importing.lines import (
     unread,
 )
 from rcjax.policy.signals import SignalError
-from rcjax.policy.signals.final_answer import chosen_choice
+from rcjax.policy.signals.answers import chosen_choice
 from rcjax.policy.signals.replies import TokensError, read_tokens
 from rcjax.serving.completions import choice_text
 

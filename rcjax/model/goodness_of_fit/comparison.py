@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rcjax._core.compilation import compiled
-from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Copula, TailDependence
 from rcjax.copulas.families import FAMILIES, as_family
-from rcjax.model.ascent import FitStatus
-from rcjax.model.copula_fitting import CopulaFit, count_parameters, fit_pair
 from rcjax.model.goodness_of_fit.copula_fit import copula_test
-from rcjax.model.pair_likelihood import Ranks
+from rcjax.model.likelihood import Ranks
+from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
 
 
 @dataclasses.dataclass(frozen=True)

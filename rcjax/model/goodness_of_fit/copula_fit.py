@@ -24,12 +24,11 @@ from numpy.typing import ArrayLike
 
 from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
-from rcjax._core.kendall import kendall_tau
-from rcjax._core.numerics import open_unit, sorted_numbers
+from rcjax._core.numerics import kendall_tau, open_unit, sorted_numbers
 from rcjax.copulas import Copula
-from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
-from rcjax.model.pair_likelihood import SMOOTH, Ranks
+from rcjax.model.likelihood import SMOOTH, Ranks
+from rcjax.model.maximum_likelihood import fit_pair
 
 #: Observations compared with all others at a time.
 _ROWS = 32

@@ -19,11 +19,10 @@ import numpy as np
 
 from rcjax._core.batching import fill_up, part, side_by_side, stack
 from rcjax._core.compilation import compiled
-from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.fitting import marginals_of_log
 from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
-from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Marginal, cramer_von_mises
+from rcjax.model.marginals import BetaMixture, Marginal, cramer_von_mises
+from rcjax.model.maximum_likelihood import fit_marginal
 
 #: Padded values, and a mask of those present.
 Sample = tuple[Any, Any]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.normal_law import half_width
+from rcjax._base.figures import half_width
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import mean_gap, tenths
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.checks import instance, what_it_is
+from rcjax._base.codec import instance, what_it_is
 from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
 

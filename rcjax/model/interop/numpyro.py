@@ -7,7 +7,7 @@
 >>> pair.sample(jax.random.key(0), (3,)).shape, pair.event_shape
 ((3, 2), (2,))
 
-`rcjax.model.chain` defines the log density of a model's point masses.
+`rcjax.model.likelihood` defines the log density of a model's point masses.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._base.checks import instance
+from rcjax._base.codec import instance
 from rcjax._base.extras import required
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel

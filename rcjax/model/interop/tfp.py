@@ -7,8 +7,8 @@
 >>> pair.sample(3, seed=jax.random.key(0)).shape, pair.event_shape
 ((3, 2), TensorShape([2]))
 
-`rcjax.model.chain` defines the log density of a model's point masses. Releases up to 0.25 do not run on the JAX that
-rcjax needs; `tfp-nightly` does (tested with 0.26.0.dev20261027 on JAX 0.10.2).
+`rcjax.model.likelihood` defines the log density of a model's point masses. Releases up to 0.25 do not run on the JAX
+that rcjax needs; `tfp-nightly` does (tested with 0.26.0.dev20261027 on JAX 0.10.2).
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.checks import instance
+from rcjax._base.codec import instance
 from rcjax._base.extras import how_to_install, required
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel

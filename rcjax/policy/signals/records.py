@@ -11,9 +11,9 @@ A check gives a verdict in place of a probability: tests that pass, a schema, a 
 | `python:module:function` | the value that the function returns | in another process |
 | `command:./check` | the value that the program prints | in another process |
 
-The answers of `json` and `call` are in canonical form (`rcjax.policy.signals.canonical`), in which the answers of two
+The answers of `json` and `call` are in canonical form (`rcjax.policy.signals.answers`), in which the answers of two
 models are compared; a reply without a call is an answer too. This module defines the input and the verdict of a check;
-`rcjax.serving.running_checks` runs it. Standard library only.
+`rcjax.serving.workers` runs it. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,8 +28,15 @@ from types import MappingProxyType
 from typing import Any
 
 from rcjax._base.codec import written
-from rcjax.policy.signals.canonical import CUT, INVALID, canonical_calls, canonical_json, written_calls
-from rcjax.policy.signals.final_answer import chosen_choice, normalise_answer
+from rcjax.policy.signals.answers import (
+    CUT,
+    INVALID,
+    canonical_calls,
+    canonical_json,
+    chosen_choice,
+    normalise_answer,
+    written_calls,
+)
 from rcjax.policy.signals.replies import Reading, Reply, SignalError
 from rcjax.policy.signals.signal import (
     Choice,

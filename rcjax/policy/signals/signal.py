@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rcjax.policy.signals.final_answer import chosen_choice, normalise_answer
+from rcjax.policy.signals.answers import chosen_choice, normalise_answer
 from rcjax.policy.signals.replies import NO_LOGPROBS, Reading, Reply, SignalError, Token, log_sum
 
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # characters that tokenizers and formats put around a letter

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.checks import takes
+from rcjax._base.codec import takes
 from rcjax._core.batching import part
-from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Copula, OneOf
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.ticker import PercentFormatter
 
-from rcjax._base.checks import takes
-from rcjax._base.wording import Money, choose_unit
+from rcjax._base.codec import takes
+from rcjax._base.figures import Money, choose_unit
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.comparison import ERRORS
 from rcjax.solving.frontier.frontier import Frontier
 
 if TYPE_CHECKING:

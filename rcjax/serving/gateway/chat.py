@@ -24,7 +24,6 @@ from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import Piece, text_or_calls
 from rcjax.serving.exchange import Exchange, ServedQuery
-from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import (
     ApiError,
@@ -34,9 +33,9 @@ from rcjax.serving.gateway.chat_request import (
     read_object,
     upstream_error,
 )
-from rcjax.serving.gateway.keys import Client
+from rcjax.serving.gateway.clients import Accounts, Client
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.text_chunks import Pattern, TextChunk
+from rcjax.serving.streaming import Pattern, TextChunk
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream of events."""

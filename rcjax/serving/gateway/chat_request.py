@@ -19,9 +19,9 @@ from typing import Any
 from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 
-from rcjax.policy.signals.request_form import PLAIN, form_of
+from rcjax.policy.signals.answers import PLAIN, form_of
 from rcjax.serving.cascade import Result
-from rcjax.serving.pace import LIMITS, most_written
+from rcjax.serving.streaming import LIMITS, most_written
 
 
 @dataclass(eq=False)

@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from rcjax._base.wording import Money, choose_unit, count, figure, percent
-from rcjax.policy.comparison import recorded_comparison
-from rcjax.policy.counted import recorded_counted
-from rcjax.policy.following import DAY, Bill, PeriodBill
+from rcjax._base.figures import Money, choose_unit, count, figure, percent
+from rcjax.policy.comparison import recorded_comparison, recorded_counted
+from rcjax.policy.ladder import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.serving.gateway.accounts import ClientUsage
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
-from rcjax.serving.gateway.metrics import Ended
-from rcjax.serving.gateway.shifts import Shift, Shifts
+from rcjax.serving.gateway.clients import ClientUsage
+from rcjax.serving.gateway.metrics import Ended, Shift, Shifts
 
 _POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
 _UNEVEN = 1.2  # ratio to an even pace, or its inverse, from which on the pace is uneven

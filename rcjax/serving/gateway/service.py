@@ -28,10 +28,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rcjax._base.wording import visible
+from rcjax._base.figures import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
@@ -51,13 +50,13 @@ from rcjax.serving.gateway.chat_request import (
     require_permitted,
     segment_of,
 )
+from rcjax.serving.gateway.clients import Accounts, Client
 from rcjax.serving.gateway.intake import ClientLeftError, Intake
-from rcjax.serving.gateway.keys import Client
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
-from rcjax.serving.gateway.response_assembly import ResponsesResponder
+from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.gateway.traces import open_traces
-from rcjax.serving.turns import turns_of
+from rcjax.serving.streaming import turns_of
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:

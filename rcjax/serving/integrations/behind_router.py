@@ -18,7 +18,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from rcjax._base.wording import visible
+from rcjax._base.figures import visible
 from rcjax.policy.ladder import load_policy
 from rcjax.serving.endpoints import prices_by_model, read_price
 from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, RequestLimits, Settings, file_signature

@@ -1,29 +1,60 @@
-"""The frontier: λ → the best cascade and its thresholds, and the policy for a target."""
+"""The frontier: λ → the best cascade and its thresholds, the policy for a target, and its file."""
 
 import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 
-from rcjax._base.checks import SCHEMA_VERSION
-from rcjax._base.codec import written
+from rcjax._base.codec import (
+    SCHEMA_VERSION,
+    Amount,
+    Between,
+    Names,
+    Positive,
+    Record,
+    among,
+    check_fields,
+    filled,
+    header,
+    inside,
+    load,
+    read,
+    require,
+    written,
+)
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
-from rcjax._core.json_values import plain
+from rcjax._core.pytrees import plain
 from rcjax.model.calibrated import Fitted
-from rcjax.policy.counted import Counted, recorded_counted
-from rcjax.policy.decisions import Comparison
+from rcjax.model.cascade_model import fitted_from_json
+from rcjax.policy.comparison import Counted, recorded_counted
+from rcjax.policy.decisions import Agreement, Comparison, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.spec import Spec, Target
-from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
-from rcjax.solving.frontier.points import Bands, Points, Seconds
-from rcjax.solving.frontier.policies import NEVER_REFUSE, CascadeSet, Policies, cascade_at
+from rcjax.policy.spec import Spec, Target, read_search
+from rcjax.solving.frontier.points import (
+    ABSTAIN,
+    NEVER_ANSWER,
+    NEVER_REFUSE,
+    Bands,
+    CascadeSet,
+    Outcomes,
+    Points,
+    PointStatus,
+    Policies,
+    Seconds,
+    cascade_at,
+    lower_hull,
+    point_for,
+    policies_of,
+    position_weights,
+    thinned,
+)
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift it above.
 _INSIDE = 1e-13
@@ -312,3 +343,129 @@ def make_frontier(model: Fitted, points: Points, spec: Spec, compare: Comparison
         abstention=None if spec.abstain_price is None else expected.refused,
         compare=None if simple.agreements is None else compare,
     )
+
+
+_INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
+
+_LOOSE = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
+
+_Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
+
+
+def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
+    require(ends[0] <= ends[1], where, "must have its lower end first", ends)
+    return ends
+
+
+_Interval = Annotated[tuple[float, float], _ordered]
+
+
+@dataclasses.dataclass(frozen=True)
+class PointFile(Record):
+    """A point of a frontier: its figures, and its policy as in the file of a policy."""
+
+    lam: Annotated[Amount, lambda value, where: value if value == 0 else read(Positive, value, where)]
+    cost: Amount
+    error: _Expected
+    status: Annotated[int, Between(0, max(PointStatus))]
+    models: Names
+    rules: Mapping[str, Table]
+    abstention: _Expected | None = None
+    agreements: Mapping[str, Agreement] = dataclasses.field(default_factory=dict)
+    error_interval: _Interval | None = None
+    cost_interval: _Interval | None = None
+    abstention_interval: _Interval | None = None
+    seconds: Amount | None = None
+    seconds_p95: Amount | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_agreements(self.agreements, "agreements", self.models)
+        check_rules(self.rules, "rules", self.models)
+
+
+@dataclasses.dataclass(frozen=True)
+class BandsFile(Record):
+    """The level and the number of replicates of the intervals."""
+
+    level: Annotated[float, Between(1e-9, 1 - 1e-9)]
+    replicates: Annotated[int, Between(1, 10**15)]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontierFile(Record):
+    """The file of a frontier, without its model."""
+
+    models: Names
+    search: Annotated[Any, read_search]
+    frontier: Annotated[tuple[PointFile, ...], filled]
+    abstain_price: Amount | None = None
+    bands: BandsFile | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        first = self.frontier[0]
+        alike = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
+        alike |= {"error_interval": self.bands, "cost_interval": self.bands}
+        for row, point in enumerate(self.frontier):
+            among(point.models, f"frontier[{row}].models", self.models)
+            for name, other in alike.items():
+                requirement = "must be there in all points or in none, and intervals where there are bands"
+                value = getattr(point, name)
+                require((value is None) == (other is None), f"frontier[{row}].{name}", requirement, value)
+
+
+def load_frontier(path: str | os.PathLike[str]) -> Frontier:
+    """Read a frontier that `Frontier.save` wrote.
+
+    Raises ValueError (file, place, problem) if the file is not valid; OSError if it cannot be read.
+    """
+    return load(path, frontier_from_json)
+
+
+def frontier_from_json(data: Any) -> Frontier:
+    """Make a frontier from the object of `Frontier.to_json`. Unknown keys are ignored; problems raise ValueError."""
+    header(data, FORMAT)
+    file: FrontierFile = read(FrontierFile, data, "")
+    with inside("model"):
+        model = fitted_from_json(data.get("model"))
+    require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
+    points, policies = file.frontier, policies_of([model.models] * len(file.frontier), file.frontier)
+    if file.search != "adaptive":
+        policies = _as_cascades(policies)
+        for row, point in enumerate(points):
+            same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
+            requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
+            require(same, f"frontier[{row}].rules", requirement, dict(point.rules))
+    lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
+    frontier = make_frontier(
+        model,
+        Points(lam, status.astype(int), Outcomes(*map(np.nan_to_num, expected)), policies),
+        Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
+        next((one.compare for point in points for one in point.agreements.values()), None),
+    )
+    seconds, bands = Seconds(*_columns(points, "seconds", "seconds_p95")), None
+    if file.bands is not None:
+        error, cost, refused = jax.device_put(_columns(points, *_INTERVALS))
+        abstention = None if points[0].abstention_interval is None else refused
+        bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
+    known = not np.isnan(seconds.mean).all()
+    return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
+
+
+def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
+    """Collect figures of the points as arrays (L, …); NaN for None."""
+    return [np.array([getattr(point, name) for point in points], float) for name in names]
+
+
+def _as_cascades(policies: Policies) -> Policies:
+    """Convert policies whose models refuse, then ask the next model, then answer, to thresholds and refusals."""
+    itself = np.arange(policies.members.shape[-1])[:, None]
+    used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
+    thresholds, refusals = (
+        np.where(used & chosen, policies.bounds, 0.0).max(-1)
+        for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
+    )
+    thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
+    refused = refusals if refusals.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refused, agreements=policies.agreements)

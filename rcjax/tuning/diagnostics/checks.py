@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.wording import percent
+from rcjax._base.figures import percent
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import holm
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.comparison import ERRORS, Counted
 
 Verdict = Literal["fine", "doubtful", "bad"]
 

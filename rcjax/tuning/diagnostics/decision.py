@@ -1,4 +1,10 @@
-"""Decide the verdict on a policy, in words, with advice: `evaluate`, `check`, `diagnose`, `report`, `retune` print it.
+"""Decide on a policy: the verdict in words, and whether a retuned policy replaces it.
+
+A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
+must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries, and its
+expected gain on held-out queries must be positive. A rule that replaces policies unless they are shown to be
+worse replaces three times as many, with the same errors in the end, and sometimes a point more (`benchmarks.year`). If
+the policy in service has broken its promise, a policy that is not shown to be worse is enough.
 
 `rcjax retune` writes a new policy if and only if the others say "tune again".
 
@@ -13,18 +19,179 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from rcjax._base.wording import Money, choose_unit, count, percent
+from rcjax._base.figures import Z95, Money, choose_unit, count, percent
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log, uneven, unsure
 from rcjax.model.goodness_of_fit.changes import Mean, excess, mean_rise
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.comparison import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
-from rcjax.tuning.diagnostics.checks import KINDS, CheckResult
-from rcjax.tuning.diagnostics.replacement import Replacement
+from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, Verdict, adjusted
 from rcjax.tuning.replaying.comparing import paired_error
+from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.retune import RetuningGain, carried_log, held_out_gain, retune, why_untested
+from rcjax.tuning.tune import Tuned
+
+_CHANCE = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
+_MATTERS = 0.02  # least excess of error that breaks a promise
+
+
+def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
+    """Check the share of queries that a model, or the reference, failed to answer, among those that all were asked.
+
+    Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(100, seed=0)
+    >>> judge_answers(log, log.models).verdict
+    'fine'
+    """
+    reference = "" if log.reference is None else log.reference.model
+    lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
+    failed = sum(one.queries for one in lost)
+    asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
+    kind, advice = KINDS["lacking answers"], ""
+    verdict: Verdict = "bad" if failed > kind.limits.bad * asked else "fine"
+    if verdict == "bad":
+        by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
+        most = max(by_model, key=lambda name: by_model[name])
+        advice = (
+            f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
+            f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
+            "look at why (the column error of a call log), and log more"
+        )
+    return kind.judged("", failed / max(asked, 1), advice, verdict=verdict)
+
+
+def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
+    """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
+
+    There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
+    difference between the shares of unsure queries among those labelled and among all. The p-value is raw.
+
+    Args:
+        log: the log.
+        models: names of the models whose labels count, the cheapest first.
+    """
+    log = log.select(models)
+    log = log.take(log.complete) if log.complete.any() else log
+    sure = np.asarray(log.logprob, float)[:, 0]
+    doubted = unsure(sure)
+    sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
+    for name, labelled in sets.values():
+        if labelled.all() or not labelled.any() or not doubted.any():
+            continue
+        gap, p_value = uneven(sure, labelled)
+        low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
+        advice = (
+            f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
+            "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
+        )
+        yield KINDS["labels"].judged(name, gap, advice, p_value=p_value)
+
+
+def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
+    """Check whether a log is a fair sample of the queries: few answers are missing, and labels are drawn at random.
+
+    Args:
+        log: the log.
+        models: names of the models whose answers count, the cheapest first.
+    """
+    return [judge_answers(log, models), *adjusted(judge_labels(log, models), alarm=_CHANCE)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Replacement:
+    """The grounds on which a retuned policy replaces the policy in service, or does not."""
+
+    gain: RetuningGain | None
+    """Held-out gain of retuned policies; None if it was not tested."""
+    against: tuple[str, ...]
+    """Faults of the log or of the new policy, in words; empty without any."""
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether the new policy may replace one that broke its promise: no faults, and not shown to be worse."""
+        return not self.against and (self.gain is None or not self.gain.worse)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the new policy replaces one that keeps its promise: no faults, and an expected gain if tested."""
+        return not self.against and (self.gain is None or self.gain.expected)
+
+    def in_words(self, counted: Counted) -> tuple[str, ...]:
+        """Describe the faults, or else the gain, in words."""
+        if self.against or self.gain is None:
+            return self.against
+        return (f"tuned again, it would {self.gain.describe(counted.noun)}, on queries left out",)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures of the gain, `accepted`, and the faults."""
+        gain = {} if self.gain is None else self.gain.to_json() | {"p_value": self.gain.p_value}
+        return gain | {"accepted": self.accepted, "against": list(self.against)}
+
+
+def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, seed: int = 0) -> Replacement:
+    """Judge whether a policy tuned again on a log replaces the policy in service.
+
+    Args:
+        policy: the policy in service.
+        log: the fresh log.
+        tuned: the result of `retune` on both; None: it is made here.
+        seed: seed of the folds.
+    """
+    if tuned is None:
+        try:
+            tuned = retune(policy, log, bands=False)
+        except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
+            return Replacement(None, (f"it cannot be tuned again: {problem}",))
+    after = tuned.policy
+    assert after is not None  # as there is a target
+    try:
+        gain = held_out_gain(policy, log, seed, tuned)
+    except LogError as problem:
+        return Replacement(None, (f"whether it gains was not tested: {problem}",))
+    known = [name for name in log.models if name in {*policy.models, *after.models}]
+    biased = [one.advice for one in judge_sample(log, known) if one.verdict == "bad"]
+    untested = None if gain is not None else _untested(policy, log)
+    against = (*biased, _broken(policy, after, log), untested)
+    return Replacement(gain, tuple(filter(None, against)))
+
+
+def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
+    """Say in words if the new policy breaks its promise on the queries that the policy in service carries; else None.
+
+    It does if its error there exceeds both its promise and the other policy's error by two points, and significantly
+    so (one-sided, 5 %).
+    """
+    if before.provenance.get("reference") is None or not before.calibrations:
+        return None
+    kept = carried_log(before)
+    try:
+        kept = kept.take(kept.select([*{*before.models, *after.models}]).complete)
+        new, old = (walk_log(policy, kept).wrong for policy in (after, before))
+    except LogError:  # it lacks a model, or what they compare
+        return None
+    expected = after.expected.get("error")
+    bar = max(old.mean(), 0.0 if expected is None else expected)
+    spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
+    if new.mean() - bar <= max(_MATTERS, Z95 * spread):
+        return None
+    noun, promised = log.counted.noun, after.expected.get("error")
+    promise = f"{percent(promised)} {noun} is promised" if promised is not None else "less is promised"
+    where = f"on the {count(len(new), 'query')} that the policy in service carries"
+    return f"{where} it has {percent(new.mean())} {noun}, where {promise}, and that one has {percent(old.mean())}"
+
+
+def _untested(before: AnyPolicy, log: Log) -> str | None:
+    """Say in words why the gain was not tested, if another log could change that; else None."""
+    why, mendable = why_untested(before, log)
+    return f"whether it gains on queries left out was not tested: {why}" if mendable else None
+
 
 #: Share of the queries tuned on that counts for the sampling error of a promise, as the policy was chosen by the same
 #: labels: the root mean squared error is 1.85 points, and 1.70 by sampling alone (`benchmarks.drift --promises`).

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from rcjax._base.checks import takes
-from rcjax._base.normal_law import Z95
+from rcjax._base.codec import takes
+from rcjax._base.figures import Z95
 from rcjax._core.batching import part, side_by_side
 from rcjax._core.compilation import compiled
-from rcjax._core.json_values import plain
+from rcjax._core.pytrees import plain
 from rcjax.copulas import OneOf
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -35,7 +35,7 @@ from rcjax.model.goodness_of_fit.reliability import (
     separation,
 )
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.comparison import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.diagnostics.checks import (

@@ -1,4 +1,8 @@
-"""Check whether a policy is still right: compare a fresh log of labelled answers with the queries tuned on.
+"""Check whether a policy is still right: a rolling window of fresh labels against the queries tuned on.
+
+A look at a hundred labelled queries of one week has little power, and a year of such looks has many false alarms. So a
+check takes the last eight weeks together. Earlier weeks without an alarm join the queries tuned on; they do not overlap
+with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate ones.
 
 Two figures are primary: the error of the policy and its money. They share the level of the alarm, and decide. The other
 figures explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
@@ -14,32 +18,145 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.checks import takes
-from rcjax._base.wording import count, percent
-from rcjax._core.json_values import plain
+from rcjax._base.codec import takes
+from rcjax._base.figures import count, percent
+from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.changes import calibration_change, distribution_change
-from rcjax.policy.comparison import IN_SERVICE
-from rcjax.policy.counted import ERRORS, Counted, recorded_counted
-from rcjax.policy.following import Bill
+from rcjax.policy.comparison import ERRORS, IN_SERVICE, Counted, recorded_counted
+from rcjax.policy.ladder import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict, adjusted, worst
-from rcjax.tuning.diagnostics.decision import Baseline, Decision, Figure, decide, tell_cheaper, tell_followed
-from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, judge_sample
-from rcjax.tuning.diagnostics.window import WEEKLY, WINDOW, Weeks, separate_looks
+from rcjax.tuning.diagnostics.decision import (
+    Baseline,
+    Decision,
+    Figure,
+    Replacement,
+    decide,
+    judge_replacement,
+    judge_sample,
+    tell_cheaper,
+    tell_followed,
+)
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, models_of
 from rcjax.tuning.replaying.replay import RungOutcomes, Stream, Trace, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
+
+#: Weeks in the window of a check.
+WINDOW = 8
+
+#: Looks per year at a log with times; a log without times is looked at once.
+WEEKLY = 52
+
+_WEEK = 7 * 86_400.0  # seconds
+
+#: Looks per year at windows of eight weeks, and the separate looks that raise as many false alarms. By the normal law
+#: 52 looks are 28 separate ones (`benchmarks.drift`); they count as 40, as promises are half a point too low. Daily
+#: looks raise hardly more false alarms than weekly ones.
+_LOOKS, _SEPARATE = (1, 4, 12, 26, 52, 365), (1, 4, 12, 25, 40, 60)
+
+
+def separate_looks(looks: float) -> float:
+    """Return the number of separate looks that raise as many false alarms as `looks` per year at a rolling window.
+
+    >>> separate_looks(1), separate_looks(52)
+    (1.0, 40.0)
+    """
+    return float(np.interp(looks, _LOOKS, _SEPARATE))
+
+
+def weeks_before(times: np.ndarray) -> np.ndarray:
+    """Return the whole weeks from each time (n,) to the last one, in seconds since 1970: (n,); 0 for NaN.
+
+    >>> weeks_before(np.array([0.0, 5e5, 1.3e6, np.nan])).tolist()
+    [2, 1, 0, 0]
+    """
+    end = np.nanmax(times) if np.isfinite(times).any() else 0.0
+    return np.floor((end - np.where(np.isnan(times), end, times)) / _WEEK).astype(int)
+
+
+class Weeks(NamedTuple):
+    """The weeks of a log, counted back from its last query."""
+
+    ago: np.ndarray
+    """(n,) whole weeks before the last query; 0 for a log without times."""
+    end: float | None
+    """Time of the last query, in seconds since 1970; None for a log without times."""
+
+    @classmethod
+    def of(cls, log: Log) -> Weeks:
+        """Return the weeks of a log's queries; a query without a time is in the last week."""
+        times = np.full(log.n_queries, np.nan) if log.time is None else np.asarray(log.time, float)
+        if np.isnan(times).all():
+            return cls(np.zeros(log.n_queries, int), None)
+        return cls(weeks_before(times), float(np.nanmax(times)))
+
+    @property
+    def in_window(self) -> np.ndarray:
+        """(n,) bool: the queries of the last eight weeks."""
+        return self.ago < WINDOW
+
+    def of_rows(self, rows: np.ndarray) -> Weeks:
+        """Return the weeks of the queries `rows`, (n,) bool."""
+        return Weeks(self.ago[rows], self.end)
+
+    def ago_in(self, weeks: np.ndarray) -> np.ndarray:
+        """Return the queries of some weeks, counted back: (n,) bool."""
+        return np.isin(self.ago, weeks)
+
+    def windows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield (weeks ago, queries in the window then, queries before it), (n,) bool each, from the first look on."""
+        for ago in range(int(self.ago.max(initial=0)), -1, -1):
+            age = self.ago - ago
+            yield ago, (age >= 0) & (age < WINDOW), age >= WINDOW
+
+    def date(self, ago: int) -> str | None:
+        """Return the first day of the week that ended `ago` weeks ago; None without times.
+
+        >>> Weeks(np.zeros(1, int), 1_767_571_200.0).date(0)
+        '2025-12-29'
+        """
+        if self.end is None:
+            return None
+        return datetime.fromtimestamp(self.end - (ago + 1) * _WEEK, UTC).date().isoformat()
+
+    def since(self, values: np.ndarray, before: float) -> int:
+        """Estimate how many weeks ago values began to rise: the start with the largest standardised surplus.
+
+        Args:
+            values: (n,) figure of each query.
+            before: mean of the figure before the rise.
+        """
+
+        def surplus(ago: int) -> float:
+            later = values[self.ago <= ago]
+            return float((later - before).sum() / math.sqrt(max(len(later), 1)))
+
+        return max(range(min(int(self.ago.max(initial=0)), WINDOW - 1) + 1), key=surplus)
+
+
+def last_weeks(log: Log) -> Log:
+    """Take the queries of the last eight weeks of a log; all queries of a log without times.
+
+    >>> import dataclasses, rcjax
+    >>> log = dataclasses.replace(rcjax.sample_log(100, seed=0), time=tuple(i * 86_400.0 for i in range(100)))
+    >>> last_weeks(log).n_queries
+    56
+    """
+    weeks = Weeks.of(log)
+    return log if weeks.in_window.all() else log.take(weeks.in_window)
+
 
 _MOST_COMPARED = 20_000  # confidences of a model compared on each side: the changes that more would show do not matter
 

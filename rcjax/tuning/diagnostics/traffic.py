@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.wording import choose_unit, count, percent
-from rcjax._core.json_values import plain
+from rcjax._base.figures import choose_unit, count, percent
+from rcjax._core.pytrees import plain
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.changes import Mean, distribution_change, mean_rise
-from rcjax.policy.following import MOST_TIMES
+from rcjax.policy.ladder import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjusted
 from rcjax.tuning.diagnostics.decision import relative
-from rcjax.tuning.diagnostics.policy_check import carried_log
-from rcjax.tuning.diagnostics.window import WEEKLY, WINDOW, weeks_before
+from rcjax.tuning.diagnostics.policy_check import WEEKLY, WINDOW, carried_log, weeks_before
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
 _OTHERS = ("prompt_digest", "step")

@@ -17,16 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.normal_law import Z95
-from rcjax._base.wording import choose_unit, count
+from rcjax._base.figures import Z95, choose_unit, count
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_right
-from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.comparison import ERRORS, IN_SERVICE, Comparison, Counted, Rival, Role
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
-from rcjax.solving.frontier.hull import position_weights
+from rcjax.solving.frontier.points import position_weights
 from rcjax.tuning.replaying.replay import walk_log, walk_rungs
 
 _ROUNDING = 1e-9  # of an error or a bill

@@ -37,11 +37,25 @@ from rcjax._core.batching import fill_up, stack
 from rcjax._core.compilation import compiled, in_full
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated import stated_in
+from rcjax.solving.bellman import CascadePlan, make_plan
 from rcjax.solving.frontier.points import lam_range
-from rcjax.solving.paths import CascadePlan, make_plan
-from rcjax.solving.quadrature import ORDER
-from rcjax.tuning.sweeps.batch_program import Data, Draws, Fit, fit_problem, judge_problem, refit_problem, solve_problem
-from rcjax.tuning.sweeps.problems import Batch, Library, Sample, Shape, SweepSettings, random_state, training
+from rcjax.solving.objective import ORDER
+from rcjax.tuning.sweeps.problems import (
+    Batch,
+    Data,
+    Draws,
+    Fit,
+    Library,
+    Sample,
+    Shape,
+    SweepSettings,
+    fit_problem,
+    judge_problem,
+    random_state,
+    refit_problem,
+    solve_problem,
+    training,
+)
 from rcjax.tuning.sweeps.result_tables import fits_table, points_table
 
 _SHARE = 0.25  # share of an accelerator's memory for the largest arrays of the problems that are solved at a time

@@ -14,18 +14,15 @@ import numpy as np
 import polars as pl
 
 from rcjax._core.batching import part
-from rcjax._core.json_values import arrays_from_json, arrays_to_json
+from rcjax._core.pytrees import arrays_from_json, arrays_to_json
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated import Details, calibrators_to_json
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.model_file import calibrators_from_json, marginals_from_json, marginals_to_json
+from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, Policies
 from rcjax.solving.frontiers import select
-from rcjax.tuning.sweeps.batch_program import Fit
-from rcjax.tuning.sweeps.problems import Batch, Search, SweepSettings
+from rcjax.tuning.sweeps.problems import Batch, Fit, Search, SweepSettings
 
 #: Columns of the results for all searches; `Sweep.points` explains them.
 POINTS = {

@@ -30,13 +30,12 @@ import jax
 import jax.numpy as jnp
 import polars as pl
 
-from rcjax._base.checks import SCHEMA_VERSION, header, load, read_table, shown
-from rcjax._base.codec import Object, read
+from rcjax._base.codec import SCHEMA_VERSION, Object, header, load, read, read_table, shown
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
 from rcjax.logs.errors import near
-from rcjax.serving.price_lists import GENAI
+from rcjax.serving.costs import GENAI
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.sweeps.engines import BatchTables, Engine, Work, connected, solve_here
 from rcjax.tuning.sweeps.problems import (

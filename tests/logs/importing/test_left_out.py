@@ -11,8 +11,8 @@ from command_line import run
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.documents import DamageError
 from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.harnesses import DamageError
 from rcjax.logs.importing.inspect_ai import _evaluation
 
 FILES = Path(__file__).parent / "files"

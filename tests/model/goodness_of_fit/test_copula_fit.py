@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from benchmarks.paper.statistics import paper_statistic
-from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Clayton, Copula, Gumbel
 from rcjax.model.calibrated import pairs
 from rcjax.model.goodness_of_fit.bootstrap import p_value

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.beta_mixture import BetaMixture
 from rcjax.model.goodness_of_fit.marginal_fit import draw, marginal_test
-from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Atoms
+from rcjax.model.marginals import Atoms, BetaMixture
+from rcjax.model.maximum_likelihood import fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rcjax.policy.decisions import Agreement, comparable
-from rcjax.policy.signals.canonical import canonical_calls, canonical_json
+from rcjax.policy.signals.answers import canonical_calls, canonical_json
 
 EQUAL = [
     ('{"a":1,"b":2}', '{"b": 2.0, "a": 1}'),

@@ -22,7 +22,7 @@ from rcjax.policy.signals import (
     verification_logprob,
     vote_share,
 )
-from rcjax.policy.signals.final_answer import LONGEST, final_answer
+from rcjax.policy.signals.answers import LONGEST, final_answer
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of {answer}?"}]
 

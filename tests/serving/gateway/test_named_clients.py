@@ -13,10 +13,9 @@ from command_line import run
 from gateway_service import SURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
-from rcjax.serving.gateway.accounts import Accounts
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.chat_request import ApiError
-from rcjax.serving.gateway.keys import Client, add_key
+from rcjax.serving.gateway.clients import Accounts, Client, add_key
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -95,7 +94,7 @@ def test_each_may_name_what_its_table_says(keys):
 
 
 def test_requests_a_minute_and_at_once(keys, monkeypatch):
-    monkeypatch.setattr("rcjax.serving.gateway.accounts.time.time", lambda: 1e9 + 30)
+    monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 30)
     keys.add("brief", "requests = 3").add("lone", "at_once = 1").add("other")
     slow = Response(sure("B", SURE), delay=0.5)
     with gateway(behave=lambda request, headers: slow, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
@@ -109,7 +108,7 @@ def test_requests_a_minute_and_at_once(keys, monkeypatch):
         assert "brief may send 3 requests a minute: the next one begins 2001-09-09 01:48 UTC" in refused.body.decode()
         assert 1 <= int(refused.headers["retry-after"]) <= 50
         assert keys.ask(service, "other").status == 200
-        monkeypatch.setattr("rcjax.serving.gateway.accounts.time.time", lambda: 1e9 + 90)
+        monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 90)
         assert keys.ask(service, "brief").status == 200
 
 

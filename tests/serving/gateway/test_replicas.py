@@ -13,7 +13,7 @@ from redis_store import in_a_store, store
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving.gateway.keys import add_key
+from rcjax.serving.gateway.clients import add_key
 
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
 MONEY = 0.01
@@ -119,7 +119,7 @@ def test_what_cannot_be(options, said, tmp_path):
 @in_a_store
 def test_limits_of_a_client_with_a_name_hold_over_replicas(tmp_path, monkeypatch):
     now = time.time()
-    monkeypatch.setattr("rcjax.serving.gateway.accounts.time.time", lambda: now)  # no other minute begins
+    monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: now)  # no other minute begins
     keys = tmp_path / "keys.toml"
     key = add_key("ann", keys)
     with open(keys, "a") as file:

@@ -13,7 +13,7 @@ from test_clients import BREAKS_OFF, TOOLS as OF_BOTH
 
 from rcjax.policy import Rule
 from rcjax.serving.gateway.chat_request import ApiError
-from rcjax.serving.gateway.response_assembly import ResponsesResponder
+from rcjax.serving.gateway.responses import ResponsesResponder
 
 TOOLS = OF_BOTH["responses"]
 

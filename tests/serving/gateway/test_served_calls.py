@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 
 from rcjax.policy import Rule
 from rcjax.policy.decisions import Agreement
-from rcjax.policy.signals.request_form import form_of
+from rcjax.policy.signals.answers import form_of
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "required": ["city"]}}}
 OTHER = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}

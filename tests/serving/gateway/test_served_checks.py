@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 
 from rcjax.policy.signals import Check
 from rcjax.policy.signals.records import record_signal
-from rcjax.serving import running_checks
+from rcjax.serving import workers
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.workers import Workers
 
@@ -22,7 +22,7 @@ CHECK = Check("python:of_a_test:by_word")
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Each is a process that imports much.
-    monkeypatch.setattr(running_checks, "Workers", lambda name, most=2: Workers(name, 2))
+    monkeypatch.setattr(workers, "Workers", lambda name, most=2: Workers(name, 2))
     write_checks(tmp_path)
     return tmp_path
 

@@ -8,7 +8,7 @@ from gateway_service import SURE, gateway, make_policy
 from scipy.stats import ks_2samp
 
 from rcjax.serving.gateway import metrics as metrics_module
-from rcjax.serving.gateway.shifts import Shifts
+from rcjax.serving.gateway.metrics import Shifts
 
 WEEK = 7 * 86_400.0
 

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax._base.wording import choose_unit
-from rcjax.policy.counted import ERRORS
-from rcjax.tuning.cross_validation import Gain
+from rcjax._base.figures import choose_unit
+from rcjax.policy.comparison import ERRORS
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, adjusted, judge, judge_promise
-from rcjax.tuning.diagnostics.decision import Figure, decide, tell_cheaper
-from rcjax.tuning.diagnostics.policy_check import ModelChange
-from rcjax.tuning.diagnostics.replacement import Replacement
-from rcjax.tuning.diagnostics.window import Weeks, separate_looks
+from rcjax.tuning.diagnostics.decision import Figure, Replacement, decide, tell_cheaper
+from rcjax.tuning.diagnostics.policy_check import ModelChange, Weeks, separate_looks
 from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.scoring import Gain
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])

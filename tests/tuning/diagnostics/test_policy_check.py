@@ -11,7 +11,7 @@ import rcjax
 from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
-from rcjax.policy.counted import Reference
+from rcjax.policy.comparison import Reference
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")

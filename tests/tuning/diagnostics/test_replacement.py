@@ -11,11 +11,11 @@ import pytest
 
 import rcjax
 from rcjax.logs.log import HandLabels
-from rcjax.policy.counted import ERRORS
-from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics import replacement
-from rcjax.tuning.diagnostics.replacement import Replacement, judge_answers, judge_replacement, judge_sample
+from rcjax.policy.comparison import ERRORS
+from rcjax.tuning.diagnostics import decision
+from rcjax.tuning.diagnostics.decision import Replacement, judge_answers, judge_replacement, judge_sample
 from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.scoring import Gain
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -62,7 +62,7 @@ def reasons(monkeypatch):
 
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
-        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
         tuned = None if after is None else SimpleNamespace(policy=after)
         return list(judge_replacement(policy, log, tuned).against)
 
@@ -149,9 +149,9 @@ def test_equal_prompts_count_once(asked, tmp_path):
 
 @pytest.mark.parametrize(("mean", "better"), [(0.02, True), (0.001, True), (0.0, False), (-0.001, False)])
 def test_a_policy_is_replaced_where_the_new_one_is_expected_to_be_better(mean, better):
-    replacement = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), ())
-    assert (replacement.accepted, replacement.acceptable) == (better, True)
-    assert not dataclasses.replace(replacement, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
-    (said,) = replacement.in_words(ERRORS)
+    decision = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), ())
+    assert (decision.accepted, decision.acceptable) == (better, True)
+    assert not dataclasses.replace(decision, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
+    (said,) = decision.in_words(ERRORS)
     assert said.startswith(f"tuned again, it would {'gain' if mean >= 0 else 'lose'} the equivalent of ")
-    assert not dataclasses.replace(replacement, against=("the log is biased",)).accepted
+    assert not dataclasses.replace(decision, against=("the log is biased",)).accepted

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.policy.following import Bill
+from rcjax.policy.ladder import Bill
 from rcjax.tuning.replaying.replay import RungOutcomes, replay_stream
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import rcjax
-from rcjax.tuning.sweeps.batch_program import Data, Draws
 from rcjax.tuning.sweeps.engines import _Spread
 from rcjax.tuning.sweeps.problems import (
+    Data,
+    Draws,
     Entry,
     Sample,
     Shape,

@@ -1,11 +1,34 @@
-"""Figures in words, for people: money, shares, thresholds, cascades. Standard library only."""
+"""Figures: intervals and tails by the normal law; money, shares, thresholds and cascades in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
+
+Z95 = 1.645
+"""Standard errors of a one-sided 95 % bound, and of either side of a 90 % interval."""
+
+
+def half_width(level: float) -> float:
+    """Return the standard errors on either side of an interval of a level in (0, 1).
+
+    >>> round(half_width(0.95), 2)
+    1.96
+    """
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def upper_tail(mean: float, se: float) -> float:
+    """Return the probability of a mean so far above 0 by chance: the one-sided p-value; 0 or 1 without an error.
+
+    >>> round(upper_tail(1.645, 1.0), 2), upper_tail(0.0, 0.0)
+    (0.05, 1.0)
+    """
+    return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
+
 
 _ARROW = " → "
 

@@ -1,4 +1,12 @@
-"""Find the answer in a reply, the parts that the reply denies, and the choice that it picks.
+"""The answer in a reply: the form that a request asks for, the final answer, and the canonical form of JSON and calls.
+
+A policy that compares calls or JSON judges only requests of a form that its log had. A form identifies tools by name
+and parameters, since agents put dates and paths into descriptions, and send tools in any order. Standard library only.
+
+JSON is an object or an array, alone in its text or in a fence. Its canonical form has sorted keys and no white space;
+5.0 is 5, and the order of a list and the letters of a text count. The form of calls is the sorted list of their names
+and arguments: neither ids nor the order of parallel calls count. The form of no call is the empty list. Standard
+library only.
 
 Graders and signals read replies in the same way. The time is linear in the length of the text: replies are written by
 strangers, and may be a hundred thousand blanks.
@@ -6,10 +14,229 @@ strangers, and may be a hundred thousand blanks.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: The form of a request for text alone.
+PLAIN = "plain"
+
+#: The options of a request that determine its form.
+FORMING = ("tools", "tool_choice", "response_format")
+
+_PROSE = frozenset({"description", "title", "examples", "$comment"})
+
+_NAMED = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)  # keywords of JSON Schema whose keys are names of the user's
+
+_DIGITS = 12
+
+
+def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
+    """Return the form of a request: `PLAIN`, or twelve hexadecimal digits.
+
+    Args:
+        messages: the conversation.
+        options: options of the request.
+
+    >>> tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    >>> described = {"type": "function", "function": {**tool["function"], "description": "At 12:30."}}
+    >>> form_of([{"role": "user"}], {"tools": [tool]}) == form_of([{"role": "user"}], {"tools": [described]})
+    True
+    >>> form_of([{"role": "user"}], {}), form_of([{"role": "tool"}], {"tools": [tool]})
+    ('plain', '5a4cbd80f2bc')
+    """
+    tools = options.get("tools")
+    functions = [[one["name"], _bare(one.get("parameters"))] for one in functions_of(tools)]
+    kinds = [tool.get("type") for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
+    offered = [*functions, *(kind for kind in kinds if kind != "function")]
+    choice, wanted = options.get("tool_choice"), options.get("response_format")
+    form = {
+        "tools": sorted(json.dumps(one, sort_keys=True, default=str) for one in offered),
+        "choice": None if choice == "auto" or not tools else choice,
+        "format": None if wanted == {"type": "text"} else _bare(wanted),
+        "after": bool(messages) and messages[-1].get("role") in ("tool", "function"),
+    }
+    if not any(form.values()):
+        return PLAIN
+    return hashlib.sha256(json.dumps(form, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
+
+
+def _bare(schema: Any, *, names: bool = False) -> Any:
+    """Strip the prose of a schema; with `names`, the keys of the object are names of the user's, and stay."""
+    if isinstance(schema, Mapping):
+        kept = {key: value for key, value in schema.items() if names or key not in _PROSE}
+        return {key: _bare(value, names=key in _NAMED and not names) for key, value in kept.items()}
+    return [_bare(value) for value in schema] if isinstance(schema, list) else schema
+
+
+#: The prefix of an answer that its check found invalid. The answer is kept for people, and equals no other.
+INVALID = "[invalid] "
+
+#: The canonical form of a reply that calls no tool.
+NO_CALL = "[]"
+
+#: The finish reasons of a truncated reply.
+CUT = ("length", "max_tokens")
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.S | re.I)
+
+
+def read_json_text(text: str) -> Any:
+    """Parse a text that is a JSON object or array; None for any other text.
+
+    >>> read_json_text('```json\\n{"a": 1}\\n```'), read_json_text("[1"), read_json_text("5"), read_json_text("[NaN]")
+    ({'a': 1}, None, None, None)
+    """
+    text = text.strip()
+    if text.startswith("```"):
+        fenced = _FENCED.fullmatch(text)
+        text = fenced[1].strip() if fenced else ""
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def canonical_json(text: str) -> str | None:
+    """Return the canonical form of a text that is a JSON object or array; None for any other text.
+
+    A list of calls has the canonical form of calls.
+
+    >>> canonical_json('{"b": 2, "a": [1, 5.0, "007"]}'), canonical_json("1,234")
+    ('{"a":[1,5,"007"],"b":2}', None)
+    >>> canonical_json('[{"name": "f", "arguments": {"y": 1, "x": 2}}]')
+    '[{"arguments":{"x":2,"y":1},"name":"f"}]'
+    """
+    value = read_json_text(text)
+    if value is None:
+        return None
+    calls = isinstance(value, list) and value and all(_is_call(one) for one in value)
+    form = canonical_calls(value) if calls else None
+    return _written_or_none(value) if form is None else form
+
+
+def _is_call(value: Any) -> bool:
+    """Return whether a value is a call, in the form of a log or of an endpoint."""
+    if not isinstance(value, Mapping):
+        return False
+    function = value.get("function")
+    if "function" in value:
+        return isinstance(function, Mapping) and "name" in function
+    return {*value} == {"name", "arguments"}
+
+
+def _canonical_json(value: Any) -> str:
+    text = json.dumps(_json_numbers(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        return json.dumps(_json_numbers(value), sort_keys=True, separators=(",", ":"))
+    return text
+
+
+def _written_or_none(value: Any) -> str | None:
+    """Serialise a value; None if it is nested too deeply, or has a number of too many digits."""
+    try:
+        return _canonical_json(value)
+    except (RecursionError, ValueError, TypeError):
+        return None
+
+
+def _json_numbers(value: Any) -> Any:
+    """Return a JSON value with integers in place of floats without a fraction."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(name): _json_numbers(part) for name, part in value.items()}
+    return [_json_numbers(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
+    """Return the names and arguments of calls of tools, sorted; None if a call lacks a name, or its arguments are
+    not an object.
+
+    Args:
+        calls: calls as `{"name", "arguments"}`, or with these in `function`, as endpoints have them. The arguments may
+            be a text with JSON; an empty text stands for no arguments.
+
+    >>> read_calls([{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}])
+    [{'name': 'f', 'arguments': {'x': 1.0}}]
+    >>> read_calls([{"name": "f", "arguments": "{"}]), read_calls([])
+    (None, [])
+    """
+    read = []
+    for call in calls:
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        function = function if isinstance(function, Mapping) else {}
+        name, arguments = function.get("name"), function.get("arguments")
+        if arguments is None or arguments == "":
+            arguments = {}
+        if isinstance(arguments, str):
+            arguments = read_json_text(arguments)
+        if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
+            return None
+        read.append({"name": name, "arguments": arguments})
+    try:
+        return sorted(read, key=_canonical_json)
+    except (RecursionError, ValueError, TypeError):
+        return None
+
+
+def functions_of(tools: Any) -> list[Mapping[str, Any]]:
+    """Return the functions with names among the tools of a request.
+
+    >>> functions_of([{"type": "function", "function": {"name": "f"}}, {"type": "web_search"}])
+    [{'name': 'f'}]
+    """
+    listed = [tool.get("function") for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
+    return [one for one in listed if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
+
+
+def canonical_calls(calls: Sequence[Any]) -> str | None:
+    """Return the canonical form of calls of tools, as `read_calls` reads them; None for calls that it cannot read.
+
+    >>> one, other = {"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": '{"y": 2, "x": 5.0}'}
+    >>> canonical_calls([one, other]) == canonical_calls([other, one])
+    True
+    >>> canonical_calls([other]), canonical_calls([])
+    ('[{"arguments":{"x":5,"y":2},"name":"g"}]', '[]')
+    """
+    read = read_calls(calls)
+    return None if read is None else _written_or_none(read)
+
+
+def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return calls of tools as a text for people and logs: the canonical form, or else JSON of the calls as they are.
+
+    >>> written_calls([{"id": "1", "function": {"name": "f", "arguments": "{"}}])
+    '[{"arguments":"{","name":"f"}]'
+    """
+    form = canonical_calls(calls)
+    if form is not None:
+        return form
+    functions = [call.get("function", call) for call in calls]
+    parts = [{name: one.get(name) for name in ("name", "arguments")} for one in functions if isinstance(one, Mapping)]
+    return _written_or_none(parts) or ""
+
 
 LONGEST = 50_000
 """Most characters that are read; a longer answer is reduced to its first and its last half of them."""
@@ -96,11 +323,11 @@ def _field(text: str) -> str | None:
         fields = {re.sub(r"[\s_-]", "", name).casefold(): value for name, value in document.items()}
         for name in _FIELDS:
             if name in fields:
-                return _written(fields[name])
+                return _field_text(fields[name])
     return None
 
 
-def _written(value: object) -> str:
+def _field_text(value: object) -> str:
     if isinstance(value, str):  # JSON reads the single backslash of "\boxed" and "\frac" as a control character
         return value.replace("\b", "\\b").replace("\f", "\\f")
     return "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -185,7 +412,7 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
     'B'
     """
     by_words = {normalise_answer(wording).strip(" ."): name for name, wording in (words or {}).items()}
-    text = _without_denied(_plain(final_answer(text)), [*names, *(words or {}).values()])
+    text = _without_denied(_without_markup(final_answer(text)), [*names, *(words or {}).values()])
     answer = normalise_answer(text).strip(" .*_`\"'()[]")
     alone = [name for name in names if name.casefold() == answer]
     if alone or answer in by_words:
@@ -199,7 +426,7 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
     return declared or _only(_mentioned(text, names)) or _only(_in_words(answer, by_words))
 
 
-def _plain(text: str) -> str:
+def _without_markup(text: str) -> str:
     r"""Strip typesetting: \text{B} becomes B, \(…\) loses its marks, and full-width letters become letters."""
     text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]*)\}", r"\1", tidied(text))
     return re.sub(r"\\[()\[\]]", "", text)
