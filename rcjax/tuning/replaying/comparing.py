@@ -53,23 +53,33 @@ class PolicyOutcomes(NamedTuple):
         price = subject.expected.get("abstain_price") or 0.0
         if subject.follows and subject.budget:
             rungs = walk_rungs(subject, log)
-            weights = _at_bill(rungs.spent.mean(-1), subject.budget)
+            weights = shares_at_bill(rungs.spent.mean(-1), subject.budget)
             return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
         walked = walk_log(subject, log)
         return cls(walked.wrong + price * walked.refused, walked.spent)
 
 
-def _at_bill(bills: np.ndarray, budget: float) -> np.ndarray:
-    """Return the shares of the queries for R rungs (R,) with which their bills add up to a budget, or come nearest.
+def shares_at_bill(bills: np.ndarray, money: float) -> np.ndarray:
+    """Return the shares of the queries for R rungs with which a service that follows its bill spends some money: (R,).
 
-    >>> _at_bill(np.array([1.0, 4.0, 2.0]), 3.0).tolist(), _at_bill(np.array([1.0, 4.0]), 9.0).tolist()
+    This is the last position on the ladder whose bill is within the money, or else the rung with the least bill. Two
+    rungs whose bills are in another order than their expected costs are not mixed across the rungs between them.
+
+    Args:
+        bills: (R,) bill of each rung, in dollars per query, in the order of the ladder.
+        money: dollars per query.
+
+    >>> shares_at_bill(np.array([1.0, 4.0]), 2.5).tolist(), shares_at_bill(np.array([1.0, 4.0, 2.0]), 9.0).tolist()
+    ([0.5, 0.5], [0.0, 0.0, 1.0])
+    >>> shares_at_bill(np.array([4.0, 3.0, 9.0]), 6.0).tolist(), shares_at_bill(np.array([4.0, 3.0]), 1.0).tolist()
     ([0.0, 0.5, 0.5], [0.0, 1.0])
     """
-    order = np.argsort(bills, kind="stable")
-    place = np.interp(budget, bills[order], np.arange(len(bills), dtype=float))
-    weights = np.empty(len(bills))
-    weights[order] = position_weights(np.array([place]), len(bills))[0]
-    return weights
+    within = np.flatnonzero(bills <= money)
+    place = float(within[-1] if within.size else bills.argmin())
+    if within.size and place < len(bills) - 1:
+        low, high = bills[within[-1] :][:2]
+        place += (money - low) / (high - low)
+    return position_weights(np.array([place]), len(bills))[0]
 
 
 def single_model_errors(log: Log) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.policy.ladder import Bill
+from rcjax.tuning.replaying.comparing import shares_at_bill
 from rcjax.tuning.replaying.replay import RungOutcomes, replay_stream
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -49,6 +50,16 @@ def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
         assert told["bill"] == pytest.approx(ladder.budget, rel=0.03)
     assert dearer["error"] > usual["error"]
     assert dearer["position"] < usual["low"]
+
+
+@pytest.mark.parametrize("bills", [(1.0, 1.1, 9.0), (1.2, 1.1, 9.0), (1.3, 1.2, 1.9)])
+def test_a_service_comes_to_rest_where_a_comparison_places_it(bills):
+    spent = np.tile(np.array(bills)[:, None], 6000)
+    wrong = np.tile([[0.6], [0.1], [0.0]], 6000)
+    stream = RungOutcomes((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.of(2.0))
+    shares = shares_at_bill(spent[:, 0], 2.0)
+    assert stream.wrong[3000:].mean() == pytest.approx(shares @ wrong[:, 0], abs=0.002)
+    assert stream.spent[3000:].mean() == pytest.approx(shares @ spent[:, 0], rel=0.01)
 
 
 def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_budget_is_out_of_reach(ladder_and_fresh):
