@@ -148,7 +148,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     new = tuned.policy
     assert new is not None  # as there is a budget
     judged = judge_replacement(known, week, tuned)
-    better = judged.accepted if remembers else bool(not judged.against and judged.gain and judged.gain.better)
+    better = judged.accepted if remembers else bool(not judged.against and judged.gain and judged.gain.p_value < 0.05)
     return new if better or (drifted and judged.acceptable) else policy
 
 

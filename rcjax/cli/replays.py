@@ -272,8 +272,8 @@ def retune(
     """Tune a policy again on a fresh log and the queries that it carries, and show what changes.
 
     The target and the options are as before. If LOG has times, its last eight weeks count. The new policy is written
-    if it is expected to be better than POLICY on held-out queries. The exit status is 1 if it breaks its promise on the
-    queries that POLICY carries, or LOG is no fair sample. A sample is not fair if answers are missing for over 5 % of
+    if it gains the equivalent of half a point of error on all known queries, and does not lose on held-out ones. The
+    exit status is 1 if it breaks its promise on the queries that POLICY carries, or LOG is no fair sample. A sample is not fair if answers are missing for over 5 % of
     the queries, or labels are not drawn at random. Without LOG, `--prices` tunes the policy again for new prices.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
@@ -281,7 +281,7 @@ def retune(
     Args:
         out: Write the new policy here; the file may be POLICY.
         bands: Bootstrap intervals. [default: as before]
-        anyway: Write the new policy even if it is not expected to be better, or the log is biased.
+        anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
     if not log and reading.prices is None:
@@ -335,7 +335,7 @@ def retune(
         "remarks": [*retuned.explanations, *(reasons if facts is None and problem is None else ())],
     }
     if out and problem is None and written_to is None:
-        document["remarks"].append("nothing is written, as no gain is expected: --anyway writes the new policy")
+        document["remarks"].append("nothing is written, as the new policy gains too little: --anyway writes it")
     document |= {"written": str(written_to)} if written_to else {}
     command_again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     unchecked = ("tune again", command_again) if accepted else ("keep the policy in service", "")
