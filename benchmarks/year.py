@@ -42,6 +42,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.decision import judge_replacement
 from rcjax.tuning.diagnostics.policy_check import WINDOW, check_policy
 from rcjax.tuning.replaying.replay import RungOutcomes
+from rcjax.tuning.retune import held_out_gain
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
@@ -148,8 +149,10 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     new = tuned.policy
     assert new is not None  # as there is a budget
     judged = judge_replacement(known, week, tuned)
-    better = judged.accepted if remembers else bool(not judged.against and judged.gain and judged.gain.p_value < 0.05)
-    return new if better or (drifted and judged.acceptable) else policy
+    if remembers:
+        return new if judged.accepted or (drifted and judged.acceptable) else policy
+    gain = held_out_gain(known, week, tuned=tuned)
+    return new if gain is not None and not judged.against and gain.p_value < 0.05 else policy
 
 
 @dataclasses.dataclass

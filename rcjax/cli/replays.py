@@ -273,8 +273,9 @@ def retune(
 
     The target and the options are as before. If LOG has times, its last eight weeks count. The new policy is written
     if it gains the equivalent of half a point of error on all known queries, and does not lose on held-out ones. The
-    exit status is 1 if it breaks its promise on the queries that POLICY carries, or LOG is no fair sample. A sample is not fair if answers are missing for over 5 % of
-    the queries, or labels are not drawn at random. Without LOG, `--prices` tunes the policy again for new prices.
+    exit status is 1 if it breaks its promise on the queries that POLICY carries, or LOG is no fair sample. A sample is
+    not fair if answers are missing for over 5 % of the queries, or labels are not drawn at random. Without LOG,
+    `--prices` tunes the policy again for new prices.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
 

@@ -35,13 +35,9 @@ from rcjax.tuning.tune import Tuned, tune_in_stages
 
 _MOST_QUERIES = 5_000  # that gains are estimated on: the gains that more would show are too small to matter
 
-_FEWEST_QUERIES = 50  # that gains are estimated on
+FEWEST_QUERIES = 50  # that gains are estimated on
 
 _ROUNDING = 1e-9  # of a loss
-
-_CHANCE = 0.05  # level of the one-sided tests of a gain
-
-_CONTRADICTION = 0.01 / 52  # level of the test that drops carried queries: 1 % of years of weekly looks without drift
 
 
 def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
@@ -87,36 +83,14 @@ def _repriced(log: Log, before: Mapping[str, Any], prices: Any) -> Log:
 
 
 def remembered(policy: AnyPolicy, log: Log) -> Log:
-    """Put the queries that a policy carries before a fresh log, if both count the same kind of errors.
-
-    Carried queries are dropped if at least as many fresh queries contradict them: in cross-validation on the fresh
-    queries, policies tuned on these alone do better than policies tuned on both. Fewer fresh queries may be a bad week.
-    """
+    """Put the queries that a policy carries before a fresh log, if both count the same kind of errors."""
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log
     nouns = recorded_counted(policy.provenance).noun, log.counted.noun
-    if nouns[0] != nouns[1] and "difference" in nouns:
-        return log
-    both = pooled(carried_log(policy), log)
-    return log if _contradicted(policy, both) else both
+    return log if nouns[0] != nouns[1] and "difference" in nouns else pooled(carried_log(policy), log)
 
 
-def _contradicted(policy: AnyPolicy, both: Log) -> bool:
-    """Return whether tuning on the fresh queries alone is significantly better on them than tuning on all."""
-    lam, tuning = _comparable(policy, both)
-    if lam is None or (both.answer is None and any(rung.agreements for rung in policy.rungs)):
-        return False
-    both = _shuffled(both.select(tuning.models), seed=1)
-    fresh = ~carried_rows(both)
-    if fresh.sum() < max((~fresh).sum(), _FEWEST_QUERIES) or fresh.all():
-        return False
-    alone, right = both.take(fresh), alike(corrected_log(both))
-    without = _left_out(_losses_on_others(policy, alone, right.take(fresh), tuning.spec, lam))
-    gain = _gain(_left_out(_losses_on_others(policy, both, right, tuning.spec, lam))[fresh], without)
-    return gain.mean > 0 and upper_tail(*gain) < _CONTRADICTION
-
-
-def _comparable(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
+def comparable_tuning(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
     """Return (λ at which retuned policies are compared with a policy, or None; the options that they are tuned by)."""
     lam, tuning = policy.expected.get("lam"), recorded_tuning(policy).within(log.models)
     if not tuning.searches or not {*policy.models} <= {*tuning.models}:
@@ -225,11 +199,6 @@ class RetuningGain:
         return self.gain.mean / self.loss if self.loss > 0 else 0.0
 
     @property
-    def worse(self) -> bool:
-        """Whether the loss is significant: the upper end of the gain's 90 % interval is below 0."""
-        return self.gain.mean < -_ROUNDING * self.loss and upper_tail(-self.gain.mean, self.gain.se) < _CHANCE
-
-    @property
     def p_value(self) -> float:
         """One-sided p-value of the hypothesis that retuning gains nothing, by the normal law."""
         if abs(self.gain.mean) <= _ROUNDING * self.loss:
@@ -269,7 +238,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     The gain cannot be estimated if the policy does not record its λ, is of `minimise`, or keeps to a limit on the
     seconds; if the log lacks one of its models, or has one model only; or with fewer than 50 complete queries.
     """
-    lam, tuning = _comparable(policy, log)
+    lam, tuning = comparable_tuning(policy, log)
     if lam is None:
         return None
     if tuned is not None and tuned.held_out is None:
@@ -277,13 +246,13 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     else:  # a guarantee is tested on half of the fresh queries, which count here
         everything = remembered(policy, log.select(tuning.models))
     log = _shuffled(everything, seed)
-    if log.complete.sum() < _FEWEST_QUERIES:
+    if log.complete.sum() < FEWEST_QUERIES:
         return None
     right, price = alike(corrected_log(log)), tuning.spec.abstain_price
     retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
     walked, old = walk_log(policy, right), carried_rows(log)
     served = np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
-    if old.sum() >= _FEWEST_QUERIES:
+    if old.sum() >= FEWEST_QUERIES:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
@@ -365,4 +334,4 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     absent = [name for name in policy.models if name not in log.models]
     if absent:
         return f"the log lacks {', '.join(absent)}, which the policy in service asks", True
-    return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
+    return f"fewer than {FEWEST_QUERIES} queries have the answers of all models", True

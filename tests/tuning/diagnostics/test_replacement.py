@@ -147,11 +147,35 @@ def test_equal_prompts_count_once(asked, tmp_path):
     assert flooded.digest == once.digest
 
 
-@pytest.mark.parametrize(("mean", "better"), [(0.02, True), (0.001, True), (0.0, False), (-0.001, False)])
-def test_a_policy_is_replaced_where_the_new_one_is_expected_to_be_better(mean, better):
-    decision = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), ())
-    assert (decision.accepted, decision.acceptable) == (better, True)
-    assert not dataclasses.replace(decision, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
-    (said,) = decision.in_words(ERRORS)
-    assert said.startswith(f"tuned again, it would {'gain' if mean >= 0 else 'lose'} the equivalent of ")
-    assert not dataclasses.replace(decision, against=("the log is biased",)).accepted
+@pytest.mark.parametrize(
+    ("improvement", "mean", "better"),
+    [
+        (0.006, 0.0, True),
+        (0.006, -0.009, True),
+        (0.006, -0.011, False),
+        (0.004, 0.02, False),
+        (-0.006, 0.02, False),
+    ],
+)
+def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_queries_left_out(
+    improvement, mean, better
+):
+    judged = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), (), improvement)
+    assert (judged.accepted, judged.acceptable) == (better, True)
+    assert not dataclasses.replace(judged, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
+    (said,) = judged.in_words(ERRORS)
+    verb = "gain" if improvement >= 0 else "lose"
+    known = f"tuned again, it would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
+    assert said.startswith(f"{known} on the queries tuned on, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
+    assert not dataclasses.replace(judged, against=("the log is biased",)).accepted
+
+
+def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
+    log = read(tmp_path / "improvement", asked)
+    other = rcjax.tune(log, max_error=0.15, intervals=False).policy
+    before, after = (rcjax.replay(one, log) for one in (policy, other))
+    lam = 100.0
+    gained = (before.error - after.error) + lam * (before.cost - after.cost)
+    assert decision._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
+    assert decision._improvement(policy, policy, log, lam) == 0.0
+    assert abs(gained) > 1e-3
