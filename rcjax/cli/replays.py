@@ -316,7 +316,8 @@ def retune(
         facts, _ = judge_policy(old, fresh, replacement)
         comparable = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}
-    accepted = replacement.accepted if facts is None else facts["decision"]["tune_again"]
+    alone = replacement.accepted if log else replacement.acceptable  # new prices alone bring no new chance
+    accepted = alone if facts is None else facts["decision"]["tune_again"]
     reasons = replacement.in_words(fresh.counted) if facts is None else facts["decision"]["reasons"]
     problem, written_to = None, None
     wrong = replacement.against or (facts is not None and facts["decision"]["state"] == "no fair sample")

@@ -177,7 +177,6 @@ def test_refusals_count_at_their_price_in_what_is_gained(logs):
     assert abs(found.gain.mean) < 5 * found.gain.se
     again = rcjax.retune(with_provenance(policy, reference=None), logs[0]).policy
     assert again.rules == policy.rules
-    assert rcjax.check_policy(policy, logs[1]).replacement.gain == held_out_gain(policy, logs[1])
 
 
 def test_too_little_to_test_on(policy, logs):
@@ -188,7 +187,7 @@ def test_too_little_to_test_on(policy, logs):
 
 
 def test_a_few_fresh_queries_never_outweigh_what_is_carried(policy, logs):
-    """They may be a bad week; as many that contradict it are told of in `test_policy_check`."""
+    """They may be a bad week."""
     turned = {name: getattr(logs[1], name)[:, ::-1] for name in ("logprob", "correct")}
     changed = dataclasses.replace(logs[1], **turned)
     assert remembered(policy, logs[1]).n_queries == 2 * N

@@ -97,10 +97,9 @@ def figure(seen, expected, p_value=0.5, n=1000, before=300):
 
 
 SAME = figure(0.2, 0.2)
-BETTER, WORSE = (RetuningGain(0.2, Gain(mean, 0.005), 1000.0, 500) for mean in (0.02, -0.02))
+BETTER = RetuningGain(0.2, Gain(0.02, 0.005), 1000.0, 500)
 MONEY = choose_unit([0.2])
-TAKEN, LEFT = (Replacement(gain, ()) for gain in (BETTER, WORSE))
-ALIKE = Replacement(RetuningGain(0.2, Gain(-0.001, 0.005), 1000.0, 500), ())
+TAKEN, ALIKE, LEFT = Replacement(0.02, gain=BETTER), Replacement(0.001), Replacement(-0.02)
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):

@@ -70,10 +70,12 @@ def test_changes_are_seen_in_a_thousand_queries(policy, logs, change, seen_by):
 
 
 def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
-    log = logs[1]  # which contradicts what the policy carries
+    """The log contradicts what the policy carries."""
+    log = logs[1]
     turned = dataclasses.replace(log, logprob=log.logprob[:, ::-1], correct=log.correct[:, ::-1])
     found = rcjax.check_policy(policy, turned)
-    assert (found.replacement.gain.better, found.replacement.gain.n) == (True, N)
+    assert found.replacement.improvement > 0.005
+    assert found.replacement.gain.n == 2 * N
     assert found.decision.tune_again == found.replacement.accepted == (not found.replacement.against)
 
 

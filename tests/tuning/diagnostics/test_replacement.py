@@ -63,7 +63,7 @@ def reasons(monkeypatch):
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
-        tuned = None if after is None else SimpleNamespace(policy=after)
+        tuned = None if after is None else SimpleNamespace(policy=after, log=log)
         return list(judge_replacement(policy, log, tuned).against)
 
     return against
@@ -160,13 +160,12 @@ def test_equal_prompts_count_once(asked, tmp_path):
 def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_queries_left_out(
     improvement, mean, better
 ):
-    judged = Replacement(RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), (), improvement)
-    assert (judged.accepted, judged.acceptable) == (better, True)
-    assert not dataclasses.replace(judged, gain=RetuningGain(0.2, Gain(-0.02, 0.01), 1.0, 300)).acceptable
+    judged = Replacement(improvement, gain=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300))
+    assert (judged.accepted, judged.acceptable) == (better, improvement >= 0)
     (said,) = judged.in_words(ERRORS)
     verb = "gain" if improvement >= 0 else "lose"
     known = f"tuned again, it would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
-    assert said.startswith(f"{known} on the queries tuned on, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
+    assert said.startswith(f"{known} on all known queries, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
     assert not dataclasses.replace(judged, against=("the log is biased",)).accepted
 
 
@@ -175,7 +174,7 @@ def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_err
     other = rcjax.tune(log, max_error=0.15, intervals=False).policy
     before, after = (rcjax.replay(one, log) for one in (policy, other))
     lam = 100.0
-    gained = (before.error - after.error) + lam * (before.cost - after.cost)
+    gained = float((before.error - after.error) + lam * (before.cost - after.cost))
     assert decision._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
     assert decision._improvement(policy, policy, log, lam) == 0.0
     assert abs(gained) > 1e-3
