@@ -22,6 +22,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import half_width, percent
+from rcjax._core.batching import MANY
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -210,6 +211,8 @@ def _percent(figure: tuple[float, float]) -> str:
 
 _ROUND = 64  # policies of a frontier are filled up to a multiple of this
 
+_LEAST_CASCADES = 8  # that a policy's are filled up to, so that two rungs and a whole ladder share a program
+
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
@@ -357,7 +360,8 @@ def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[T
     reached, number = _reached(policy, policies, places), len(cascades)
     columns = columns_of(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
-    filled = np.minimum(np.arange(1 << (number - 1).bit_length()), number - 1)  # so few shapes are compiled
+    least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
+    filled = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # so few shapes are compiled
     paths = _walk_all(phi, policies.take(filled), places[filled], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
     if number > len(rungs):
