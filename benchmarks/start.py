@@ -127,10 +127,12 @@ def commands(logs: Logs, folder: Path) -> list[list[tuple[str, list[str]]]]:
 
 def measure(program: list[str], words: list[str], cache: Path) -> Time:
     """Run a command to its end; a status of 1 without a message stands for a verdict."""
+    environment = {**os.environ, "RCJAX_CACHE_DIR": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # bytecode is kept, as pip does
     start = time.perf_counter()
     process = subprocess.Popen(
         [*program, *words],
-        env={**os.environ, "RCJAX_CACHE_DIR": str(cache)},
+        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
