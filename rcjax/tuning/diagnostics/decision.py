@@ -145,7 +145,7 @@ class Replacement:
             return self.against
         verb, points = "gain" if self.improvement >= 0 else "lose", 100 * abs(self.improvement)
         known = f"{verb} the equivalent of {points:.1f} points of {counted.noun} on all known queries"
-        then = f"; chance alone gains up to {100 * _GAINS:.1f}" if 0 <= self.improvement <= _GAINS else ""
+        then = f"; below {100 * _GAINS:.1f} the policy stays" if 0 <= self.improvement <= _GAINS else ""
         if self.gain is not None:
             then = f", and {self.gain.describe(counted.noun)} on queries left out"
         return (f"tuned again, it would {known}{then}",)
