@@ -587,5 +587,5 @@ def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacem
     if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
-    if replacement is not None and replacement.gain is None and not replacement.against:
+    if replacement is not None and replacement.improvement is None and not replacement.against:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

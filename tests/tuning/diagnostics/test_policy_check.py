@@ -79,6 +79,15 @@ def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
     assert found.decision.tune_again == found.replacement.accepted == (not found.replacement.against)
 
 
+def test_a_small_improvement_is_told_and_not_cross_validated(policy, logs):
+    found = rcjax.check_policy(policy, logs[2])
+    assert (found.replacement.gain, found.replacement.accepted, found.decision.tune_again) == (None, False, False)
+    assert abs(found.replacement.improvement) <= 0.005
+    (reason,) = found.decision.reasons
+    assert "on all known queries" in reason
+    assert not any("was not tested" in remark for remark in found.remarks)
+
+
 @pytest.mark.thorough
 def test_figures_are_those_of_a_replay_and_of_the_log(policy, logs):
     fresh = logs[1]
