@@ -5,7 +5,7 @@
     python -m benchmarks.dependence sequential --data DIR [--splits 2] [--cascades full all]
 
 DIR holds {name}_train.csv and maybe {name}_test.csv, and prices.toml; both files are pooled and split anew, `queries`
-to fit to (half of a smaller log).
+to fit to (half of a smaller log). `sequential` also reads the logs of DIR/public that have confidences.
 
 `density`: neighbours along the chain. Ranks are among the queries fitted to, ties broken at random, so that all have
 a density. Each family is fitted by likelihood; "best" takes each pair's by Akaike's criterion; `tll` is
@@ -28,6 +28,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 
 import rcjax
 from benchmarks import record
@@ -53,6 +54,15 @@ def logs(folder: Path, fewest: int = 2) -> Iterator[tuple[str, rcjax.Log]]:
         log = pooled(folder, name)[0]
         if len(log.models) >= fewest:
             yield name, log.take(log.complete)
+
+
+def with_public(folder: Path) -> Iterator[tuple[str, rcjax.Log]]:
+    """(name, whole log) of `logs`, then those in `public` that have confidences."""
+    yield from logs(folder)
+    for path in sorted((folder / "public").glob("*.csv")):
+        if "confidence" in pl.read_csv(path, n_rows=1).columns:
+            log = rcjax.read_log(path)
+            yield path.stem, log.take(log.complete)
 
 
 def split(log: rcjax.Log, queries: int, number: int) -> tuple[rcjax.Log, rcjax.Log]:
@@ -260,7 +270,8 @@ def compare(train: rcjax.Log, test: rcjax.Log, which: str) -> tuple[float, float
     right = [np.asarray(log.correct, float) for log in (train, test)]
     lam = STEPS / float(np.max(train.cost))
     sizes = range(2, len(train.models) + 1) if which == "all" else [len(train.models)]
-    plain, own = [], []
+    alone = losses(train, test, [(name,) for name in train.models], lam)
+    plain, own = ([alone], [alone]) if which == "all" else ([], [])
     for places in (list(c) for size in sizes for c in itertools.combinations(range(len(train.models)), size)):
         names = tuple(train.models[j] for j in places)
         old = [with_confidence(log.select(names), z[:, places]) for log, z in zip((train, test), odds, strict=True)]
@@ -279,7 +290,7 @@ def sequential(folder: Path, queries: int, splits: int, cascades: Sequence[str])
     print("| log | cascades | error + λ·cost, % | log-loss of the last model | models that take earlier ones |")
     print("|---|---|--:|--:|--:|")
     gains: dict[str, list[float]] = {which: [] for which in cascades}
-    for which, (name, log) in itertools.product(cascades, logs(folder)):
+    for which, (name, log) in itertools.product(cascades, with_public(folder)):
         found = np.array([compare(*split(log, queries, number), which) for number in range(splits)])
         error = found[:, 0].std(ddof=1) / np.sqrt(splits) if splits > 1 else float("nan")
         gains[which].append(found[:, 0].mean())
