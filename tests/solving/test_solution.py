@@ -73,6 +73,52 @@ def test_derivatives_are_those_of_differences(demo, lam):
             np.testing.assert_allclose(slope, (high - low) / (2 * step[entry]), rtol=1e-5, atol=1e-5 * scale)
 
 
+def constant(model, j, value):
+    """The model whose j-th LLM always has one confidence."""
+    ends = {"lowest": value, "highest": value, "mass_lowest": 0.0, "mass_highest": 1.0}
+    columns = {name: getattr(model.marginals, name).at[j].set(x) for name, x in ends.items()}
+    return dataclasses.replace(model, marginals=dataclasses.replace(model.marginals, **columns))
+
+
+@pytest.mark.thorough
+def test_derivatives_at_corners_are_those_of_differences_and_of_float32(three):
+    """λ of nothing and of everything; a free model, tied costs, a model that is never right, one that always is.
+
+    Figures and derivatives are along one direction of all parameters; float32 is within 1e-3 of float64.
+    """
+    step, scale = 1e-5, float(three.cost[-1])
+    corners = (
+        three,
+        dataclasses.replace(three, cost=three.cost.at[0].set(0.0)),
+        dataclasses.replace(three, cost=three.cost.at[0].set(three.cost[1])),
+        constant(three, 1, 0.0),
+        constant(three, 2, 1.0),
+    )
+    prices = np.array([1e-6, 0.01, 0.1, 0.3, 1e4]) / scale
+
+    def solved(model, t):
+        moved = with_arrays(
+            model,
+            model.copulas.theta * (1 + 0.1 * t),
+            model.cost * (1 + t * jnp.array([0.1, 0.2, 0.3])),
+            model.marginals.lowest * (1 - 0.01 * t),
+        )
+        found = solve(moved, jnp.asarray(prices, model.cost.dtype) * (1 + 0.7 * t), "all")
+        return figures(dataclasses.replace(found, cost=found.cost / scale, loss=found.loss / (1 + found.lam * scale)))
+
+    run = jax.jit(lambda model, t: jax.jvp(lambda t: solved(model, t), (t,), (jnp.ones_like(t),)))
+    for model in corners:
+        figure, slope = run(model, jnp.array(0.0))
+        (high, _), (low, _) = (run(model, jnp.array(t)) for t in (step, -step))
+        np.testing.assert_allclose(slope, (high - low) / (2 * step), rtol=1e-5, atol=1e-7)
+        with jax.enable_x64(False):
+            lower = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32 if x.dtype.kind == "f" else jnp.int32), model)
+            single, of_single = run(lower, jnp.array(0.0))
+            assert of_single.dtype == jnp.float32
+            np.testing.assert_allclose(single, figure, rtol=0, atol=1e-3)
+            np.testing.assert_allclose(of_single, slope, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.thorough
 def test_it_is_vmapped_over_models_and_compiles_once(three, lam, compilations):
     many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), three)
