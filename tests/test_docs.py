@@ -29,8 +29,8 @@ BY_ITSELF = [page for page in PAGES if not page.stem.startswith("first_policy_fr
 #: Words that people meet in tables and on pages, each explained in the glossary.
 WORDS = (
     *("threshold", "cascade", "calibrated confidence", "separation", "marginal", "copula", "Markov", "τ", "Brier"),
-    *("luck", "guarantee", "calibration error", "ECE", "frontier", "λ", "certain", "by hand", "interval", "±", "bill"),
-    *("error cost", "points", "√CvM", "θ", "bootstrap", "shadow", "judge", "drift", "signal", "replay"),
+    *("optimism", "guarantee", "calibration error", "ECE", "frontier", "λ", "certain", "by hand", "interval", "±"),
+    *("bill", "error cost", "points", "√CvM", "θ", "bootstrap", "shadow", "judge", "drift", "signal", "replay"),
     *("held out", "fold", "cross-validation", "ladder", "posterior", "p-value", "area", "agreement"),
 )
 #: Pages that use them, and lead there.
