@@ -15,7 +15,6 @@ random so many times, is tuned on by half and judged by the rest, which is as ha
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +22,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
-from rcjax.tuning.diagnostics.checks import judge_promise
+from rcjax.tuning.diagnostics.checks import Promise
 from rcjax.tuning.diagnostics.diagnosis import LeftOut, held_out, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
@@ -45,7 +44,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
     return means
 
 
-def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
+def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, Promise]:
     """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
     model = rcjax.fit(train)
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
@@ -57,9 +56,9 @@ def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
     }
 
 
-def points(tried: dict[str, Any]) -> float:
+def points(tried: Promise) -> float:
     """Error seen less promised, in points, mean over λ."""
-    return 100 * float(np.mean(tried["error"] - tried["predicted_error"]))
+    return 100 * float(np.mean(tried.error - tried.predicted_error))
 
 
 def alarms(log: rcjax.Log, halvings: int) -> str:
@@ -70,7 +69,7 @@ def alarms(log: rcjax.Log, halvings: int) -> str:
         size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
         one, other = (half.take(slice(size)) for half in halves)
         tried = try_on(one, other)
-        checks = {name: list(judge_promise(tried[name], size)) for name in ("fresh", "folds", "model")}
+        checks = {name: list(tried[name].checks(size)) for name in ("fresh", "folds", "model")}
         for name in checks:
             for check, kind in zip(checks[name], ("error", "cost"), strict=True):
                 counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1

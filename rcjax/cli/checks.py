@@ -312,7 +312,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
 
     Only the worst check of each kind is printed, unless `every` is set. `retune` is the command that tunes again.
     """
-    from rcjax.tuning.diagnostics.checks import describe_gaps  # which imports JAX
+    from rcjax.tuning.diagnostics.checks import Promise  # which imports JAX
 
     screen, noun, checks = Screen(), document["counted"], document["checks"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
@@ -324,8 +324,9 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         screen.print()
     if document.get("promise") is not None:
         where = "these queries" if document["held_out"] else "queries left out"
+        gaps = Promise(**document["promise"]).describe()
         screen.print(
-            f"On {where}, the {noun} of the frontier's policies was {describe_gaps(document['promise'])}, on average.",
+            f"On {where}, the {noun} of the frontier's policies was {gaps}, on average.",
             style="" if check else "bold",
         )
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]

@@ -18,7 +18,6 @@ from rcjax.policy.spec import Spec, Target, TargetName
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import InfeasibleError
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck
-from rcjax.tuning.diagnostics.checks import describe_gaps
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference
 from rcjax.tuning.tune import Tuned
@@ -159,7 +158,7 @@ class Findings:
         diagnosis = self.diagnosis
         if diagnosis.promise is None:
             return ""
-        gaps = f"{describe_gaps(diagnosis.promise)}, mean over the curve"
+        gaps = f"{diagnosis.promise.describe()}, mean over the curve"
         if diagnosis.held_out:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}."
         return (

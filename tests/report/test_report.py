@@ -70,8 +70,8 @@ def test_figures_of_fresh_queries_stand_in_the_headline(logs):
         told = f"{100 * seen.error:.1f} % error on them, at {found.money.full(seen.cost)}"
         assert page["points"][index]["tried"].startswith(f"This one had {told}")
     again = rcjax.diagnose(found.model, test, training=train, frontier=found.frontier, replicates=50)
-    for name, value in again.promise.items():
-        np.testing.assert_array_equal(found.diagnosis.promise[name], value)
+    for name, value in vars(again.promise).items():
+        np.testing.assert_array_equal(getattr(found.diagnosis.promise, name), value)
 
 
 def test_todays_must_be_a_model(logs):

@@ -12,6 +12,7 @@ from rcjax._base.figures import Money, choose_unit
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
 from rcjax.policy.comparison import ERRORS
 from rcjax.solving.frontier.frontier import Frontier
+from rcjax.tuning.diagnostics.checks import Promise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,7 @@ def plot_reliability(
 
 def plot_error_cost(
     ax: "Axes",
-    frontier: Mapping[str, Any],
+    promise: Promise,
     single: Mapping[str, tuple[float, float]] | None = None,
     noun: str = ERRORS.noun,
 ) -> None:
@@ -66,18 +67,18 @@ def plot_error_cost(
 
     Args:
         ax: Axes to draw into.
-        frontier: `Diagnosis.promise`.
+        promise: promised and observed figures, such as `Diagnosis.promise`.
         single: observed (cost, error) of each model on its own.
         noun: label of the error axis.
     """
-    order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
-    cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
-    band = frontier["error_band"][order]
+    order, money = np.argsort(promise.predicted_cost), _unit(promise.predicted_cost, single)
+    cost, error = (money.scale * promise.predicted_cost[order], promise.predicted_error[order])
+    band = promise.error_band[order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="90 % band")
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
-    held_out = np.argsort(frontier["cost"])
+    held_out = np.argsort(promise.cost)
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
-    ax.plot(money.scale * frontier["cost"][held_out], frontier["error"][held_out], label="seen, held out", **style)
+    ax.plot(money.scale * promise.cost[held_out], promise.error[held_out], label="seen, held out", **style)
     _finish_error_cost(ax, single or {}, money, noun)
 
 

@@ -4,13 +4,14 @@ A check is more than a significance test: with enough queries every model is rej
 is doubtful if it is large enough to matter and chance does not explain it, or if it is large and there are too few
 queries to tell.
 
-The functions `judge_…` judge the findings of `diagnose`: its queries, confidences, the fit of its model, the promise.
+The findings of `diagnose` are records that make their own checks: the calibration of a model, the fits of marginals,
+copulas and the Markov property, and the promise.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rcjax._base.figures import percent
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import holm
 from rcjax.policy.comparison import ERRORS, Counted
+from rcjax.solving.frontier.points import CascadeSet
 
 Verdict = Literal["fine", "doubtful", "bad"]
 
@@ -345,88 +347,138 @@ class ModelCalibration:
         return _check("certain answers", self.model, self.certain, advice)
 
 
-def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Check whether confidences are distributed as the fitted mixtures."""
-    for row in rows:
-        name, figure = row["model"], row["trained"]
-        moved = figure != row["refitted"] < KINDS["marginal"].limits.doubtful
+@dataclasses.dataclass(frozen=True)
+class MarginalFit:
+    """Fit of the marginal of one model's confidences."""
+
+    model: str
+    trained: float
+    """√CvM of the marginal as trained; NaN if none can be fitted."""
+    trained_p: float
+    """p-value of `trained`."""
+    refitted: float
+    """√CvM of the marginal refitted to the log that is judged."""
+
+    def checks(self, _: Counted = ERRORS) -> Iterator[CheckResult]:
+        """Check whether the confidences are distributed as the fitted mixture."""
+        moved = self.trained != self.refitted < KINDS["marginal"].limits.doubtful
         why = "they have moved since the training log: fit again on recent queries" if moved else "two betas do not fit"
-        advice = f"the confidences of {name} stray from their fitted distribution by {figure:.3f}: {why}"
-        if np.isnan(figure):
-            advice = f"no distribution can be fitted to the confidences of {name}: they hardly vary"
-        yield _check("marginal", name, figure, advice, p_value=row["trained_p"])
+        advice = f"the confidences of {self.model} stray from their fitted distribution by {self.trained:.3f}: {why}"
+        if np.isnan(self.trained):
+            advice = f"no distribution can be fitted to the confidences of {self.model}: they hardly vary"
+        yield _check("marginal", self.model, self.trained, advice, p_value=self.trained_p)
 
 
-def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Check whether the copula family describes the dependence of two models' confidences."""
-    for row in rows:
-        subject, figure = " & ".join(row["pair"]), row["distance"]
+@dataclasses.dataclass(frozen=True)
+class CopulaFit:
+    """Fit of the copula of two models' confidences."""
+
+    pair: tuple[str, str]
+    family: str
+    parameters: dict[str, float]
+    """Maximum-likelihood parameters on the ranks."""
+    tau: float
+    """Kendall's τ of the fitted copula."""
+    process: float
+    """Statistic S_n of the test of the family."""
+    process_p: float
+    """p-value of `process`."""
+    distance: float
+    """√(S_n/n), in probability; NaN if the family cannot be fitted."""
+    n: int
+    """Number of queries."""
+
+    def checks(self, _: Counted = ERRORS) -> Iterator[CheckResult]:
+        """Check whether the family describes the dependence of the two models' confidences."""
+        subject = " & ".join(self.pair)
         advice = (
-            f"{row['family']} misses how {subject} go together, by {percent(figure)} of probability on average: try "
-            "--copula auto (Python: fit(log, copula='auto'))"
+            f"{self.family} misses how {subject} go together, by {percent(self.distance)} of probability on average: "
+            "try --copula auto (Python: fit(log, copula='auto'))"
         )
-        if np.isnan(figure):
-            advice = f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
-        yield _check("copula", subject, figure, advice, p_value=row["process_p"])
+        if np.isnan(self.distance):
+            advice = f"{self.family} cannot be fitted to {subject}: one of them hardly varies; leave it out"
+        yield _check("copula", subject, self.distance, advice, p_value=self.process_p)
 
 
-def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
-    """Check the Markov property: whether the first of three models predicts the third, given the second."""
-    for row in rows:
-        first, middle, last = row["models"]
+@dataclasses.dataclass(frozen=True)
+class MarkovFit:
+    """Dependence of the first and the last of three neighbouring models, given the confidence of the middle one."""
+
+    models: tuple[str, str, str]
+    tau: float
+    """Conditional rank correlation; 0 along a Markov chain."""
+    p_value: float
+    n: int
+    """Number of queries."""
+
+    def checks(self, _: Counted = ERRORS) -> Iterator[CheckResult]:
+        """Check the Markov property: whether the first model predicts the last, given the middle one."""
+        first, middle, last = self.models
         advice = (
-            f"{first} still predicts {last} when {middle} is known (rank correlation {row['tau']:+.2f}, where the fit "
+            f"{first} still predicts {last} when {middle} is known (rank correlation {self.tau:+.2f}, where the fit "
             "takes 0): what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
         )
-        yield _check("Markov property", f"{first} | {middle} | {last}", abs(row["tau"]), advice, p_value=row["p_value"])
-
-
-def judge_promise(promise: Mapping[str, Any], n: int, counted: Counted = ERRORS) -> Iterator[CheckResult]:
-    """Check whether policies err and cost as was promised when they were tuned.
-
-    Args:
-        promise: promised and seen figures, as `compare_frontier` returns them.
-        n: number of queries that the figures were seen on.
-        counted: kind of error that is counted.
-    """
-    for name, noun in (("error", counted.noun), ("cost", "cost")):
-        gap = _gap(promise, name)
-        off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
-        why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
-        if gap.by_chance:
-            why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
-        gap_in_words = f"{off} {gap.direction} than promised"
-        finding = f"on queries not seen, the {noun} of policies tuned in this way is {gap_in_words}"
-        advice = f"{finding}, mean over the curve: {why}"
-        verdict = judge(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
-        yield _check(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
+        yield _check("Markov property", f"{first} | {middle} | {last}", abs(self.tau), advice, p_value=self.p_value)
 
 
 class _Gap(NamedTuple):
-    """The seen figure minus the predicted one, over sixteen λ."""
+    """The seen figure minus the promised one, over sixteen λ."""
 
-    figure: float  # mean absolute gap; for costs, as a share of the predicted cost
+    figure: float  # mean absolute gap; for costs, as a share of the promised cost
     direction: str  # "higher" or "lower", by the mean gap
     by_chance: bool  # at most a quarter of the gaps lie outside their bands
 
 
-def describe_gaps(promise: Mapping[str, Any]) -> str:
-    """Describe in words how far error and cost are from the promise, by the figures of `judge_promise`.
+@dataclasses.dataclass(frozen=True)
+class Promise:
+    """Promised and seen figures of a search at L prices λ; numpy arrays (L,)."""
 
-    >>> promise = {"error": [0.3], "predicted_error": [0.2], "cost": [0.9], "predicted_cost": [1.0]}
-    >>> describe_gaps(promise | {"error_band": [0.1], "cost_band": [0.1]})
-    '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
-    """
-    error, cost = (_gap(promise, name) for name in ("error", "cost"))
-    points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.direction}"
-    return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
+    search: CascadeSet | Literal["selected", "minimised"]
+    """Search that found the policies, as `Frontier.search`."""
+    lam: np.ndarray
+    predicted_error: np.ndarray
+    predicted_cost: np.ndarray
+    error: np.ndarray
+    cost: np.ndarray
+    error_band: np.ndarray
+    """Half-width of the 90 % band of `error` − `predicted_error`."""
+    cost_band: np.ndarray
+    """Half-width of the 90 % band of `cost` − `predicted_cost`."""
 
+    def checks(self, n: int, counted: Counted = ERRORS) -> Iterator[CheckResult]:
+        """Check whether policies err and cost as was promised when they were tuned.
 
-def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
-    observed, predicted, band = (np.asarray(frontier[key]) for key in (name, f"predicted_{name}", f"{name}_band"))
-    gap = observed - predicted
-    outside = np.abs(gap) > band
-    # If all costs are 0, the gap is 0 on any scale.
-    scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0
-    figure = float(np.abs(gap).mean()) / scale
-    return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
+        Args:
+            n: number of queries that the figures were seen on.
+            counted: kind of error that is counted.
+        """
+        for name, noun in (("error", counted.noun), ("cost", "cost")):
+            gap = self._gap(name)
+            off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
+            why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
+            if gap.by_chance:
+                why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
+            finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
+            advice = f"{finding} than promised, mean over the curve: {why}"
+            verdict = judge(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+            yield _check(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
+
+    def describe(self) -> str:
+        """Describe in words how far error and cost are from the promise.
+
+        >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
+        >>> Promise("selected", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
+        '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
+        """
+        error, cost = (self._gap(name) for name in ("error", "cost"))
+        points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.direction}"
+        return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
+
+    def _gap(self, name: str) -> _Gap:
+        seen, promised, band = (np.asarray(getattr(self, of)) for of in (name, f"predicted_{name}", f"{name}_band"))
+        gap = seen - promised
+        outside = np.abs(gap) > band
+        # If all costs are 0, the gap is 0 on any scale.
+        scale = (float(promised.mean()) or 1.0) if name == "cost" else 1.0
+        figure = float(np.abs(gap).mean()) / scale
+        return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))

@@ -40,12 +40,12 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.diagnostics.checks import (
     CheckResult,
+    CopulaFit,
+    MarginalFit,
+    MarkovFit,
     ModelCalibration,
+    Promise,
     Verdict,
-    judge_copulas,
-    judge_marginals,
-    judge_markov,
-    judge_promise,
     judge_size,
     worst,
 )
@@ -131,11 +131,10 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
     return model.provenance.get("digest") == log.digest
 
 
-def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
+def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, seed: int = 0) -> Promise:
     """Compare the figures of a frontier with held-out queries, at sixteen λ.
 
-    The frontier itself answers a separate log; each fold is answered by the frontier of the same search without it. The
-    result is that of `compare_frontier`, with the `search` of the frontier.
+    The frontier itself answers a separate log; each fold is answered by the frontier of the same search without it.
 
     Args:
         frontier: the frontier with the promised figures.
@@ -153,7 +152,7 @@ def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, se
 
     judged = list(map(judged_by, held))
     # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.
-    return {"search": frontier.search, **compare_frontier(judged, trained_on if len(held) == 1 else None)}
+    return compare_frontier(judged, trained_on if len(held) == 1 else None)
 
 
 def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
@@ -172,13 +171,12 @@ def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
     return dataclasses.replace(frontier, bands=None, seconds=None, **jax.device_put(points))
 
 
-def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> dict[str, Any]:
+def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
     """Replay frontiers of one length, each on its log, and compare with their figures: means over the pairs.
 
-    The result has arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`; and `error_band` and
-    `cost_band`, the half-widths of 90 % bands on the difference. The bands count the sampling errors of the queries
-    judged, and of the `trained_on` queries that the prediction was learnt from, with the same variance (None: the same
-    queries). They do not count the optimism of the search, which the comparison is to show.
+    The bands count the sampling errors of the queries judged, and of the `trained_on` queries that the prediction was
+    learnt from, with the same variance (None: the same queries). They do not count the optimism of the search, which
+    the comparison is to show.
 
     A refusal counts as errors at its price. The cost is the bill if the search promises bills, as `select_frontier`
     does; otherwise it is at the models' mean costs.
@@ -199,7 +197,7 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
-    return means | bands
+    return Promise(judged[0][0].search, **means, **bands)
 
 
 def lambdas(model: Fitted) -> np.ndarray:
@@ -228,28 +226,25 @@ class Diagnosis:
     """(N, k) labels of all queries, as numbers; NaN without a label. Not in JSON."""
     calibration: tuple[ModelCalibration, ...]
     """Calibration of each model."""
-    marginals: list[dict[str, Any]]
-    """Fit of each marginal: `trained` and `refitted` √CvM, and `trained_p`; empty if not tested."""
-    copulas: list[dict[str, Any]]
-    """Fit of each pair: `family`, maximum-likelihood `parameters` on the ranks, `tau`; `process`, the statistic S_n,
-    with `process_p`; `distance` = √(S_n/n)."""
-    markov: list[dict[str, Any]]
-    """Conditional `tau` and `p_value` of each triple of neighbouring models."""
-    promise: dict[str, Any] | None = None
-    """Promised and seen figures of the tuned frontier, with its `search` (`try_promise`); None without a frontier."""
+    marginals: tuple[MarginalFit, ...]
+    """Fit of each model's marginal; empty if not tested."""
+    copulas: tuple[CopulaFit, ...]
+    """Fit of each pair's copula; empty if not tested."""
+    markov: tuple[MarkovFit, ...]
+    """Markov property of each triple of neighbouring models; empty if not tested."""
+    promise: Promise | None = None
+    """Promised and seen figures of the tuned frontier; None without a frontier."""
     counted: Counted = ERRORS
     """Kind of error that is counted, with its words; in JSON its noun."""
 
     @property
     def checks(self) -> tuple[CheckResult, ...]:
         """All checks, judged."""
+        findings = *self.calibration, *self.marginals, *self.copulas, *self.markov
         return (
             *judge_size(self.n),
-            *(check for model in self.calibration for check in model.checks(self.counted)),
-            *judge_marginals(self.marginals),
-            *judge_copulas(self.copulas),
-            *judge_markov(self.markov),
-            *(() if self.promise is None else judge_promise(self.promise, self.n, self.counted)),
+            *(check for finding in findings for check in finding.checks(self.counted)),
+            *(() if self.promise is None else self.promise.checks(self.n, self.counted)),
         )
 
     @property
@@ -267,12 +262,10 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Return the findings as JSON values; None for NaN."""
-        left_out = ("confidence", "correct")
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
-        judged = {name: list(map(dataclasses.asdict, getattr(self, name))) for name in ("calibration", "checks")}
-        return {"verdict": self.verdict} | plain(
-            fields | judged | {"remarks": self.remarks, "counted": self.counted.noun}
-        )
+        document = dataclasses.asdict(self)
+        del document["confidence"], document["correct"]
+        document |= {"counted": self.counted.noun, "checks": [*map(dataclasses.asdict, self.checks)]}
+        return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
 
 
 @takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))
@@ -330,14 +323,16 @@ def diagnose(
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # The checks run at the same time, the longest first: they are independent, and compile for longer than they run.
     checks: dict[str, Callable[[], Any]] = {
-        "copulas": lambda: copula_rows(model, sample, keys[2], replicates),
+        "copulas": lambda: tuple(CopulaFit(**row) for row in copula_rows(model, sample, keys[2], replicates)),
         "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         "promise": lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-        "markov": lambda: markov_rows(model.models, confidence, log, keys[3], replicates),
+        "markov": lambda: tuple(
+            MarkovFit(**row) for row in markov_rows(model.models, confidence, log, keys[3], replicates)
+        ),
         "calibration": lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     }
     if not model_fit:
-        checks |= dict.fromkeys(("copulas", "marginals", "markov"), list)
+        checks |= dict.fromkeys(("copulas", "marginals", "markov"), tuple)
     results = side_by_side(lambda check: check(), checks.values(), n=1, alike=False)
     return Diagnosis(
         models=model.models,
@@ -353,7 +348,7 @@ def diagnose(
 
 def _promise(
     model: CascadeModel, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
-) -> dict[str, Any] | None:
+) -> Promise | None:
     if frontier is None and training is not None:
         frontier = select_frontier(training.select(model.models), model=model).frontier
     if frontier is None:
@@ -439,6 +434,6 @@ def _mean_confidence(marginals: "Marginal") -> jax.Array:
 
 def _marginals(
     model: CascadeModel, confidence: np.ndarray, trained_on: int, key: jax.Array, replicates: int
-) -> list[dict[str, Any]]:
+) -> tuple[MarginalFit, ...]:
     test = marginal_test(model.marginals, confidence, trained_on, key, replicates)
-    return table_rows(test, model=model.models)
+    return tuple(MarginalFit(**row) for row in table_rows(test, model=model.models))

@@ -10,6 +10,7 @@ from scipy import stats
 
 import rcjax
 from rcjax.report import plots
+from rcjax.tuning.diagnostics.checks import Promise
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -49,19 +50,14 @@ def test_reliability_has_ten_points_with_intervals(ax):
         assert value - 1e-12 <= high <= 1 + 1e-12
 
 
-def frontier():
+def promise():
     cost, error = np.array([3e-5, 1e-5, 2e-5]), np.array([0.1, 0.3, 0.2])
-    return {
-        "predicted_cost": cost,
-        "predicted_error": error,
-        "error_band": np.full(3, 0.05),
-        "cost": 1.1 * cost,
-        "error": error + 0.01,
-    }
+    band = np.full(3, 0.05)
+    return Promise("selected", np.ones(3), error, cost, error + 0.01, 1.1 * cost, error_band=band, cost_band=band)
 
 
 def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
-    plots.plot_error_cost(ax, frontier(), {"small": (1e-5, 0.35), "large": (4e-5, 0.12)})
+    plots.plot_error_cost(ax, promise(), {"small": (1e-5, 0.35), "large": (4e-5, 0.12)})
     predicted, seen = ax.lines
     np.testing.assert_allclose(predicted.get_xydata(), [[10, 0.3], [20, 0.2], [30, 0.1]])
     np.testing.assert_allclose(seen.get_xydata(), [[11, 0.31], [22, 0.21], [33, 0.11]])
@@ -82,7 +78,7 @@ def overlap(boxes):
 
 def test_names_of_models_near_each_other_do_not_overprint(ax):
     near = {"llama3.2-1b": (1e-5, 0.35), "llama3.2-3b": (1.02e-5, 0.352), "llama3.1-8b": (1.1e-5, 0.345)}
-    plots.plot_error_cost(ax, frontier(), near | {"llama3.1-405b": (4e-5, 0.12)})
+    plots.plot_error_cost(ax, promise(), near | {"llama3.1-405b": (4e-5, 0.12)})
     ax.figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in ax.texts]
     assert not overlap(boxes)

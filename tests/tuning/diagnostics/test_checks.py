@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.comparison import ERRORS
-from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, adjusted, judge, judge_promise
+from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, Promise, adjusted, judge
 from rcjax.tuning.diagnostics.decision import Figure, Replacement, decide, tell_cheaper
 from rcjax.tuning.diagnostics.policy_check import ModelChange, Weeks, separate_looks
 from rcjax.tuning.retune import RetuningGain
@@ -36,7 +36,7 @@ def test_a_figure_is_judged_by_its_limits(name):
 def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
     seen = {"error": np.full(4, 0.25), "cost": np.full(4, 2.0), "predicted_error": np.full(4, 0.2)}
     bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band), "predicted_cost": np.full(4, 2.0)}
-    checks = [*judge_promise(seen | bands, 150)]
+    checks = [*Promise("selected", np.ones(4), **seen, **bands).checks(150)]
     assert [check.verdict for check in checks] == [verdict, "fine"]
     assert [bool(check.advice) for check in checks] == [True, False]
 

@@ -14,7 +14,7 @@ from rcjax._core.batching import part
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows
-from rcjax.tuning.diagnostics.checks import KINDS, judge_promise
+from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
     LeftOut,
     compare_frontier,
@@ -109,8 +109,8 @@ def test_held_out_figures(found, found_fresh, model, logs):
     assert [row.calibration_error for row in found.calibration] == [
         pytest.approx(one.calibration_error, abs=1e-9) for one in alone
     ]
-    assert all(row["trained"] == row["refitted"] for row in found.marginals)
-    assert all(row["trained"] > row["refitted"] for row in found_fresh.marginals)
+    assert all(row.trained == row.refitted for row in found.marginals)
+    assert all(row.trained > row.refitted for row in found_fresh.marginals)
 
 
 def test_one_model_has_no_pairs_and_no_chain(model, logs):
@@ -186,14 +186,14 @@ def tuned(model, logs):
 def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(found_fresh, tuned, logs):
     """Policy by policy, each chosen as a user would by its λ."""
     told = found_fresh.promise
-    assert told["search"] == "selected"
-    for place in range(0, len(told["lam"]), 5):
-        policy = tuned.policy(lam=float(told["lam"][place]))
+    assert told.search == "selected"
+    for place in range(0, len(told.lam), 5):
+        policy = tuned.policy(lam=float(told.lam[place]))
         seen = rcjax.replay(policy, logs[1])
         figures = {"predicted_error": policy.expected["error"], "predicted_cost": policy.expected["cost"]}
         figures |= {"error": seen.error, "cost": seen.spent}
         for name, value in figures.items():
-            assert told[name][place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
+            assert getattr(told, name)[place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
 
 
 @pytest.mark.thorough
@@ -206,23 +206,23 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
         rest = without(
             log, fold == number
         )  # whose contest deals all rows, gaps among them: luck has a say in the choice
-        again = rcjax.tuning.select_frontier(rest, lam=told["lam"][places], seed=1).frontier  # its own folds
+        again = rcjax.tuning.select_frontier(rest, lam=told.lam[places], seed=1).frontier  # its own folds
         seen = rcjax.replay(again, log.take(fold == number))
         figures.append([again.error, again.cost, seen.error, seen.spent])
     expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))
     for name in ("error", "cost", "predicted_cost"):
-        np.testing.assert_allclose(told[name][places], expected[name], rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(getattr(told, name)[places], expected[name], rtol=1e-6, err_msg=name)
     # Luck is averaged over folds within the folds, which are dealt otherwise.
-    np.testing.assert_allclose(told["predicted_error"][places], expected["predicted_error"], atol=0.02)
+    np.testing.assert_allclose(told.predicted_error[places], expected["predicted_error"], atol=0.02)
 
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
     told = try_promise(rosy, [LeftOut(model, logs[1])], N)
-    assert next(iter(judge_promise(told, N))).verdict == "bad"
+    assert next(told.checks(N)).verdict == "bad"
     honest = try_promise(tuned, [LeftOut(model, logs[1])], N)
-    np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
-    assert next(iter(judge_promise(honest, N))).verdict != "bad"
+    np.testing.assert_allclose(honest.predicted_error - told.predicted_error, 0.15)
+    assert next(honest.checks(N)).verdict != "bad"
 
 
 def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs):
@@ -230,9 +230,9 @@ def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model,
     for frontier, name in ((tuned, "spent"), (solved, "cost")):
         seen = compare_frontier([(frontier, logs[1])], None)
         replayed = rcjax.replay(frontier, logs[1])
-        np.testing.assert_allclose(seen["cost"], getattr(replayed, name))
-        wider = compare_frontier([(frontier, logs[1])], logs[1].n_queries)["error_band"]  # as many were learnt from
-        np.testing.assert_allclose([seen["error_band"], wider], 1.645 * np.outer([1, np.sqrt(2)], replayed.error_se))
+        np.testing.assert_allclose(seen.cost, getattr(replayed, name))
+        wider = compare_frontier([(frontier, logs[1])], logs[1].n_queries).error_band  # as many were learnt from
+        np.testing.assert_allclose([seen.error_band, wider], 1.645 * np.outer([1, np.sqrt(2)], replayed.error_se))
 
 
 @pytest.mark.thorough
