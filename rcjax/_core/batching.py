@@ -1,12 +1,11 @@
 """Batches: batched pytrees, padding of logs to size classes, work in chunks and threads, arrays sharded over a mesh.
 
-With explicit axes every operation must state the sharding of its result, which the loops and gathers of a search do
-not. So a function runs with automatic axes, for which the compiler chooses the shardings of intermediate results, and
-its result gets the sharding of an argument.
-
 A compiled program serves one number of queries, which differs from log to log: so a log is padded to a size class with
 queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation takes
 longer than the run, and then grow by an eighth. XLA compiles and runs without Python's global lock.
+
+With explicit axes every operation must state the sharding of its result, which the loops and gathers of a search do
+not. So a function runs with automatic axes, and its result gets the sharding of an argument.
 """
 
 import os

@@ -1,14 +1,12 @@
-"""`jax.jit` for rcjax's largest programs, which take seconds to compile; their files in a private folder.
+"""`jax.jit` for rcjax's largest programs, which take seconds to compile, and their files in a private folder.
 
-JAX's own cache saves only the compilation: a program is traced and lowered again to compute its key. Here the key is
-the signature of the call (`rcjax._core.compilation`), so that nothing is traced.
+A process may store compiled programs in a folder (`keep_programs`; the command line does), so that a later process
+neither traces nor compiles them. JAX's own cache traces and lowers a program again to compute its key. Here the key is
+the signature of the call: the function's source, the versions, the machine, the settings, and the types and shapes of
+the arguments. Equal signatures give equal programs.
 
 An executable is machine code in a pickle. It is loaded only from a folder that belongs to this user and is closed to
 all others, so that nobody else can have put a file there.
-
-A process may store compiled programs in a folder (`keep_programs`; the command line does): a later process then neither
-traces nor compiles them. The key of a program is the signature of the call: the function's source, the versions, the
-machine, the settings, and the types and shapes of the arguments. Equal signatures give equal programs.
 """
 
 import dataclasses

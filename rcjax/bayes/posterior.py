@@ -1,9 +1,8 @@
 """Draws from the posterior of the model's parameters, by NUTS or Laplace's method; and credible bands of a frontier.
 
-Thresholds are cuts of the reference model's calibrated confidence φ̂, which is what a service computes. Under a draw of
-a `Posterior`, an answer of confidence φ̂ is right with the draw's probability g(φ̂). The objective therefore has
-g_j(Q_j(u)) in place of Q_j(u), where Q_j is the quantile function of φ̂ under the draw's marginal. The cells of a grid
-are thin enough to evaluate g at their nodes.
+A threshold is a cut of the reference model's calibrated confidence φ̂, which a service computes. Under a draw, an answer
+of confidence φ̂ is right with the draw's probability g(φ̂). So the objective has g_j(Q_j(u)) in place of Q_j(u), where
+Q_j is the quantile function of φ̂ under the draw's marginal, evaluated at the nodes of a thin grid.
 """
 
 import dataclasses

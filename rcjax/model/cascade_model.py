@@ -1,8 +1,5 @@
 """The Markov-copula model of a cascade's confidences as a frozen pytree, its file, and an embedded example.
 
-A calibrator has a policy's calibration plus the status of its fit. Families of copulas check the ranges of their
-parameters. Stated values and atoms are written without padding.
-
 Copulas of all pairs (section 4.2 of the paper) join the marginals (section 4.1); along a cascade the confidences are a
 Markov chain (section 4.3). The example, `demo.json`, holds parameters fitted to a log of five Llama models on MMLU
 (`benchmarks/make_demo.py`); the package holds no row of that log.

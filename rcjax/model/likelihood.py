@@ -1,8 +1,8 @@
 """The likelihood of confidences: of a pair under a copula, exact at point masses; of a chain, with its draws.
 
-A confidence lies in a point mass of its margin or in the smooth part. The likelihood differentiates C along smooth
-coordinates and differences it along masses (Genest & Nešlehová 2007, "A primer on copulas for count data", section 5,
-has the principle):
+A confidence lies in a point mass of its margin or in the smooth part. The likelihood of a pair differentiates C along
+smooth coordinates and differences it along masses (Genest & Nešlehová 2007, "A primer on copulas for count data",
+section 5, has the principle):
 
                         v smooth                        v in a mass (c, d]
     u smooth            c(u, v)                         h(d given u) − h(c given u)
@@ -16,11 +16,10 @@ smooth marginals its density is
 
     p(x) = Π_j f_j(x_j) · Π_j c_j(F_j(x_j), F_{j+1}(x_{j+1}))
 
-With point masses, p is a density with respect to Lebesgue's measure plus a unit mass at each atom, in every coordinate.
-A value in a mass then counts with its probability, and one in the smooth part with its density; pairs follow
-`rcjax.model.likelihood`. The integral of p over the smooth parts plus its sum over the masses is 1. Values of
-log p are comparable if they lie in the same masses. p is a likelihood for the parameters of copulas and mixtures and
-for the sizes of masses, but not for their places: the measure moves with these.
+With point masses, a value in a mass counts with its probability, a value in the smooth part with its density, and
+neighbours with the likelihood of their pair. The integral of p over the smooth parts plus its sum over the masses is 1.
+Values of log p are comparable if they lie in the same masses: p is a likelihood for the parameters of copulas and
+mixtures and for the sizes of masses, but not for their places.
 """
 
 import dataclasses

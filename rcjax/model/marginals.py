@@ -3,18 +3,15 @@
 Section 4.1 of Zellinger & Thomson (2025):
 
     F = w_min δ(φ_min) + (1 − w_min − w_max) · G((φ − φ_min)/(φ_max − φ_min)) + w_max δ(φ_max)
+    G = π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)
 
-G is a distribution on (0, 1), in the paper a mixture of two betas (`rcjax.model.marginals`); another family is a
-subclass with a cdf. If a model states few values, the inner ones are masses (atoms) too, and G describes the rest:
+φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest by
+expectation–maximisation (`rcjax.model.maximum_likelihood`). Another family in place of the two betas is a subclass with
+a cdf. If a model states few values, the inner ones are masses (atoms) too, and G describes the rest:
 
     F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
-φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest. All
-functions take one marginal, and are elementwise in their other argument.
-
-G = π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)
-
-Expectation–maximisation fits it (`rcjax.model.maximum_likelihood`).
+All functions take one marginal, and are elementwise in their other argument.
 """
 
 import dataclasses

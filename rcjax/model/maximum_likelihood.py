@@ -1,10 +1,9 @@
-"""Maximum likelihood for copulas and marginals, batched over fits.
+"""Maximum likelihood, batched over fits: of copulas by Newton's method, of marginals by expectation–maximisation.
 
 Newton's method runs on unconstrained parameters z until every fit of the batch has converged, or the steps are used up.
 Each step evaluates value, gradient and Hessian once; a step that lowers the value is undone and shortened.
-
-Expectation–maximisation runs from several starts, of which the most likely is continued. `rcjax.model.marginals`
-defines the distribution (section 4.1 of Zellinger & Thomson 2025).
+Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, of which the most
+likely is continued.
 """
 
 import dataclasses

@@ -1,16 +1,14 @@
 """Check whether a policy is still right: a rolling window of fresh labels against the queries tuned on.
 
 A look at a hundred labelled queries of one week has little power, and a year of such looks has many false alarms. So a
-check takes the last eight weeks together. Earlier weeks without an alarm join the queries tuned on; they do not overlap
-with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate ones.
+check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned on;
+they do not overlap with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate
+ones.
 
-Two figures are primary: the error of the policy and its money. They share the level of the alarm, and decide. The other
+Two figures are primary, the error of the policy and its money: they share the level of the alarm, and decide. The other
 figures explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
 is beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. Where
 nothing has changed, the share of logs, or of years of looks, with an alarm is at most its level.
-
-A log with times is divided into weeks (`window`): its last eight weeks are compared with the queries tuned on and the
-earlier weeks without an alarm.
 """
 
 from __future__ import annotations
