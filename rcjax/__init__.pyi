@@ -25,7 +25,7 @@ from rcjax.serving.call_log import CallLog as CallLog
 from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError
 from rcjax.solving.frontier.frontier import Frontier as Frontier, load_frontier as load_frontier
 from rcjax.solving.frontier.points import InfeasibleError as InfeasibleError
-from rcjax.solving.frontiers import solve_frontier as solve_frontier
+from rcjax.solving.tradeoff import solve_frontier as solve_frontier
 from rcjax.tuning.certify import certify as certify
 from rcjax.tuning.diagnostics.diagnosis import diagnose as diagnose
 from rcjax.tuning.diagnostics.policy_check import check_policy as check_policy

@@ -1,13 +1,13 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.solving.frontiers import (
-    error_and_cost as error_and_cost,
-    outcomes as outcomes,
-    solve_frontier as solve_frontier,
-)
 from rcjax.solving.minimising import minimise as minimise
 from rcjax.solving.objective import (
     Outcome as Outcome,
     smooth_quantile as smooth_quantile,
 )
 from rcjax.solving.solution import Solution as Solution, solve as solve
+from rcjax.solving.tradeoff import (
+    error_and_cost as error_and_cost,
+    outcomes as outcomes,
+    solve_frontier as solve_frontier,
+)

@@ -33,9 +33,9 @@ from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, candidate_paths, cuts_of_paths, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
-from rcjax.solving.frontiers import evaluate_optima, lay_out_problem
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.solution import Optima
+from rcjax.solving.tradeoff import evaluate_optima, lay_out_problem
 
 #: Number of times that every model tries every step: a model's best step may change after another has moved.
 _ROUNDS = 2

@@ -370,7 +370,7 @@ class ModelSearch:
         Args:
             log, model, limit, lam, seed: as in `Search`; `seed` is not used.
         """
-        from rcjax.solving.frontiers import solve_frontier
+        from rcjax.solving.tradeoff import solve_frontier
 
         spec = self.spec
         how: dict[str, Any] = {"cascades": spec.search, "abstain_price": spec.abstain_price}
@@ -382,7 +382,7 @@ class ModelSearch:
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
-        from rcjax.solving.frontiers import lay_out_problem, solve_at
+        from rcjax.solving.tradeoff import lay_out_problem, solve_at
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it

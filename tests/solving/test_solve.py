@@ -14,7 +14,7 @@ from rcjax.copulas import Gumbel
 from rcjax.model import BetaMixture, Marginal
 from rcjax.solving import error_and_cost
 from rcjax.solving.frontier.points import Outcomes, Points, Policies
-from rcjax.solving.frontiers import select
+from rcjax.solving.tradeoff import select
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -140,9 +140,7 @@ def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
 @pytest.mark.parametrize("cascades", ["all", "adaptive"])
 def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
     whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
-    monkeypatch.setattr(
-        "rcjax.solving.frontiers._bytes_per_lambda", lambda problem: rcjax.solving.frontiers._MEMORY // 3
-    )
+    monkeypatch.setattr("rcjax.solving.tradeoff._bytes_per_lambda", lambda problem: rcjax.solving.tradeoff._MEMORY // 3)
     batched = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     np.testing.assert_allclose(batched.error, whole.error, rtol=0, atol=1e-12)
     np.testing.assert_allclose(batched.policies.bounds, whole.policies.bounds, rtol=0, atol=1e-9)

@@ -21,7 +21,7 @@ from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, margi
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, Policies
-from rcjax.solving.frontiers import select
+from rcjax.solving.tradeoff import select
 from rcjax.tuning.sweeps.problems import Batch, Fit, Search, SweepSettings
 
 #: Columns of the results for all searches; `Sweep.points` explains them.

@@ -1,4 +1,4 @@
-"""The error–cost frontier of a model, and the expected outcomes of cascades at given thresholds."""
+"""The trade-off of error and cost under a model: its frontier for all λ, and the outcomes at given thresholds."""
 
 import dataclasses
 import itertools
