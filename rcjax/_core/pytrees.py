@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeAlias, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jax.core import Tracer
 from rcjax._base.codec import what_it_is
 
 Class = TypeVar("Class", bound=type)
+
+#: Array of numpy on the host, of jax within compiled functions.
+Array: TypeAlias = np.ndarray | jax.Array
 
 
 def exportable(cls: Class) -> Class:

@@ -1,14 +1,12 @@
 """Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
 
-Ranks (k,) are the cuts of a cascade's models.
-
-Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. Ranks within a mass therefore move to its nearer end, a step, and the best steps are
-found by trial.
-
 Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
 quantile of the seconds or fairness between models does not add up. Such an objective is a function of a cascade's
-outcome, which is differentiable in its cuts.
+outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
+
+Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
+threshold passes all ties or none. So ranks within a mass move to its nearer end, a step, and the best steps are found
+by trial.
 """
 
 import dataclasses
@@ -27,6 +25,7 @@ from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, join, part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
+from rcjax._core.pytrees import Array
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
@@ -44,7 +43,7 @@ _ROUNDS = 2
 #: Widths of `Outcome.smoothing`, in turn; convergence is judged at the last one.
 _WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 
-Loss = Callable[[jax.Array], jax.Array]
+Loss = Callable[[Array], Array]
 
 _TRIALS = 120  # greatest number of evaluations of a loss
 
@@ -64,14 +63,14 @@ _AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
 class Bounds(NamedTuple):
     """Lower and upper bounds of ranks."""
 
-    low: jax.Array  # (n,)
-    high: jax.Array  # (n,)
+    low: Array  # (n,)
+    high: Array  # (n,)
 
-    def of_angle(self, x: jax.Array) -> jax.Array:
+    def of_angle(self, x: Array) -> Array:
         """Map x (n,) to ranks within the bounds; (n,)."""
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
-    def angle(self, u: jax.Array) -> jax.Array:
+    def angle(self, u: Array) -> Array:
         """The x of ranks, kept a little inside the bounds; (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
@@ -82,7 +81,7 @@ def tolerance(dtype: DTypeLike) -> float:
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
-def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
+def descend(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search; (n,).
 
     A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. x is unconstrained, and an optimum at a bound is a
@@ -106,17 +105,17 @@ def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
 class _Descent(NamedTuple):
     """State of a descent, and its next trial step."""
 
-    x: jax.Array  # (n,)
-    value: jax.Array  # ()
-    slope: jax.Array  # (n,)
+    x: Array  # (n,)
+    value: Array  # ()
+    slope: Array  # (n,)
     state: Any  # state of L-BFGS
-    direction: jax.Array  # (n,)
-    length: jax.Array  # () length of the next trial, as a share of the direction
-    count: jax.Array  # () number of trials
-    done: jax.Array  # () bool
+    direction: Array  # (n,)
+    length: Array  # () length of the next trial, as a share of the direction
+    count: Array  # () number of trials
+    done: Array  # () bool
 
 
-def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     """Descend by L-BFGS with backtracking (Nocedal & Wright 2006, section 3.5), and return (x (n,), value ()).
 
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
@@ -150,11 +149,11 @@ def _by_lbfgs(loss: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return search.x, search.value
 
 
-def _arrived(slope: jax.Array) -> jax.Array:
+def _arrived(slope: Array) -> Array:
     return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends it too
 
 
-def slope_left(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
+def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Largest step of ranks down the slope of the loss within their bounds; NaN if the slope is NaN; ()."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
@@ -163,8 +162,8 @@ def slope_left(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
 class MassSteps(NamedTuple):
     """The ranks at which the point masses of k models start and end, with 0 and 1, E for each model."""
 
-    edges: jax.Array  # (k, E) rising
-    smooth: jax.Array  # (k, E − 1) bool, whether no mass lies between neighbouring edges
+    edges: Array  # (k, E) rising
+    smooth: Array  # (k, E − 1) bool, whether no mass lies between neighbouring edges
 
     @property
     def smooth_range(self) -> Bounds:
@@ -181,14 +180,14 @@ def steps_of(marginals: Marginal) -> MassSteps:
     return MassSteps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
 
 
-def on_steps(steps: MassSteps, u: jax.Array) -> jax.Array:
+def on_steps(steps: MassSteps, u: Array) -> Array:
     """Move ranks (k,) within a mass to its nearer end; (k,)."""
     piece, start, end = _piece(steps, u, "right")
     smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
 
 
-def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
+def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
     """Bounds of the smooth piece in which each rank (k,) lies or at whose end; the rank alone if there is none."""
     low, high = u, u
     for side in ("left", "right"):
@@ -198,10 +197,10 @@ def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
     return Bounds(low, high)
 
 
-def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
     """(number, start, end) of the piece between two edges in which each rank lies; (k,) each."""
 
-    def single(edges: jax.Array, u: jax.Array) -> jax.Array:
+    def single(edges: Array, u: Array) -> Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
 
     piece = jax.vmap(single)(steps.edges, u)
@@ -209,7 +208,7 @@ def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Ar
     return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
 
 
-def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> jax.Array:
+def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> Array:
     """Move ranks (k,) to steps that lower the loss; (k,).
 
     Each rank in turn tries every step, and stays at the best.
@@ -218,7 +217,7 @@ def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: Mass
     ranks = np.tile(np.arange(count), _ROUNDS)
     trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
 
-    def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[jax.Array, jax.Array]) -> tuple[tuple, None]:
+    def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[Array, Array]) -> tuple[tuple, None]:
         u, least = carry
         rank, edge = trial
         moved = u.at[rank].set(edge)
@@ -244,30 +243,30 @@ class OutcomeProblem(NamedTuple):
 class Candidate(NamedTuple):
     """A candidate cascade, with its outcome."""
 
-    ranks: Any  # (k,)
-    path: Any  # () number of the cascade in the plan
+    ranks: Array  # (k,)
+    path: Array  # () number of the cascade in the plan
     outcome: Outcome  # `smoothing` is 0
 
 
 class Start(NamedTuple):
     """Start of a descent for one λ."""
 
-    ranks: Any  # (k,)
-    path: Any  # () number of the cascade in the plan
-    lam: Any  # ()
-    scale: Any  # () divisor of the objective, so that its slopes are of order 1
+    ranks: Array  # (k,)
+    path: Array  # () number of the cascade in the plan
+    lam: Array  # ()
+    scale: Array  # () divisor of the objective, so that its slopes are of order 1
 
 
-Objective = Callable[[Outcome, jax.Array], Any]
+Objective = Callable[[Outcome, Array], Any]
 
 
-def _value_of(objective: Objective, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
+def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
     """The objective of an outcome, with a width of smoothing; ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
-def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Outcome:
+def outcome_of_ranks(problem: OutcomeProblem, ranks: Array, path: Array) -> Outcome:
     """Outcome of a cascade with given ranks."""
     plan = problem.plan
     u = jnp.where(plan.defers[path], ranks, 0.0)
@@ -290,8 +289,8 @@ def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) ->
     return problem, _evaluated(problem, jax.vmap(partial(on_steps, problem.steps))(ranks), path)
 
 
-def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Candidate:
-    def outcome(row: tuple[jax.Array, jax.Array]) -> Outcome:
+def _evaluated(problem: OutcomeProblem, ranks: Array, path: Array) -> Candidate:
+    def outcome(row: tuple[Array, Array]) -> Outcome:
         return outcome_of_ranks(problem, *row)
 
     size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
@@ -299,16 +298,14 @@ def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Ca
 
 
 @partial(compiled, static_argnames="objective")
-def weigh(objective: Objective, outcome: Outcome, lam: jax.Array) -> jax.Array:
+def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Objective of every candidate at every λ; infinite in place of NaN; (L, C)."""
     value = lax.map(lambda price: jax.vmap(partial(_value_of, objective), (0, None))(outcome, price), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
 @partial(compiled, static_argnames="objective", runs="long")
-def improve(
-    objective: Objective, problem: OutcomeProblem, start: Start, settling: jax.Array
-) -> tuple[Candidate, jax.Array]:
+def improve(objective: Objective, problem: OutcomeProblem, start: Start, settling: Array) -> tuple[Candidate, Array]:
     """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
     Args:
@@ -319,12 +316,12 @@ def improve(
             True: ranks first try all steps, and then stay within their smooth piece.
     """
 
-    def single(start: Start) -> tuple[jax.Array, jax.Array]:
-        def loss(ranks: jax.Array, width: Any) -> jax.Array:
+    def single(start: Start) -> tuple[Array, Array]:
+        def loss(ranks: Array, width: Any) -> Array:
             outcome = outcome_of_ranks(problem, ranks, start.path)
             return _value_of(objective, outcome, start.lam, width) / start.scale
 
-        def go_on(ranks: jax.Array, width: jax.Array) -> tuple[jax.Array, None]:
+        def go_on(ranks: Array, width: Array) -> tuple[Array, None]:
             return descend(partial(loss, width=width), ranks, bounds), None
 
         exact = partial(loss, width=0.0)

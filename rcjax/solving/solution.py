@@ -31,7 +31,7 @@ from rcjax._base.codec import takes
 from rcjax._core.batching import automatic, part, varying_together
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import exportable
+from rcjax._core.pytrees import Array, exportable
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -153,10 +153,10 @@ def lay_out(
 class Optima(NamedTuple):
     """The best cascade for each of L λ, as cuts in u-space."""
 
-    lam: Any  # (L,) errors per unit of money
-    path: Any  # (L,) number of the cascade in the plan
+    lam: Array  # (L,) errors per unit of money
+    path: Array  # (L,) number of the cascade in the plan
     cut: Cut  # (L, k)
-    status: Any  # (L,) a `Status`
+    status: Array  # (L,) a `Status`
 
 
 @jax.tree_util.register_dataclass
@@ -164,8 +164,8 @@ class Optima(NamedTuple):
 class Solutions(Points):
     """Points found by a solver, with the ranks of their thresholds."""
 
-    ranks: Any  # (L, …) thresholds on the scale of ranks, for distances between neighbours
-    path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
+    ranks: Array  # (L, …) thresholds on the scale of ranks, for distances between neighbours
+    path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
 def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> Optima:
@@ -203,7 +203,7 @@ def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool 
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> Outcomes:
+    def single(u: jax.Array, above: jax.Array, path: Array) -> Outcomes:
         refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
         return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refused=refused)
 
@@ -427,7 +427,7 @@ class _Problem(NamedTuple):
     lam: jax.Array  # ()
     links: jax.Array  # (P,)
     first: jax.Array  # ()
-    defers: jax.Array  # (k,) bool
+    defers: Array  # (k,) bool
 
     def expected(self, thresholds: jax.Array) -> Outcomes:
         """Expected outcome of a query."""

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._core.batching import automatic, cores, in_pieces, join, part, size_class
 from rcjax._core.compilation import compiled, in_full, is_traced
-from rcjax._core.pytrees import exportable
+from rcjax._core.pytrees import Array, exportable
 from rcjax.copulas import Copula
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -46,9 +46,9 @@ _FEW, _MANY = 16, 384
 class ErrorAndCost(NamedTuple):
     """Error and cost of policies that answer every query."""
 
-    error: Any
+    error: Array
     """Probability of a wrong answer."""
-    cost: Any
+    cost: Array
     """Money per query."""
 
 
@@ -353,9 +353,10 @@ def _interpolated(solved: Solutions) -> Optima:
     left = np.repeat(np.arange(len(counts)), counts)
     share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
 
-    def between(ranks: np.ndarray) -> np.ndarray:
+    def between(ranks: Array) -> Array:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
+    assert solved.path is not None  # the points are of cascades
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
@@ -384,7 +385,7 @@ def _share_out(gaps: np.ndarray) -> np.ndarray:
     return inserted
 
 
-def _between(lam: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+def _between(lam: Array, gaps: np.ndarray) -> np.ndarray:
     steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 

@@ -33,6 +33,7 @@ from jax.scipy import special
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
+from rcjax._core.pytrees import Array
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
@@ -45,7 +46,7 @@ _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
 
 
-def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[jax.Array, ...]:
+def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
     """Divide the queries by agreement, and estimate how likely the second and third answers are right.
 
     The result is (queries that count, queries with equal answers, queries with different answers, probability that the
@@ -56,6 +57,7 @@ def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tu
         first, second, third: positions of the models; a third equal to the second: answers are not compared.
     """
     counts = rows.present[:, first] & rows.present[:, second] & rows.present[:, third]
+    assert rows.answer is not None  # without answers no policy compares them
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
@@ -65,7 +67,7 @@ def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tu
     return counts, equal, differ, by_second, _with_group_odds(plain, rows.correct[:, third], counts & differ, differ)
 
 
-def _with_group_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, group: jax.Array) -> jax.Array:
+def _with_group_odds(plain: Array, correct: Array, labels: Array, group: Array) -> Array:
     """Multiply the odds of being right by one factor for a group of queries: (n,) probabilities.
 
     Args:
@@ -76,7 +78,7 @@ def _with_group_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, gr
     """
     odds = special.logit(jnp.clip(plain, _SURE, 1 - _SURE))
 
-    def step(_: Any, shift: jax.Array) -> jax.Array:
+    def step(_: Any, shift: Array) -> Array:
         expected = special.expit(odds + shift)
         slope = jnp.where(labels, correct - expected, 0.0).sum() - shift
         return shift + slope / (1 + jnp.where(labels, expected * (1 - expected), 0.0).sum())
@@ -88,16 +90,16 @@ def _with_group_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, gr
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    rows: tuple[jax.Array, jax.Array, jax.Array],
-    answered: jax.Array,
-    answer: jax.Array,
+    rows: tuple[Array, Array, Array],
+    answered: Array,
+    answer: Array,
     of: tuple[Candidates, Policies],
-) -> jax.Array:
+) -> Array:
     """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `expected_on_log`."""
     known = CandidateRows.of(calibrators, rows, answer=answer, answered=answered)
-    confidence = known.confidence
+    confidence = jnp.asarray(known.confidence)
 
-    def one(of: tuple[Candidates, Policies]) -> jax.Array:
+    def one(of: tuple[Candidates, Policies]) -> Array:
         candidate, policy = of
         first, second, third = candidate.first, candidate.second, candidate.third
         *_, by_second, by_third = by_agreement(known, first, second, third)
@@ -158,10 +160,10 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
 def _triple(
     rows: CandidateRows,
     blending: Blending,
-    refused: jax.Array | None,
+    refused: Array | None,
     most: int,
-    rising: jax.Array,
-    *models: jax.Array,
+    rising: Array,
+    *models: Array,
 ) -> Candidates:
     """Score one triple of models at M thresholds.
 
@@ -208,7 +210,7 @@ def _triple(
     )
 
 
-def _matching_threshold(confidence: jax.Array, present: jax.Array, differ: jax.Array) -> jax.Array:
+def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
     """Return the confidence up to which as many of the present queries lie as have different answers."""
     ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
     many, count = (present & differ).sum(), present.sum()

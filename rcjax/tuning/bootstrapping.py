@@ -14,13 +14,14 @@ import numpy as np
 from rcjax._base.codec import takes
 from rcjax._base.figures import half_width
 from rcjax._core.batching import join, side_by_side
+from rcjax._core.pytrees import Array
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, Outcomes, Policies, check_level
-from rcjax.tuning.candidates import RUNGS
+from rcjax.tuning.candidates import ENOUGH_QUERIES, RUNGS
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.scoring import sample_queries
@@ -30,7 +31,6 @@ _ROUND = 16  # replicates at a time; numbers of points are rounded up to a multi
 
 _PRICES = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
-_MOST_QUERIES = 5_000  # up to which everything is fitted again by default
 
 #: Draws on which everything is tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
@@ -80,7 +80,7 @@ def bootstrap(
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
     check_level(level)
-    refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
+    refit = log.n_queries <= ENOUGH_QUERIES if refit is None else refit
     if refit and frontier.search == "minimised":
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)
@@ -155,7 +155,7 @@ def _noise_and_optimism(
         fixed, tuned = (_hold_fixed(alone, fixed, for_money(outcomes, money)) for outcomes in (fixed, tuned))
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
-    def between(rows: np.ndarray) -> np.ndarray:
+    def between(rows: Array) -> np.ndarray:
         return np.stack([np.interp(everywhere, points.astype(float), row) for row in rows])
 
     searched = len(tuned.wrong)
@@ -216,7 +216,7 @@ def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
     return Outcomes(*map(at, ordered))
 
 
-def search_optimism(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
+def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     """Estimate the optimism of the search from replicates: figure in service minus figure on the log, (G,).
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
@@ -228,7 +228,7 @@ def search_optimism(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
     `fixed` and `tuned` are (S, G, 3): on the log, in the bag and out of the bag.
     """
 
-    def worse(figures: np.ndarray) -> np.ndarray:
+    def worse(figures: Array) -> np.ndarray:
         """Return the mean out-of-bag excess over the replicates that have both figures; 0 where none has: (G,)."""
         more = figures[..., 2] - figures[..., 1]
         known = np.isfinite(more)
@@ -237,7 +237,7 @@ def search_optimism(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
     return (worse(tuned) - worse(fixed)) / _OPTIMISM_OF_A_DRAW
 
 
-def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
+def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
     """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
 
     The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), as a bootstrap

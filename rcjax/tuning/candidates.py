@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import part
+from rcjax._core.pytrees import Array
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.points import (
     ALWAYS_ANSWER,
@@ -31,6 +32,10 @@ from rcjax.solving.frontier.points import (
     position_weights,
     thinned,
 )
+
+#: Queries that blending weights, chains, gains and seconds are estimated on at most, and up to which replicates of a
+#: bootstrap are fitted again: more would not change a choice.
+ENOUGH_QUERIES = 5_000
 
 #: Rungs of the ladders of folds and replicates; the last rung is repeated, so that few shapes are compiled.
 RUNGS = 32
@@ -49,27 +54,27 @@ class Candidates:
     """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere."""
 
     k: int
-    first: Any
+    first: Array
     """(C,) position of the model asked first."""
-    second: Any
+    second: Array
     """(C,) position of the model asked where the first is unsure; a single model has its first again."""
-    third: Any
+    third: Array
     """(C,) position of the model asked where these answers differ; the second again if answers are not compared."""
-    threshold: Any
+    threshold: Array
     """(C,) calibrated confidence up to which the second model is asked; ALWAYS_ANSWER for a single model."""
-    fallback: Any
+    fallback: Array
     """(C,) confidence of the second model up to which the third is asked, for queries whose answers are not known."""
-    error: Any
+    error: Array
     """(C,) error by blended labels, refusals at their price; inf for a threshold that divides no queries."""
-    cost: Any
+    cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
-    counted: Any
+    counted: Array
     """(C,) error by the labels alone; for policies that compare answers, the same as `error`."""
-    abstention: Any
+    abstention: Array
     """(C,) share of the queries that get no answer."""
-    refusal: Any = None
+    refusal: Array | None = None
     """(C,) confidence up to which the last model refuses; None: models do not refuse."""
-    chain: Any = None
+    chain: Array | None = None
     """(C, k) thresholds of a chain's models; NaN for models that the chain does not ask, and for policies given by
     their first, second and third model; None: no policy is a chain."""
 
@@ -219,8 +224,6 @@ MOST_RUNGS = 8
 
 _MOST_TRIPLES = 2_500  # of models: 25 models have 2,300
 
-_MOST_QUERIES = 5_000  # that chains are scored on: enough for the precision that a choice needs
-
 
 def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
     """Return whether all confidences are 0, 1 or unknown, and a model has at least two of these; (n, k) each.
@@ -253,7 +256,7 @@ def score_chains(
     >>> tried.chain.round(2).tolist(), tried.error.tolist(), tried.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
-    k, rows = confidence.shape[1], np.flatnonzero(complete)[:_MOST_QUERIES]
+    k, rows = confidence.shape[1], np.flatnonzero(complete)[:ENOUGH_QUERIES]
     if k < 3 or not rows.size:
         return None
     confidence, right, charge = (np.asarray(of, float)[rows] for of in (confidence, right, charge))

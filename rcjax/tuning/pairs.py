@@ -28,6 +28,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.numerics import divide
+from rcjax._core.pytrees import Array
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.tuning.candidates import Candidates, concatenate
@@ -41,27 +42,27 @@ MOST_CUTS = 200
 class Cuts:
     """M cuts that divide n queries by their confidence; ties stay together."""
 
-    order: jax.Array  # (n,) the queries by rising confidence, then the queries that do not count
-    last: jax.Array  # (M,) the position in `order` of the last query below the cut
-    threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where the cut divides nothing
-    parts: jax.Array  # (M,) bool: queries lie on both sides, and no earlier cut is the same
-    every: jax.Array  # (M,) bool: all queries lie below, and no earlier cut is the same
-    count: jax.Array  # () number of queries that count
+    order: Array  # (n,) the queries by rising confidence, then the queries that do not count
+    last: Array  # (M,) the position in `order` of the last query below the cut
+    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where the cut divides nothing
+    parts: Array  # (M,) bool: queries lie on both sides, and no earlier cut is the same
+    every: Array  # (M,) bool: all queries lie below, and no earlier cut is the same
+    count: Array  # () number of queries that count
 
-    def sums(self, values: jax.Array) -> jax.Array:
+    def sums(self, values: Array) -> Array:
         """Sum values (n,) over the queries below each cut: (M,)."""
         return jnp.cumsum(values[self.order])[self.last]
 
-    def means_below(self, values: jax.Array, present: jax.Array) -> jax.Array:
+    def means_below(self, values: Array, present: Array) -> Array:
         """Sum values (n,) over the present queries below each cut, divided by the queries that count: (M,)."""
         return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
 
-    def mean(self, values: jax.Array, present: jax.Array, empty: float = 0.0) -> jax.Array:
+    def mean(self, values: Array, present: Array, empty: float = 0.0) -> Array:
         """Return the mean of values (n,) over the queries that are `present` (n,); `empty` where there is none."""
         return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
 
 
-def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, rising: jax.Array | None = None) -> Cuts:
+def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | None = None) -> Cuts:
     """Spread at most `most` cuts evenly over the confidences of the queries that count.
 
     The thresholds lie halfway between confidences that differ, so that rounding does not move a tie across.
@@ -96,15 +97,13 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, rising: ja
     return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
-def _between(low: jax.Array, high: jax.Array) -> jax.Array:
+def _between(low: Array, high: Array) -> Array:
     """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
     middle = low + (high - low) / 2
     return jnp.where(middle < high, middle, low)
 
 
-def best_refusal(
-    confidence: jax.Array, right: jax.Array, present: jax.Array, worth: jax.Array
-) -> tuple[jax.Array, ...]:
+def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, ...]:
     """Return the refusal threshold that gains most over answering everything, for one model.
 
     The result is (threshold, gain per query, share refused). The model refuses up to the threshold, which is
@@ -138,22 +137,22 @@ class Blending:
     The default weights do well on most logs.
     """
 
-    calibrated: Any = 0.375
+    calibrated: float | Array = 0.375
     """() weight of the model's own calibrated confidence, a."""
-    crossed: Any = 0.375
+    crossed: float | Array = 0.375
     """() weight of the probability given the confidence of the model asked before, b."""
-    refusal: Any = None
+    refusal: Array | None = None
     """() worth of a refusal, in right answers; None: models do not refuse."""
 
     @property
-    def label(self) -> Any:
+    def label(self) -> float | Array:
         """() weight of the label itself, 1 − a − b."""
         return 1 - self.calibrated - self.crossed
 
 
 def cross_calibrate(
-    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, answered: jax.Array | None = None
-) -> jax.Array:
+    logprob: Array, correct: Array, present: Array, transform: Transform, answered: Array | None = None
+) -> Array:
     """Estimate the probability that the second model of each pair is right, given the confidence of the first: (P, n).
 
     The estimate is that of `fit_calibrator`, with the labels of another model.
@@ -167,7 +166,7 @@ def cross_calibrate(
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
-    def one(left: jax.Array, right: jax.Array) -> jax.Array:
+    def one(left: Array, right: Array) -> Array:
         raw, both = logprob[:, left], present[:, left] & present[:, right]
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
@@ -197,21 +196,21 @@ MOST_THRESHOLDS = 400
 class CandidateRows:
     """The data that candidates are scored by: n queries, k models and their P pairs."""
 
-    confidence: Any  # (n, k) calibrated confidence
-    crossed: Any  # (P, n) probabilities of `cross_calibrate`
-    correct: Any  # (n, k) bool: the answer is right
-    present: Any  # (n, k) bool: there is an answer, and the query counts
-    charge: Any = None  # money of each answer (n, k), or of every answer of a model (k,)
-    answer: Any = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+    confidence: Array  # (n, k) calibrated confidence
+    crossed: Array  # (P, n) probabilities of `cross_calibrate`
+    correct: Array  # (n, k) bool: the answer is right
+    present: Array  # (n, k) bool: there is an answer, and the query counts
+    charge: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
+    answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     @classmethod
     def of(
         cls,
         calibrators: Calibrator,
-        rows: tuple[jax.Array, jax.Array, jax.Array],
+        rows: tuple[Array, Array, Array],
         charge: Any = None,
         answer: Any = None,
-        answered: jax.Array | None = None,
+        answered: Array | None = None,
     ) -> "CandidateRows":
         """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
 
@@ -228,11 +227,11 @@ class CandidateRows:
         return cls(confidence, crossed, correct, present, charge, answer)
 
     @property
-    def charges(self) -> jax.Array:
+    def charges(self) -> Array:
         """(n, k) money of each answer."""
-        return jnp.broadcast_to(self.charge, self.confidence.shape)
+        return jnp.broadcast_to(jnp.asarray(self.charge), self.confidence.shape)
 
-    def crossed_of(self, model: Any, other: Any) -> jax.Array:
+    def crossed_of(self, model: Any, other: Any) -> Array:
         """Return the probability that a model is right, given the confidence of another: (n,); by position."""
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
@@ -280,7 +279,7 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     return Candidates(k=len(cost), **places, threshold=always, fallback=always, **judged, refusal=refusal)
 
 
-def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[jax.Array, jax.Array, jax.Array]:
+def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
     """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
@@ -294,7 +293,7 @@ def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[jax.Array, j
     return level, gain, share
 
 
-def blend_labels(rows: CandidateRows, blending: Blending) -> jax.Array:
+def blend_labels(rows: CandidateRows, blending: Blending) -> Array:
     """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right."""
     by_model = jax.vmap(partial(recentre, xp=jnp), 1, 1)
     expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
@@ -305,10 +304,10 @@ def _pair(
     rows: CandidateRows,
     blending: Blending,
     alone: Candidates,
-    rising: jax.Array,
+    rising: Array,
     left: Any,
     right: Any,
-    crossed: jax.Array,
+    crossed: Array,
 ) -> Candidates:
     """Score one pair of models at M thresholds: queries below a cut are deferred.
 

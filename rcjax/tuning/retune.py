@@ -25,6 +25,7 @@ from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import Outcomes, Points, Policies, policies_of
+from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
@@ -32,8 +33,6 @@ from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.scoring import FOLDS, Gain
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
-
-_MOST_QUERIES = 5_000  # that gains are estimated on: the gains that more would show are too small to matter
 
 FEWEST_QUERIES = 50  # that gains are estimated on
 
@@ -102,7 +101,7 @@ def comparable_tuning(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning
 
 def _shuffled(log: Log, seed: int) -> Log:
     """Take the complete queries of a log at random, 5,000 at most; the log itself if fewer than two are complete."""
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:ENOUGH_QUERIES]
     return log.take(order) if len(order) > 1 else log
 
 

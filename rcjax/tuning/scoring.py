@@ -4,13 +4,11 @@ The best weights a and b (`pairs`) differ from log to log. They are estimated by
 scored on some folds, at all thresholds, and held against the labels of the fold left out. A prior that is worth 300
 labels draws both to three eighths, which does well on most logs.
 
-A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
-policy at some price of an error.
-
-The calibration and the choice, for every price and budget, use the other folds. Three nested candidate sets are
-compared: single models; with pairs; with policies that compare answers. The losses of each set on each query give the
-gains of one set over another, with their standard errors, and the optimism of each set: held-out error minus in-sample
-error. The more policies are searched, the more optimistic the in-sample error of the best is.
+A table of candidates keeps the single models, and the corners of the lower hull of the others. Three nested candidate
+sets are compared: single models; with pairs; with policies that compare answers. For every price and budget, the policy
+of each set is chosen on the other folds. The losses on each query give the gains of one set over another, with their
+standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are searched, the
+more optimistic the in-sample error of the best is.
 """
 
 import dataclasses
@@ -24,6 +22,7 @@ import numpy as np
 
 from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.compilation import compiled
+from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
@@ -32,6 +31,7 @@ from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import Outcomes, Policies, lam_range, log_lam, lower_hull
 from rcjax.tuning.agreement import expected_on_log, score_triples
 from rcjax.tuning.candidates import (
+    ENOUGH_QUERIES,
     Candidates,
     ChosenPolicies,
     Targets,
@@ -98,7 +98,6 @@ _CUTS = 16  # thresholds of each model at which the weights are estimated
 
 _PRIOR = 300  # weight of the prior, in labels
 
-_MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels get nearly all the weight anyway
 
 _calibrate_rows = compiled(CandidateRows.of, runs="long")
 
@@ -134,16 +133,16 @@ def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Bl
 
 
 #: Weights of the logs in use: a search needs them, and its bootstrap needs them again.
-_ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float, float]]] = WeakKeyDictionary()
+_ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | Array]]] = WeakKeyDictionary()
 
 
-def _weights(log: Log, transform: Transform) -> tuple[float, float]:
+def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
     """Estimate (a, b) of `estimate_blending`."""
     labelled, usual = log.labelled & np.asarray(log.answered), (Blending.calibrated, Blending.crossed)
     if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
-    if log.n_queries > _MOST_QUERIES:
-        log, labelled = log.take(slice(_MOST_QUERIES)), labelled[:_MOST_QUERIES]
+    if log.n_queries > ENOUGH_QUERIES:
+        log, labelled = log.take(slice(ENOUGH_QUERIES)), labelled[:ENOUGH_QUERIES]
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
         return usual
     fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
@@ -524,7 +523,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, 
         outcomes = jax.device_put(expected_without(log, fold, folds).astype(expected.correct.dtype))
         logs = [dataclasses.replace(expected, correct=right) for right in outcomes]
 
-    def left_out(number: int) -> tuple[np.ndarray, ...]:
+    def left_out(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `Losses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending

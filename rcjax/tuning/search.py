@@ -39,7 +39,7 @@ from rcjax.solving.frontier.points import (
     lower_hull,
     refusal_at,
 )
-from rcjax.tuning.candidates import Candidates, concatenate
+from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
 from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.comparing import single_model_errors
 from rcjax.tuning.replaying.walk import outcomes_on_log
@@ -171,7 +171,6 @@ _SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
 
 _AT_ONCE = 64  # policies that are replayed at a time
 
-_MOST_QUERIES = 5_000  # that seconds are estimated on: enough for the precision that a limit needs
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
@@ -199,7 +198,7 @@ class SecondsFilter:
         """
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:ENOUGH_QUERIES]
         if not rows.size:
             raise LogError(
                 f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"

@@ -108,9 +108,9 @@ def test_an_interval_at_a_budget_is_of_replicates_each_at_its_own_position(log):
 @pytest.mark.thorough
 def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, selected, monkeypatch):
     frontier, bands = selected
-    monkeypatch.setattr(bootstrapping, "_MOST_QUERIES", N)
+    monkeypatch.setattr(bootstrapping, "ENOUGH_QUERIES", N)
     np.testing.assert_array_equal(bootstrap(frontier, log, replicates=B).error, bands.error)
-    monkeypatch.setattr(bootstrapping, "_MOST_QUERIES", N - 1)
+    monkeypatch.setattr(bootstrapping, "ENOUGH_QUERIES", N - 1)
     kept = bootstrap(frontier, log, replicates=B)
     np.testing.assert_array_equal(kept.error, bootstrap(frontier, log, replicates=B, refit=False).error)
     assert (np.asarray(kept.error) != np.asarray(bands.error)).any()

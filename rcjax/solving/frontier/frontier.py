@@ -29,7 +29,7 @@ from rcjax._base.codec import (
 )
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
-from rcjax._core.pytrees import plain
+from rcjax._core.pytrees import Array, plain
 from rcjax.model.calibrated import Fitted
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.comparison import Counted, recorded_counted
@@ -118,17 +118,17 @@ class Frontier:
         return self.spec.abstain_price
 
     @property
-    def thresholds(self) -> jax.Array | None:
+    def thresholds(self) -> Array | None:
         """(L, k) calibrated confidence above which each model answers; 0 always, 1 never; None when adaptive."""
         return None if self.search == "adaptive" else self.policies.bounds[..., -2]
 
     @property
-    def members(self) -> jax.Array:
+    def members(self) -> Array:
         """(L, k) bool: the models of each cascade."""
         return self.policies.members
 
     @property
-    def refusals(self) -> jax.Array | None:
+    def refusals(self) -> Array | None:
         """(L, k) calibrated confidence up to which each model refuses, at most its threshold; None when adaptive."""
         if self.abstain_price is None or self.search == "adaptive":
             return None
@@ -146,7 +146,7 @@ class Frontier:
         return recorded_counted(self.model.provenance)
 
     @property
-    def penalty(self) -> jax.Array:
+    def penalty(self) -> Array:
         """(L,) error, with each refusal as `abstain_price` errors: the loss without money."""
         if self.abstention is None or self.abstain_price is None:
             return self.error

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import what_it_is
 from rcjax._base.figures import apart, choose_unit, figure
 from rcjax._core.batching import part
-from rcjax._core.pytrees import Status, plain
+from rcjax._core.pytrees import Array, Status, plain
 from rcjax.policy.comparison import ERRORS, Counted
 from rcjax.policy.decisions import Agreement, Comparison, Rule
 from rcjax.policy.ladder import Period
@@ -50,9 +50,9 @@ class Agreements:
     differ, a later model is asked. If one of them is not known, the model's intervals of confidence decide.
     """
 
-    earlier: Any
+    earlier: Array
     """(…, k) position of the earlier model; NOBODY for a model that does not compare answers."""
-    differ: Any
+    differ: Array
     """(…, k) position of the model to ask if the answers differ; NOBODY for a model that does not compare answers."""
 
     @classmethod
@@ -79,13 +79,13 @@ class Agreements:
 class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
 
-    first: Any
+    first: Array
     """(…) position of the model asked first."""
-    bounds: Any
+    bounds: Array
     """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
-    actions: Any
+    actions: Array
     """(…, k, R) action in each interval: the model's own position to answer, a later position to ask, or ABSTAIN."""
-    members: Any
+    members: Array
     """(…, k) bool: the models that may be asked."""
     agreements: Agreements | None = None
     """(…, k) comparisons of answers; None: no model compares answers."""
@@ -182,7 +182,7 @@ def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> P
     return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
 
 
-def _rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
+def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
     """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, empty ones dropped."""
     table: list[Rule] = []
     start = 0.0
@@ -205,11 +205,11 @@ class Outcomes(NamedTuple):
     0.27
     """
 
-    wrong: Any
+    wrong: Array
     """Wrong answer: 0 or 1, a score lost, or a probability."""
-    cost: Any
+    cost: Array
     """Money per query; seconds where answers are charged seconds."""
-    refused: Any
+    refused: Array
     """Refusal: 0 or 1, or a probability; 0 where models do not refuse."""
 
     def penalty(self, abstain_price: float | None) -> Any:
@@ -241,8 +241,8 @@ class PointStatus(Status):
 class Points:
     """L points of a frontier, one for each λ; jax arrays within compiled functions, numpy arrays elsewhere."""
 
-    lam: Any  # (L,) error probability per unit of money
-    status: Any  # (L,) `PointStatus` of each point
+    lam: Array  # (L,) error probability per unit of money
+    status: Array  # (L,) `PointStatus` of each point
     expected: Outcomes  # (L,) expected outcomes per query
     policies: Policies  # (L,) policies
 
@@ -258,9 +258,9 @@ class Seconds:
     Only queries whose seconds are known along the whole path count; NaN without any. Numpy arrays.
     """
 
-    mean: Any
+    mean: Array
     """(…) mean seconds per query."""
-    p95: Any
+    p95: Array
     """(…) seconds within which 95 % of the queries are answered, an order statistic."""
 
     def to_json(self, at: Any = ...) -> dict[str, Any]:
@@ -368,7 +368,7 @@ LEAST_GAIN = 0.001
 _Point = tuple[float, float]  # cost, error
 
 
-def pareto(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
+def pareto(cost: Array, error: Array) -> np.ndarray:
     """Return the positions of the points that are not dominated, by rising cost and falling error.
 
     The first of equal points is kept. Points with a figure that is not finite are ignored.
@@ -382,7 +382,7 @@ def pareto(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     return order[error[order] < least]
 
 
-def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
+def lower_hull(cost: Array, error: Array) -> np.ndarray:
     """Return the positions of the corners of the lower convex hull, by rising cost and falling error.
 
     Each corner is the best point at some price (the monotone chain of Andrew 1979). Points with a figure that is not
@@ -401,7 +401,7 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     return front[corners]
 
 
-def thinned(cost: np.ndarray, error: np.ndarray, most: int, tolerance: float = 0.0) -> np.ndarray:
+def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
     """Thin the corners of a hull; return the positions of those that stay, the ends among them.
 
     A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
@@ -437,7 +437,7 @@ def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
     return np.maximum(0.0, 1 - np.abs(positions[:, None] - np.arange(count)))
 
 
-def _deepest(cost: np.ndarray, error: np.ndarray) -> float:
+def _deepest(cost: Array, error: Array) -> float:
     """Return the greatest distance of points below the line from the first to the last, in errors."""
     return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())
 

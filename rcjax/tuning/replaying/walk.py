@@ -16,6 +16,7 @@ from jax import lax
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
+from rcjax._core.pytrees import Array
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
@@ -76,7 +77,7 @@ def waiting_time(route: Route, policy: Policies, seconds: jax.Array) -> jax.Arra
     return total - jnp.where(both, jnp.minimum(seconds[first], seconds[second]), 0)
 
 
-def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = None) -> Route:
+def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Route:
     """Route n queries through one policy by their calibrated confidence (k, n); map it over policies with `vmap`.
 
     Policies that compare answers need `answer` (k, n), codes as in `Log.answer`; without it no answer is known, and
@@ -115,7 +116,7 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
         return (jnp.where(here, target, at), known), (here & (target == j), here)
 
     # Models ask later models only, so one pass is enough; `at` is the model that each query is at, or ABSTAIN.
-    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, *columns
+    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, jnp.asarray(confidence), *columns
     return Route(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
 
 
@@ -248,7 +249,7 @@ class Columns(NamedTuple):
         return Columns._make((*columns, self.counts))
 
 
-def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: np.ndarray) -> Columns:
+def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Array) -> Columns:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:
