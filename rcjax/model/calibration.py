@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax._core.pytrees import Status, exportable
+from rcjax._core.pytrees import Array, Status, exportable
 from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
@@ -203,12 +203,7 @@ def fit_calibrator(
     if values is not None:
         answered = answered & (logprob != NO_CONFIDENCE)
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
-    groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
-    least, largest_of = extremes(features, groups)
-    smallest, largest = least[0], largest_of[0]
-    # If all answers are certain, no ξ is finite; any value does, since the slope is 0.
-    smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
+    smallest, largest, separable = _ends_of(features, correct, answered)
     features = jnp.clip(features, smallest, largest)
     weight = answered.astype(features.dtype)
     target = jnp.where(answered, correct, 0).astype(features.dtype)
@@ -216,11 +211,6 @@ def fit_calibrator(
     right, count = jnp.stack([target.sum(), weight.sum()])
 
     constant = (smallest == largest) | (right == 0) | (right == count)
-    # Separable: a threshold on ξ divides right from wrong, possibly with ties at the threshold.
-    (right_low, wrong_low), (right_high, wrong_high) = (
-        jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
-    )
-    separable = (right_low >= wrong_high) | (wrong_low >= right_high)
     coefficients, error, converged = _newton(features, target, weight, separable)
     rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
@@ -241,6 +231,17 @@ def fit_calibrator(
     curve = calibrator.curve, coefficients[1]
     stated = estimate(jnp.where(all_answered, logprob, -1.0), counted, values, curve)
     return dataclasses.replace(calibrator, stated=stated)
+
+
+def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return (smallest finite ξ, largest finite ξ, whether a threshold on ξ divides right from wrong answers)."""
+    # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
+    groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
+    lows, highs = extremes(features, groups)
+    # If all answers are certain, no ξ is finite; any value does, since the slope is 0.
+    smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (lows[0], highs[0]))
+    (right_low, wrong_low), (right_high, wrong_high) = (jnp.clip(ends[1:], smallest, largest) for ends in (lows, highs))
+    return smallest, largest, (right_low >= wrong_high) | (wrong_low >= right_high)  # ties at the threshold included
 
 
 @jax.jit
@@ -264,7 +265,7 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
 class _Newton(NamedTuple):
     """State of Newton's method: the current point, and the step to try next."""
 
-    number: Any  # () steps taken; −1 until the start is evaluated
+    number: Array | int  # () steps taken; −1 until the start is evaluated
     beta: jax.Array  # (2,)
     value: jax.Array  # () the penalised likelihood
     inverse: jax.Array  # (2, 2) of Fisher's matrix
@@ -274,33 +275,38 @@ class _Newton(NamedTuple):
     change: jax.Array  # () largest change of a coefficient in the last step
 
 
+def _penalised_likelihood(
+    beta: jax.Array, powers: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return (penalised likelihood, inverse of Fisher's matrix, gradient) at coefficients (2,).
+
+    `powers` (3, n) are 1, z and z² of the standardised feature z.
+    """
+    score = beta[0] + beta[1] * powers[1]
+    small = jnp.exp(-jnp.abs(score))  # computed once, since exponentials dominate the time
+    fitted, softplus = jnp.where(score >= 0, 1.0, small) / (1 + small), jnp.maximum(score, 0.0) + jnp.log1p(small)
+    variance = weight * fitted * (1 - fitted)
+    matrix = (powers @ variance)[np.array([[0, 1], [1, 2]])]
+    inverse = _inverse(matrix)
+    leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
+    residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
+    likelihood = (target * score - weight * softplus).sum()
+    value = likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(matrix)), 0.0)
+    return value, inverse, powers[:2] @ residual
+
+
 def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
     """Fit a logistic regression, and return (coefficients (2,), standard error of the slope (), converged ()).
 
     Newton's method starts from zero on the standardised feature, and halves steps that lower the penalised likelihood.
     """
-    count, sum_ = (weight.sum(), (weight * features).sum())
-    count = jnp.maximum(count, 1)
-    center = sum_ / count
+    count = jnp.maximum(weight.sum(), 1)
+    center = (weight * features).sum() / count
     spread = jnp.sqrt((weight * (features - center) ** 2).sum() / count)
     spread = jnp.where(spread > 0, spread, 1.0)
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
-
-    def evaluate(beta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(penalised likelihood, inverse of Fisher's matrix, gradient)."""
-        score = beta[0] + beta[1] * z
-        small = jnp.exp(-jnp.abs(score))  # computed once, since exponentials dominate the time
-        fitted, softplus = jnp.where(score >= 0, 1.0, small) / (1 + small), jnp.maximum(score, 0.0) + jnp.log1p(small)
-        variance = weight * fitted * (1 - fitted)
-        matrix = (powers @ variance)[np.array([[0, 1], [1, 2]])]
-        inverse = _inverse(matrix)
-        leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
-        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
-        likelihood = (target * score - weight * softplus).sum()
-        value = likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(matrix)), 0.0)
-        return value, inverse, powers[:2] @ residual
-
+    evaluate = partial(_penalised_likelihood, powers=powers, target=target, weight=weight, firth=firth)
     tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
 
     def unfinished(state: _Newton) -> jax.Array:
