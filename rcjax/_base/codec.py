@@ -15,6 +15,7 @@ An argument of a wrong type is a TypeError that says what was expected; a wrong 
 | `object` | any value | itself |
 | `Annotated[T, Between(…)]` | as T | as T, a number within bounds |
 | `Annotated[T, check]` | as T | the result of `check(value, place)` |
+| `Annotated[T, Reads(f)]` | any value | the result of `f(value, place)` |
 
 A `Record` checks its fields when it is made; its subclass may then check relations between them. Standard library only.
 
@@ -276,12 +277,23 @@ TINY = 1 / HUGE
 _DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
 
 
+Reader = Callable[[Any, str], Any]
+"""Check and convert a value, given the value and its place; ValueError for a wrong one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Between:
     """Bounds of a number, both included."""
 
     low: float = -HUGE
     high: float = HUGE
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The reader of a field of several types."""
+
+    reader: Reader
 
 
 def filled(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
@@ -299,11 +311,6 @@ Amount = Annotated[float, Between(0.0)]
 Positive = Annotated[float, Between(TINY)]  # its inverse is finite
 Share = Annotated[float, Between(0.0, 1.0)]
 Names = Annotated[tuple[str, ...], filled, _different]
-Object = Mapping[str, Any]
-
-
-Reader = Callable[[Any, str], Any]
-"""Check and convert a value, given the value and its place; ValueError for a wrong one."""
 
 
 def read(kind: Any, value: Any, where: str) -> Any:
@@ -424,6 +431,9 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
     return _mapping(deeper, value, where)
 
 
+Object = Mapping[str, Annotated[object, Reads(frozen)]]
+
+
 def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
     """Return a number as float; ValueError for other types, bools and NaN.
 
@@ -465,8 +475,8 @@ def _text(value: Any, where: str) -> str:
 
 def _held_to(kind: Any, checks: tuple[Any, ...]) -> Reader:
     """Return the reader of an annotated type: that of the type, followed by the checks."""
-    reader = _reader(kind)
-    for check in checks:
+    reader = checks[0].reader if isinstance(checks[0], Reads) else _reader(kind)
+    for check in checks[isinstance(checks[0], Reads) :]:
         if isinstance(check, Between):
             reader = partial(number if kind is float else _integer, low=check.low, high=check.high)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rcjax._base.figures import visible
 
@@ -11,16 +11,20 @@ from rcjax._base.figures import visible
 PRICES = ("input", "output", "cached_input", "cache_write")
 
 
-class Tokens(NamedTuple):
+#: A number, or an array of numbers.
+N = TypeVar("N")
+
+
+class Tokens(NamedTuple, Generic[N]):
     """Numbers of tokens that calls used."""
 
-    read: Any
+    read: N
     """Input tokens, cached ones included."""
-    written: Any
+    written: N
     """Output tokens, hidden reasoning included."""
-    cached: Any = 0
+    cached: N | int = 0
     """Input tokens read from a cache."""
-    stored: Any = 0
+    stored: N | int = 0
     """Input tokens written to a cache."""
 
     @property
@@ -33,14 +37,14 @@ class Tokens(NamedTuple):
         return self.read - self.cached - self.stored, self.written, self.cached, self.stored
 
 
-class Price(NamedTuple):
+class Price(NamedTuple, Generic[N]):
     """Money per million tokens of a model."""
 
-    input: Any
-    output: Any
-    cached_input: Any = None
+    input: N
+    output: N
+    cached_input: N | None = None
     """Price of input read from a cache; None for the price of other input."""
-    cache_write: Any = None
+    cache_write: N | None = None
     """Price of input written to a cache; None for the price of other input."""
 
     @property

@@ -22,7 +22,7 @@ from rcjax._base.figures import choose_unit, figure
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.comparison import recorded_reference, recorded_scores
-from rcjax.policy.ladder import policy_from_json
+from rcjax.policy.ladder import Ladder, policy_from_json
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 
@@ -210,14 +210,14 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     from rcjax.policy.ladder import PERIODS
     from rcjax.serving.billing import queries_per_day
 
-    if policy.period is None or policy.budget is None:
+    if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
     money, days = policy.period.money, PERIODS[policy.period.every]
     counted, tuned_for = queries_per_day(path), money / policy.budget / days
     budget, whose = money / days / (counted or tuned_for), "of this log" if counted else "that it was tuned for"
     queries = f"{figure(counted or tuned_for)} queries a day {whose}"
     followed = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at the {queries}"
-    return dataclasses.replace(policy, budget=budget), [followed]  # type: ignore[type-var]
+    return dataclasses.replace(policy, budget=budget), [followed]
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import parsers
@@ -233,12 +233,13 @@ class LongHelp(TyperCommand):
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Print the help; options of the long panels only for `--help-all`."""
-        rest = [option for option in self.params if getattr(option, "rich_help_panel", None) in _LONG]
+        options = [option for option in self.params if isinstance(option, TyperOption)]
+        rest = [option for option in options if option.rich_help_panel in _LONG]
         for option in rest:
-            option.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
+            option.hidden = _ALL not in ctx.meta
         super().format_help(ctx, formatter)
         for option in rest:  # completion ignores hidden options
-            option.hidden = False  # type: ignore[attr-defined]
+            option.hidden = False
 
 
 def _help_all(ctx: typer.Context, wanted: bool) -> None:

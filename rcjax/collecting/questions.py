@@ -42,7 +42,7 @@ class Question:
 
     query: str
     """Id of the question."""
-    messages: tuple[Mapping[str, Any], ...]
+    messages: tuple[Mapping[str, object], ...]
     """Messages, as in the API."""
     reference: tuple[str, ...] = ()
     """Right answers; empty if unknown."""
@@ -52,9 +52,9 @@ class Question:
     """Texts of the choices by name, if the file has them."""
     grade: str | None = None
     """Name of a grader, or a kind of question that the command maps to a grader; None for the command's grader."""
-    others: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, object] = field(default_factory=dict)
     """Other columns of the file."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     """Options of its requests: `tools`, `tool_choice` and `response_format`, if the file has them."""
 
     @property

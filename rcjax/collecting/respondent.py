@@ -41,7 +41,7 @@ class Asked:
     respondent: Respondent
     signal: str
     """Name of its signal."""
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     """Options of each request, in addition to those of the signal."""
     checks: Checks
     """Runner of checks, for a signal that is a check."""

@@ -124,7 +124,7 @@ class Gathered:
     """Answers, one per query and model."""
     compare: Comparison
     """Kind of comparison of the answers."""
-    asked: dict[str, dict[str, Any]]
+    asked: dict[str, dict[str, object]]
     """Request settings by model, of the models for which the log records them."""
     failed: tuple[FailedCalls, ...]
     """Queries that lack an answer because a call failed."""

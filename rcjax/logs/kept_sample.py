@@ -28,6 +28,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.codec import Between, Names, Object, read, require
@@ -304,7 +305,7 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
     }
     if log.hand is not None:
         labelled = column(log.hand.labelled, False)
-        fields["hand"] = HandLabels(labelled, np.zeros((*labelled.shape, 0)), ())  # type: ignore[arg-type]
+        fields["hand"] = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
     return dataclasses.replace(
         log, models=models, cost=np.where(place >= 0, np.asarray(log.cost)[place], np.nan), **fields
     )
@@ -317,7 +318,7 @@ def _at_costs_of(fresh: Log, old: Log) -> Log:
     ratio = np.where(known & (then > 0), now / np.where(then > 0, then, 1.0), 1.0)
     cost = np.asarray(old.query_cost, float) * ratio
     free = known & (then == 0)  # a model that was free may cost money now
-    return dataclasses.replace(old, query_cost=np.where(free & np.asarray(old.answered), now, cost))  # type: ignore[arg-type]
+    return dataclasses.replace(old, query_cost=jnp.asarray(np.where(free & np.asarray(old.answered), now, cost)))
 
 
 def _stacked(old: Any, fresh: Any) -> jax.Array:

@@ -223,7 +223,8 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
 
 def _mean_cost(costs: pl.Series) -> float:
     paid = costs.filter(costs > 0)
-    return float((paid if len(paid) else costs).mean())  # type: ignore[arg-type]
+    counted = paid if len(paid) else costs
+    return float(counted.sum()) / len(counted)
 
 
 def tell_unread(rows: Iterable[Mapping[str, Any]]) -> str | None:
@@ -370,7 +371,7 @@ class Log(Cells):
     """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
     prices: dict[str, Price] | None = field(default=None, metadata=MODEL)
     """Money per million tokens by model, if the costs come from prices."""
-    asked: dict[str, dict[str, Any]] | None = field(default=None, metadata=MODEL)
+    asked: dict[str, dict[str, object]] | None = field(default=None, metadata=MODEL)
     """Request settings by model (signal, options, prices), if the log records them. A policy tuned on the log keeps
     them."""
     answer: jax.Array | None = field(default=None, metadata=CELL)

@@ -148,20 +148,16 @@ def _read(source: Any, how: ReadOptions) -> Log:
     answers = count_differences(compared) if differences else compared
     code = equal_answers(compared.matrix("answer", UNKNOWN)) if "answer" in compared.frame.columns else None
     log = Log(
+        **_matrices(answers),
         **_labels(answers, scores),
         models=names,
-        logprob=answers.matrix("logprob", math.nan),  # type: ignore[arg-type]
-        query_cost=answers.matrix("cost", 0.0),  # type: ignore[arg-type]
-        answered=answers.answered,  # type: ignore[arg-type]
-        cost=np.full(len(names), np.nan),  # type: ignore[arg-type]
         queries=query_ids(answers.queries),
         task=how.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
         prices=None if how.rates is None else prices_of(names, how.rates, name, how.say),
         asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
-        answer=code,  # type: ignore[arg-type]
+        answer=code,
         compare=None if code is None else gathered.compare,
-        seconds=answers.matrix("seconds", math.nan) if "seconds" in answers.frame.columns else None,  # type: ignore[arg-type]
         reference=reference,
         failed=failed,
     )
@@ -181,6 +177,18 @@ def _read(source: Any, how: ReadOptions) -> Log:
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
         how.say(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if gathered.replaced else ''}")
     return log
+
+
+def _matrices(answers: Answers) -> dict[str, Any]:
+    """Return the fields of a log that hold numbers and no labels, as numpy matrices; `cost` is NaN."""
+    timed = "seconds" in answers.frame.columns
+    return {
+        "logprob": answers.matrix("logprob", math.nan),
+        "query_cost": answers.matrix("cost", 0.0),
+        "answered": answers.answered,
+        "cost": np.full(len(answers.models), np.nan),
+        "seconds": answers.matrix("seconds", math.nan) if timed else None,
+    }
 
 
 def _labels(answers: Answers, scores: Scores) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -395,7 +395,7 @@ class Ladder(AnyPolicy):
     budget: Positive | None = None
     follows: bool = True
     period: Period | None = None
-    provenance: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    provenance: Object = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
@@ -462,18 +462,18 @@ class Ladder(AnyPolicy):
         between the two rungs, refusals at their price, and `"error_cost"` is 1/lam. None: a rung lacks the figure.
         """
         excluded = _BILL_INTERVAL if self.follows else ()
-        low, *above = (
+        low, *higher = (
             {name: figure for name, figure in policy.expected.items() if name not in excluded}
             for policy in self.policies
         )
-        if not above:
+        if not higher:
             return MappingProxyType(low)
-        high, share = above[0], self.position % 1
+        high, share = higher[0], self.position % 1
         means: dict[str, float | None] = {}
         for name in _MEANS:
             if name in low or name in high:
-                ends = low.get(name), high.get(name)
-                means[name] = None if None in ends else (1 - share) * ends[0] + share * ends[1]  # type: ignore[operator]
+                below, above = low.get(name), high.get(name)
+                means[name] = None if below is None or above is None else (1 - share) * below + share * above
         alike = {name: low[name] for name in ("level", "abstain_price") if name in low and low[name] == high.get(name)}
         return MappingProxyType(means | alike | _slope(low, high))
 
@@ -531,11 +531,15 @@ def figure_at(figures: Sequence[float], position: float) -> float:
     return (1 - share) * figures[low] + share * figures[low + 1] if share else figures[low]
 
 
+def map_rungs(change: Callable[[Policy], Policy], policy: AnyPolicy) -> AnyPolicy:
+    """Return the policy with each rung changed."""
+    rungs = tuple(map(change, policy.rungs))
+    return replace(policy, rungs=rungs) if isinstance(policy, Ladder) else rungs[0]
+
+
 def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
     """Return the policy with further entries, JSON values, in the provenance of each rung."""
-
-    rungs = [replace(rung, provenance={**rung.provenance, **entries}) for rung in policy.rungs]
-    return replace(policy, rungs=tuple(rungs)) if isinstance(policy, Ladder) else rungs[0]
+    return map_rungs(lambda rung: replace(rung, provenance={**rung.provenance, **entries}), policy)
 
 
 def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -548,10 +552,11 @@ def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return the errors saved per dollar between two rungs, and the cost per error; empty if no error is saved."""
-    errors, costs = (penalty(low), penalty(high)), (low.get("cost"), high.get("cost"))
-    if None in (*errors, *costs) or errors[0] <= errors[1]:  # type: ignore[operator]
+    ends = penalty(low), penalty(high), high.get("cost"), low.get("cost")
+    more_errors, fewer_errors, more_money, less_money = (math.nan if end is None else end for end in ends)
+    if not more_errors > fewer_errors or math.isnan(more_money - less_money):
         return {}
-    lam = (errors[0] - errors[1]) / (costs[1] - costs[0])  # type: ignore[operator]
+    lam = (more_errors - fewer_errors) / (more_money - less_money)
     return {"lam": lam, "error_cost": 1 / lam}
 
 

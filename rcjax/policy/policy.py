@@ -34,6 +34,7 @@ from rcjax._base.codec import (
     SCHEMA_VERSION,
     Amount,
     Names,
+    Object,
     check_fields,
     header,
     instance,
@@ -65,14 +66,14 @@ class AnyPolicy:
     __slots__ = ()
 
     FORMAT: ClassVar[str]
-    rungs: Any  # a tuple of `Policy`
-    position: Any  # from 0 to the number of rungs less 1
-    models: Any  # a tuple of the names of all models that may be asked
-    calibrations: Any  # by model, the map from raw to calibrated confidence
-    cost: Any  # by model, the expected cost of a call, in dollars
-    prices: Any  # by model, dollars per million tokens by kind of token; None if they are not known
-    expected: Any  # by name, the figures that the tuning promised
-    provenance: Any  # the record of how the policy came about; JSON values
+    rungs: tuple[Policy, ...]
+    position: float  # from 0 to the number of rungs less 1
+    models: tuple[str, ...]  # all models that may be asked
+    calibrations: Mapping[str, Calibration]  # by model, the map from raw to calibrated confidence
+    cost: Mapping[str, float]  # by model, the expected cost of a call, in dollars
+    prices: Mapping[str, Mapping[str, float]] | None  # by model, dollars per million tokens by kind of token
+    expected: Mapping[str, float | None]  # by name, the figures that the tuning promised
+    provenance: Mapping[str, object]  # the record of how the policy came about; JSON values
 
     budget, follows, period = None, False, None  # fields of a `Ladder`: a policy of one rung cannot move
 
@@ -85,7 +86,7 @@ class AnyPolicy:
         )
 
     @property
-    def policies(self) -> tuple[Any, ...]:
+    def policies(self) -> tuple[Policy, ...]:
         """The two rungs on either side of the position, or the single rung at it."""
         low, share = divmod(self.position, 1)
         return self.rungs[int(low) : int(low) + (2 if share else 1)]
@@ -96,7 +97,9 @@ class AnyPolicy:
         share = self.position % 1
         return (1 - share, share) if share else (1.0,)
 
-    def choose(self, query: int | str | None = None, position: float | None = None, segment: str | None = None) -> Any:
+    def choose(
+        self, query: int | str | None = None, position: float | None = None, segment: str | None = None
+    ) -> Policy:
         """Return the policy for a query: the rung that `rung_of` draws, and in it the cascade of the query's segment.
 
         Args:
@@ -122,9 +125,14 @@ class AnyPolicy:
         return int(low) + (lot < share)
 
     @property
+    def tuning(self) -> Mapping[str, Any]:
+        """The options of the tuning that the provenance records, as in the object of `Spec.to_json`."""
+        return read(Object, self.provenance.get("tuning", {}), "provenance.tuning")
+
+    @property
     def segment_column(self) -> str | None:
         """Column of the log that holds the segments of queries; None for a policy without segments."""
-        return self.provenance.get("tuning", {}).get("segment")
+        return self.tuning.get("segment")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
@@ -259,7 +267,7 @@ class Policy(AnyPolicy):
     cost: Mapping[str, Amount]
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     expected: Mapping[str, float | None] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    provenance: Object = field(default_factory=dict, repr=False)
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     segments: Mapping[str, Policy] = field(default_factory=dict)
     _bounds: Mapping[str, tuple[float, ...]] = field(init=False, repr=False, compare=False)

@@ -78,7 +78,7 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     ...
     ValueError: provenance.tuning.lam: must be a number, but it is 'x'
     """
-    record = read(Object, policy.provenance.get("tuning", {}), _TUNING)
+    record = policy.tuning
     models = read(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
@@ -92,7 +92,7 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
     """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
-    record = read(Object, policy.provenance.get("tuning", {}), _TUNING)
+    record = policy.tuning
     return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
 
 

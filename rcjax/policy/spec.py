@@ -10,12 +10,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypedDict, cast, get_args
 
 from rcjax._base.codec import (
     Amount,
     Names,
     Positive,
+    Reads,
     Share,
     among,
     choice,
@@ -29,7 +30,7 @@ from rcjax._base.codec import (
 from rcjax._base.figures import Money, choose_unit, points
 from rcjax.policy.comparison import COMPARISON, ERRORS, Counted
 from rcjax.policy.decisions import Transform
-from rcjax.policy.ladder import Ladder, Period, Queries, policy_from_json, with_provenance
+from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
 from rcjax.policy.policy import AnyPolicy, Policy
 
 TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
@@ -64,7 +65,7 @@ class Target:
     @classmethod
     def of(cls, **values: float | None) -> Target:
         """Build the target from keywords, of which exactly one is not None; ValueError otherwise."""
-        targets = [cls(name, value) for name, value in values.items() if value is not None]  # type: ignore[arg-type]
+        targets = [cls(cast(TargetName, name), value) for name, value in values.items() if value is not None]
         if len(targets) != 1:
             raise ValueError(f"give exactly one of {', '.join(TARGETS)}; {len(targets)} were given")
         return targets[0]
@@ -152,6 +153,8 @@ TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
 SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
 PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
 
+#: A word, or the cascades to choose from.
+Search = str | tuple[tuple[str, ...], ...]
 SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
 
 
@@ -208,7 +211,7 @@ def cascades_of(cascade: Any) -> Any:
     return tuple(tuple(path) for path in cascade)
 
 
-def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> str | tuple[tuple[str, ...], ...]:
+def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
     """Check a search of a frontier: a word, or a list of cascades, restricted to the models if they are given."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
@@ -216,6 +219,10 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
     for i, cascade in enumerate(cascades if models is not None else ()):
         among(cascade, f"{where}[{i}]", models or ())
     return cascades
+
+
+def _read_cascade(value: Any, where: str) -> Search:
+    return read_search(cascades_of(value), where)
 
 
 def _limit(value: Any, where: str) -> SecondsLimit:
@@ -242,11 +249,11 @@ def _without_memory(policy: AnyPolicy) -> AnyPolicy:
     """Return the policy without its carried queries, its comparison and its own today, to keep files small."""
 
     def kept(rung: Policy) -> Policy:
-        tuning = {name: value for name, value in rung.provenance.get("tuning", {}).items() if name != "today"}
+        tuning = {name: value for name, value in rung.tuning.items() if name != "today"}
         provenance = {name: value for name, value in rung.provenance.items() if name not in _MEMORY}
         return replace(rung, provenance=provenance | ({"tuning": tuning} if tuning else {}))
 
-    return replace(policy, rungs=tuple(map(kept, policy.rungs))) if isinstance(policy, Ladder) else kept(policy)  # type: ignore[arg-type]
+    return map_rungs(kept, policy)
 
 
 def _families(value: Any, where: str) -> str | list[str]:
@@ -256,14 +263,6 @@ def _families(value: Any, where: str) -> str | list[str]:
 def _check_confidence(value: Any, where: str) -> float:
     require(0 < value < 1, where, "must be above 0 and below 1 (100%)", value)
     return value
-
-
-#: The parsers of fields that people give in several forms.
-_FORMS: Mapping[str, Callable[[Any, str], Any]] = {
-    "max_seconds": _limit,
-    "today": read_today,
-    "cascade": lambda value, where: read_search(cascades_of(value), where),
-}
 
 
 @dataclass(frozen=True)
@@ -310,11 +309,11 @@ class Spec:
     budget: Amount | None = None
     max_error: Amount | None = _offered(TARGET, _SHARE)
     match: Share | None = _offered(TARGET, ("0.01|1%", "margin"))
-    today: Annotated[Any, read_today] | None = _offered(TARGET, ("MODEL|FILE", "today"))
+    today: Annotated[str | AnyPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
-    cascade: Annotated[Any, read_search] | None = _offered(SEARCH, ("SEARCH", "cascade"))
-    copula: Annotated[Any, _families] | None = None
+    cascade: Annotated[Search, Reads(_read_cascade)] | None = _offered(SEARCH, ("SEARCH", "cascade"))
+    copula: Annotated[str | list[str], Reads(_families)] | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
     abstain_price: Amount | None = _offered(SEARCH, _SHARE)
@@ -325,18 +324,17 @@ class Spec:
     period: Period | None = None
     queries: Queries | None = None
     segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
-    max_seconds: Annotated[Any, _limit] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
+    max_seconds: Annotated[SecondsLimit, Reads(_limit)] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
 
     def __post_init__(self) -> None:
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) > 1:
             raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
         for name, kind in kinds_of(type(self)).items():
-            value, parse = getattr(self, name), _FORMS.get(name)
+            value = getattr(self, name)
             value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
             try:
-                kept = read(kind, value, name) if parse is None or value is None else parse(value, name)
-                object.__setattr__(self, name, kept)
+                object.__setattr__(self, name, read(kind, value, name))
             except (TypeError, ValueError) as problem:
                 raise SpecError(name, str(problem).removeprefix(name).removeprefix(":").lstrip()) from None
 
@@ -385,7 +383,7 @@ class Spec:
         return {target.name.replace("_", "-"): f"{value:.10g}"}
 
     @property
-    def search(self) -> Any:
+    def search(self) -> Search:
         """The search, as `Frontier.search` holds it."""
         return "selected" if self.cascade is None else self.cascade
 
@@ -481,4 +479,4 @@ class SpecFields(TypedDict, total=False):
 
 def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
     """Return the policy with the options of its tuning in the provenance of each rung; recorded entries stay."""
-    return with_provenance(policy, tuning={**spec.to_json(), **policy.provenance.get("tuning", {})})
+    return with_provenance(policy, tuning={**spec.to_json(), **policy.tuning})

@@ -71,9 +71,9 @@ class Result:
     """Money for the calls below, in the currency of the prices."""
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order, without those that a shadow query adds."""
-    completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """The completion with the reply, as the endpoint sent it, even if it has no text."""
-    usage: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """Tokens of all the calls, as in the API."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """The last failure, if no model answered."""

@@ -186,7 +186,7 @@ class Piece:
     """The model that answers, by its name in the policy."""
     calls: tuple[Call, ...]
     """The calls of the models asked before it."""
-    chunk: Mapping[str, Any] | None = None
+    chunk: Mapping[str, object] | None = None
     """The chunk of the completion, as the endpoint sent it; None after the last."""
     position: float | None = None
     """The policy's position on its ladder; None for a policy of one rung."""
@@ -382,7 +382,7 @@ class Assembly:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[Any] = field(default_factory=list)
-    tool_calls: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    tool_calls: dict[Any, dict[str, object]] = field(default_factory=dict)
     finish_reason: Any = None
     usage: Any = None
     said: int = 0
@@ -466,7 +466,7 @@ class Delivery:
     begun: bool = False
     problem: str | None = None
     """The receiver's exception: no further piece is delivered, and the answer is read to its end."""
-    _waiting: list[Mapping[str, Any]] = field(default_factory=list)
+    _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or keep it until there is text."""

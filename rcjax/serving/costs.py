@@ -86,11 +86,11 @@ class Usage:
     """Number of those requests that are under way or given up: the server may still work on them."""
     broken: int = 0
     """Number of streams that broke off."""
-    reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
+    reported: list[tuple[Tokens, Mapping[str, object]]] = field(default_factory=list)
     """The usage that each reply reported: its tokens, and all its fields by OpenAI's names."""
     impossible: int = 0
     """Number of replies that reported more tokens than their request can have: their bytes count."""
-    _request: tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    _request: tuple[Sequence[Mapping[str, object]], Mapping[str, object]] | None = None
     """(messages, options) of the last request."""
 
     @property
@@ -486,17 +486,12 @@ def _price(values: Sequence[Any], scale: float) -> Price | None:
 class PriceFile(PriceList):
     """The prices in a file of LiteLLM or OpenRouter, by its names of models or their part after the last slash."""
 
-    file: str
+    name: str
     """The name of the file."""
-    entries: Mapping[str, Mapping[str, Any]]
+    entries: Mapping[str, Mapping[str, object]]
     """The file's fields of each model."""
     names: tuple[str, ...]
     """The file's fields for our `PRICES`, in their order."""
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name of the file."""
-        return self.file
 
     def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
         """Return the price of a model, whatever the time: the file has no dates."""
@@ -506,7 +501,7 @@ class PriceFile(PriceList):
             entry = self.entries.get(name, {})
             price = _price([entry.get(name) for name in self.names], 1e6)
             if price is not None:
-                return ListedPrice(price, f"{self.file}: {name}", self._tiers(entry))
+                return ListedPrice(price, f"{self.name}: {name}", self._tiers(entry))
         return None
 
     def _tiers(self, entry: Mapping[str, Any]) -> tuple[tuple[int, Price], ...]:

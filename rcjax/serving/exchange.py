@@ -38,9 +38,9 @@ class ServedQuery:
 
     query: str
     """The query's id."""
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Mapping[str, object]]
     """The conversation, as in the API."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     """Options of its requests: they override the models' options, and the signal's options override them."""
     segment: str | None = None
     """The query's segment, for policies with a cascade for each segment; None if unknown."""
@@ -77,7 +77,7 @@ class Exchange:
     usage: Usage = field(default_factory=Usage)
     """The tokens and bytes of its requests."""
     start: float = field(default_factory=time.perf_counter)
-    completion: Mapping[str, Any] | None = None
+    completion: Mapping[str, object] | None = None
     """The completion as the endpoint sent it, even without text; None if nothing usable came back."""
     text: str | None = None
     """The text of the reply."""
@@ -176,7 +176,9 @@ class Exchange:
         """
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
-        calibrated = policy is not None and self.model in policy.calibrations and logprob is not None
+        confidence = None
+        if policy is not None and self.model in policy.calibrations and logprob is not None:
+            confidence = policy.calibrate(self.model, logprob=logprob)
         seconds, is_cut = time.perf_counter() - self.start, usage.waiting or usage.broken
         most = most_written(self.endpoint.options_for(question.options)) if is_cut else None
         account = self.endpoint.account(usage, seconds, self.pace, most)
@@ -188,7 +190,7 @@ class Exchange:
             text=self.text,
             answer=None if read is None else read.answer,
             logprob=logprob,
-            confidence=policy.calibrate(self.model, logprob=logprob) if calibrated else None,  # type: ignore[union-attr]
+            confidence=confidence,
             **account,
             attempts=max(usage.attempts, 1 if usage.waiting else 0),
             seconds=seconds,

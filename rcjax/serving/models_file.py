@@ -53,7 +53,7 @@ class ServedModel:
     """The model's name at the endpoint."""
     price: Price | None = None
     """Money per million tokens; None for the policy's own price."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     """Options of `chat.completions.create`."""
     signal: str | None = None
     """The name of the signal or check that reads the confidence; None for the usual one."""

@@ -156,7 +156,7 @@ class Pattern:
     """The text before, between and after the varying texts."""
     names: tuple[str, ...]
     """The fields of the varying texts, in their order."""
-    chunk: Mapping[str, Any]
+    chunk: Mapping[str, object]
     """The chunk from which the pattern was learnt."""
 
     def read(self, data: str) -> TextChunk | None:

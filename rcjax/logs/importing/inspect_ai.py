@@ -73,9 +73,9 @@ def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
 
 def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
-    valid = isinstance(evaluation, dict) and isinstance(evaluation.get("model"), str)
-    require_sound(valid, where, "no evaluation of a model: is it a log of Inspect?")
-    return evaluation  # type: ignore[return-value]
+    fields = evaluation if isinstance(evaluation, dict) else {}
+    require_sound(isinstance(fields.get("model"), str), where, "no evaluation of a model: is it a log of Inspect?")
+    return fields
 
 
 def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:

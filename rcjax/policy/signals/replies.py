@@ -48,7 +48,7 @@ class Reply:
     without_tokens: str | None = None
     finish_reason: str | None = None
     """Finish reason of the first sample, as the endpoint gives it."""
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_calls: tuple[Mapping[str, object], ...] = ()
     """Tool calls of the first sample, as the endpoint gives them."""
 
     @property

@@ -291,7 +291,7 @@ class Verification:
     top: int = 20
     yes: tuple[str, ...] = ("Y", "Yes")
     no: tuple[str, ...] = ("N", "No")
-    second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 1, "temperature": 0.0})
+    second_options: Mapping[str, object] = field(default_factory=lambda: {"max_tokens": 1, "temperature": 0.0})
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -352,7 +352,7 @@ class Stated:
     """The signal for any endpoint: the probability that the model states, in its reply or in one to `question`."""
 
     question: str | None = STATED
-    second_options: Mapping[str, Any] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
+    second_options: Mapping[str, object] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
 
     @property
     def options(self) -> Mapping[str, Any]:

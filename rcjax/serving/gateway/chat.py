@@ -188,9 +188,9 @@ class RequestHandler:
     _unjudged_reasons: tuple[str, ...] = field(init=False)
     """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
-    _first_report: Mapping[str, Any] = field(default_factory=dict)
+    _first_report: Mapping[str, object] = field(default_factory=dict)
     """The report of the cascade at the first chunk of a stream."""
-    _head: Mapping[str, Any] = field(default_factory=dict)
+    _head: Mapping[str, object] = field(default_factory=dict)
     """The fields that all chunks of a stream share."""
     _pattern: Pattern | None = None
     """The pattern of the last chunks."""

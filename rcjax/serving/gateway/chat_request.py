@@ -183,9 +183,9 @@ class ChatRequest:
 
     model: str
     """The name of a policy or a model."""
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Mapping[str, object]]
     """The conversation."""
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     """The other fields."""
     stream: bool
     """Whether the answer is streamed."""

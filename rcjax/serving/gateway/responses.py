@@ -251,7 +251,7 @@ class _Item:
     """An item of a response: a message, its reasoning, or a function call."""
 
     index: int
-    head: Mapping[str, Any]
+    head: Mapping[str, object]
     """The fields that do not come in pieces, such as the id and the type."""
     texts: dict[str, list[str]] = field(default_factory=dict)
     """The pieces of each part by its kind: "output_text", "refusal", "reasoning_text" or, in a call, the arguments."""
@@ -318,15 +318,15 @@ class ResponseAssembly:
     ('incomplete', 'response.incomplete')
     """
 
-    asked: Mapping[str, Any]
+    asked: Mapping[str, object]
     """The fields of the request that the response repeats."""
     _id: str = ""
     """The completion's id."""
-    _head: dict[str, Any] = field(default_factory=dict)
+    _head: dict[str, object] = field(default_factory=dict)
     _items: dict[str | int, _Item] = field(default_factory=dict)
     """The items: those with text by their type, calls by their number."""
     _finish_reason: Any = None
-    _last: dict[str, Any] = field(default_factory=dict)
+    _last: dict[str, object] = field(default_factory=dict)
     """The last known tokens, and the last report of the cascade."""
 
     @property
