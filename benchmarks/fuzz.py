@@ -33,7 +33,7 @@ from benchmarks.gateway.quirks import QUIRKS, stream_of
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
-from rcjax.serving.costs import Usage, sum_usages, text_bytes
+from rcjax.serving.costs import CallUsage, sum_usages, text_bytes
 from rcjax.serving.failures import CallError
 from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encoded, whole_completion
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
@@ -138,7 +138,7 @@ _ASKED = [
 
 def reply(content: bytes) -> None:
     """Read a reply, and make of it what a client gets."""
-    usage = Usage()
+    usage = CallUsage()
     try:
         completion = read_completion(content, usage)
     except CallError as problem:
@@ -156,7 +156,7 @@ def events(content: bytes) -> None:
             yield line.rstrip("\r")
 
     async def read() -> None:
-        usage, whole = Usage(), Assembly()
+        usage, whole = CallUsage(), Assembly()
         try:
             async for chunk in read_chunks(source()):
                 whole.add(chunk)
@@ -176,7 +176,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _sent(completion: Any, usage: Usage) -> None:
+def _sent(completion: Any, usage: CallUsage) -> None:
     """Read the confidence of a completion by each signal, and write it as it goes to clients."""
     text = None
     try:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 from rcjax._base.codec import what_it_is
 from rcjax._base.extras import required
 from rcjax.collecting.questions import Question
-from rcjax.policy.signals import Check
+from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import without_rounding
 from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
 
@@ -222,7 +222,7 @@ class Program:
 def _require_form(name: str) -> None:
     """Raise GraderError unless a name has the form `python:module:function` or `command:./program`."""
     try:
-        Check(name)
+        ReplyCheck(name)
     except ValueError as error:
         raise GraderError(str(error)) from None
 

@@ -48,7 +48,7 @@ from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.comparison import SAME_AS
 from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import read_reply
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.failures import CallError
 
 #: Graders that compare texts, by name.
@@ -266,7 +266,7 @@ def judge_by(respondent: Respondent) -> Ask:
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
-            expense, usage = _EXPENSE.get(), Usage()
+            expense, usage = _EXPENSE.get(), CallUsage()
             async with respondent.one_at_first(expense.budget):
                 sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
                 return read_reply(await sent).text

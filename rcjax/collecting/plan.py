@@ -22,15 +22,15 @@ from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Asked, Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.collecting.text_graders import Ask
-from rcjax.policy.signals import Check
+from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import read_reply
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
-from rcjax.serving.workers import Checks, require_runnable
+from rcjax.serving.workers import ReplyChecks, require_runnable
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 
@@ -91,7 +91,7 @@ def default_signal(abilities: Abilities, with_choices: bool) -> str:
     return "stated"
 
 
-async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage, expense: Expense) -> Abilities:
+async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallUsage, expense: Expense) -> Abilities:
     """Find out what a model supports; a failure of its server is part of the result.
 
     Args:
@@ -175,8 +175,8 @@ class Setup:
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
         self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric, plan.score_max, plan.whole)
-        self.checks = Checks(plan.timeout)
-        self._checks: dict[str, Check] = {}
+        self.checks = ReplyChecks(plan.timeout)
+        self._checks: dict[str, ReplyCheck] = {}
 
     def _respondent(self, name: str) -> Respondent:
         settings = {**self.plan.judges, **self.plan.models}
@@ -198,11 +198,11 @@ class Setup:
         form, _, model = (self.graders.named(question) or "").partition(":")
         return self._respondent(model) if form == "judge" else None
 
-    def check(self, name: str) -> Check | None:
+    def check(self, name: str) -> ReplyCheck | None:
         """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""
         if is_check(name) and name not in self._checks:
-            require_runnable([Check(name)])
-            self._checks[name] = Check(name)
+            require_runnable([ReplyCheck(name)])
+            self._checks[name] = ReplyCheck(name)
         return self._checks.get(name)
 
     def remarks(self) -> list[str]:
@@ -247,7 +247,7 @@ async def probe_all(plan: Plan) -> list[Abilities]:
 
     async def ask(name: str, respondent: Respondent) -> Abilities:
         async with setup.budget.expense(lambda most: None) as expense:
-            return await probe(respondent, setup.options(name, ()), Usage(), expense)
+            return await probe(respondent, setup.options(name, ()), CallUsage(), expense)
 
     async with aclosing(Setup(plan)) as setup:
         return list(await asyncio.gather(*(ask(*one) for one in setup.respondents.items())))
@@ -324,7 +324,7 @@ def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
 
 async def _suited(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
     """Probe a model and return (a signal that it supports, the reason); the probe is paid and logged like a call."""
-    respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], Usage()
+    respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], CallUsage()
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
             abilities = await probe(respondent, setup.options(model, questions), usage, expense)

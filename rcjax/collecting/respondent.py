@@ -17,19 +17,19 @@ from typing import Any
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
 from rcjax.collecting.questions import Question
-from rcjax.policy.signals import Check, Signal, Votes
+from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORMING
 from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row, has_failed
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.endpoints import AsInLog, Endpoint
 from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.models_file import ModelSettings, record_asked
 from rcjax.serving.openai_client import TIMED_OUT, complete, direct_client
 from rcjax.serving.streaming import most_written
-from rcjax.serving.workers import Checks
+from rcjax.serving.workers import ReplyChecks
 
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
 
@@ -43,13 +43,13 @@ class Asked:
     """Name of its signal."""
     options: Mapping[str, object]
     """Options of each request, in addition to those of the signal."""
-    checks: Checks
+    checks: ReplyChecks
     """Runner of checks, for a signal that is a check."""
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
     apart: bool = False
     """Request the answer only: the samples vote, and their agreement is the confidence."""
-    check: Check | None = None
+    check: ReplyCheck | None = None
     """The signal, if it is a check."""
 
     @property
@@ -480,7 +480,7 @@ class Respondent:
     def _is_taught(self, budget: Budget) -> bool:
         return budget.limit is None or self.most_billed > 0 or self._lessons >= _LESSONS
 
-    def counted_money(self, usage: Usage) -> Decimal:
+    def counted_money(self, usage: CallUsage) -> Decimal:
         """Return the money for the tokens that the replies count."""
         return usage.money(self.settings.price) or Decimal(0)
 
@@ -489,7 +489,7 @@ class Respondent:
         endpoint: Endpoint,
         messages: Sequence[Mapping[str, Any]],
         options: Mapping[str, Any],
-        usage: Usage,
+        usage: CallUsage,
         *,
         expense: Expense,
         after: Decimal = Decimal(0),
@@ -539,12 +539,12 @@ class Respondent:
         endpoint: Endpoint,
         messages: Any,
         options: Mapping[str, Any],
-        usage: Usage,
+        usage: CallUsage,
         expense: Expense,
         worst: Decimal,
     ) -> Mapping[str, Any]:
         """Make one attempt within its time limit, so that a trickle of bytes does not hold a connection for ever."""
-        once, charged, limit = Usage(), worst, options.get("timeout")
+        once, charged, limit = CallUsage(), worst, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.served, messages, options, once)

@@ -266,7 +266,7 @@ def pooled(carried: Log, fresh: Log) -> Log:
         "queries": (*old.queries, *fresh.queries),
         "hand": _labels(old, fresh),
         "scores": fresh.scores or old.scores,
-        "errors": None,
+        "labelled_log": None,
         "correct": _stacked(old.correct, fresh.correct),
     }
     for name in ("logprob", "query_cost", "answered"):

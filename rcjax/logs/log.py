@@ -390,7 +390,7 @@ class Log(Cells):
     failed: tuple[FailedCalls, ...] = ()
     """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
     calls, they are inferred: answers are missing with a frequency that depends on another model's confidence."""
-    errors: Log | None = None
+    labelled_log: Log | None = None
     """If differences are counted and the log has labels: the same answers with these labels, and the judge
     `judged_same`. None for other logs, and if a model has fewer than two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
@@ -472,7 +472,7 @@ class Log(Cells):
         Raises `LogError` for a model that the log does not hold or that is named twice, and for no model at all.
         """
         names = (models,) if isinstance(models, str) else tuple(models)
-        if names == self.models and self.errors is None:
+        if names == self.models and self.labelled_log is None:
             return self
         require_models(names, self.models, self.source)
         return self._along("model", np.empty(0, int), names)

@@ -163,8 +163,8 @@ def _read(source: Any, how: ReadOptions) -> Log:
     )
     if reference is not None and differences and tells_errors(compared, name, how.say):
         judging = dataclasses.replace(reference, counts="errors")
-        errors = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
-        log = dataclasses.replace(log, errors=errors)
+        labelled = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
+        log = dataclasses.replace(log, labelled_log=labelled)
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     how.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])

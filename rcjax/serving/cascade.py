@@ -128,8 +128,8 @@ class Cascade:
         client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
         signal: the signal, from `rcjax.policy.signals`, that reads the confidence; or one by model. It must
             be the signal of the policy's log. A policy whose log is by `rcjax collect` records its signal: then none is
-            needed, and another is refused. For a `rcjax.policy.signals.Check` that runs code, the record has the name
-            alone: give the check here. A check has `timeout` seconds for a verdict.
+            needed, and another is refused. For a `rcjax.policy.signals.ReplyCheck` that runs code, the record has the
+            name alone: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
         ledger: the spending of other replicas, in place of the log's; the caller closes it.
         name: the policy's name in the log and the ledger.

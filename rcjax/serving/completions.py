@@ -18,7 +18,7 @@ from rcjax.policy.signals import Reply, SignalError
 from rcjax.policy.signals.answers import written_calls
 from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
 from rcjax.serving.call_log import Call
-from rcjax.serving.costs import Usage, usage_of
+from rcjax.serving.costs import CallUsage, usage_of
 from rcjax.serving.failures import (
     CallError,
     WithheldError,
@@ -35,7 +35,7 @@ from rcjax.serving.workers import in_short
 _MOST_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
-def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mapping[str, Any]:
+def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Mapping[str, Any]:
     """Read a completion from JSON, with one choice at least, and add its tokens to the usage.
 
     Args:
@@ -372,7 +372,7 @@ def _text_or_none(value: Any) -> str | None:
 class Assembly:
     """The first choice of a completion, assembled from its chunks.
 
-    >>> assembly, usage = Assembly(), Usage()
+    >>> assembly, usage = Assembly(), CallUsage()
     >>> for text in ("Par", "is"):
     ...     assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
     >>> assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
@@ -426,7 +426,7 @@ class Assembly:
                 merged["function"]["name"] = merged["function"]["name"] or fields["name"]
             merged |= {name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)} | merged
 
-    def completion(self, usage: Usage, sent: int = 0) -> dict[str, Any]:
+    def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
         """Return the completion, and add its tokens to the usage if anything arrived.
 
         Args:

@@ -71,8 +71,8 @@ _COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written", "waiti
 
 
 @dataclass(slots=True)
-class Usage:
-    """The requests of one call so far: tokens where replies report them, else bytes."""
+class CallUsage:
+    """What the requests of one call have used so far: tokens where replies report them, else bytes."""
 
     attempts: int = 0
     replies: int = 0
@@ -141,7 +141,7 @@ class Usage:
         self.waiting += sent * (requests - 1)
         self.cut += requests * cut - 1
 
-    def join(self, other: Usage) -> None:
+    def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -309,10 +309,10 @@ def _rename_counts(usage: Mapping[str, Any]) -> dict[str, Any]:
     return counts | {name: value for name, value in usage.items() if name not in others}
 
 
-def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
+def sum_usages(usages: Sequence[CallUsage]) -> dict[str, Any] | None:
     """Sum the usage of several calls as in the API, with the endpoints' own fields; None if nothing is reported.
 
-    >>> first, second = Usage(), Usage()
+    >>> first, second = CallUsage(), CallUsage()
     >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
     >>> second.add({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}})
     >>> sum_usages([first, second])

@@ -16,9 +16,9 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.policy.signals import Check, Signal, Votes
+from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
-from rcjax.serving.costs import Usage, request_bytes
+from rcjax.serving.costs import CallUsage, request_bytes
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.streaming import LIMITS, Pace, most_written
@@ -143,7 +143,7 @@ class Endpoint:
         return Pace.guess(max(1.0, 1e6 * self.mean / float(self.price.output)))
 
     def account(
-        self, usage: Usage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
+        self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
     ) -> dict[str, Any]:
         """Compute the tokens and the cost of a call, as fields of `Call`.
 
@@ -204,7 +204,7 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)
-    require_runnable(signal for signal in signals.values() if isinstance(signal, Check))
+    require_runnable(signal for signal in signals.values() if isinstance(signal, ReplyCheck))
     endpoints = {}
     for model, signal in signals.items():
         settings, known = defaults.models.get(model), read_price(prices.get(model))

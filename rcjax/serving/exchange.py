@@ -19,17 +19,17 @@ from typing import Any
 from rcjax._base.codec import what_it_is
 from rcjax._base.figures import visible
 from rcjax.policy.policy import Policy
-from rcjax.policy.signals import Check, Reading, Reply, Signal, SignalError
+from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.openai_client import TIMED_OUT, complete, stream
 from rcjax.serving.streaming import Pace, most_written
-from rcjax.serving.workers import Checks, in_short
+from rcjax.serving.workers import ReplyChecks, in_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ServedQuery:
     """The rung that answers the query; None for a policy of one rung."""
 
 
-Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], Usage], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]]
 """Sends messages with options to an endpoint and returns the completion. Adds to the usage; raises CallError."""
 
 
@@ -74,7 +74,7 @@ class Exchange:
     model: str
     """The model's name in policies and logs."""
     endpoint: Endpoint
-    usage: Usage = field(default_factory=Usage)
+    usage: CallUsage = field(default_factory=CallUsage)
     """The tokens and bytes of its requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
@@ -99,7 +99,7 @@ class Exchange:
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
-    async def run(self, first: Send, send: Send, checks: Checks) -> None:
+    async def run(self, first: Send, send: Send, checks: ReplyChecks) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
         Args:
@@ -140,9 +140,9 @@ class Exchange:
             raise problems[0]
         return joined([reply for reply in replies if not isinstance(reply, CallError)])
 
-    async def _read(self, signal: Signal, reply: Reply, send: Send, checks: Checks) -> Reading:
+    async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.question.messages
-        if isinstance(signal, Check):
+        if isinstance(signal, ReplyCheck):
             self.checking = True
             options = endpoint.options_for(self.question.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
@@ -280,7 +280,7 @@ class Caller:
         check_seconds: float = 30.0,
     ) -> None:
         self.endpoints, self.log = endpoints, log
-        self._checks = Checks(check_seconds)
+        self._checks = ReplyChecks(check_seconds)
         self._records: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
@@ -338,7 +338,7 @@ class Caller:
         return exchange
 
     async def _send(
-        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage
+        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: CallUsage
     ) -> Mapping[str, Any]:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
@@ -351,7 +351,7 @@ class Caller:
         endpoint: Endpoint,
         messages: Sequence[Mapping[str, Any]],
         options: Mapping[str, Any],
-        usage: Usage,
+        usage: CallUsage,
     ) -> Mapping[str, Any]:
         """Return a completion, delivered piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):

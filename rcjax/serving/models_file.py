@@ -34,7 +34,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rcjax._base.codec import Between, Record, read, read_table, require
 from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
-from rcjax.policy.signals.records import Check, record_signal, require_signal_name
+from rcjax.policy.signals.records import ReplyCheck, record_signal, require_signal_name
 from rcjax.serving.costs import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"
@@ -359,7 +359,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, f
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
     kept, others = recorded_options(_plain(options))
-    judged_form = form if isinstance(signal, Check) and (form != PLAIN or signal.kind == "call") else None
+    judged_form = form if isinstance(signal, ReplyCheck) and (form != PLAIN or signal.kind == "call") else None
     more = {"others": others, "prices": None if price is None else price.record(), "requests": judged_form}
     record = {**_plain(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)

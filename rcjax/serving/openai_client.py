@@ -23,7 +23,7 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.failures import CallError, Failure, error_word, is_transient, read_wait
 from rcjax.serving.streaming import turns_of
 
@@ -245,7 +245,7 @@ _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorErro
 
 
 async def complete(
-    client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: Usage
+    client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
 ) -> Mapping[str, Any]:
     """Ask for the completion of a conversation, with the client's own retries, and return it as the endpoint sends it.
 
@@ -302,7 +302,7 @@ async def stream(
     model: str,
     messages: Sequence[Any],
     options: Mapping[str, Any],
-    usage: Usage,
+    usage: CallUsage,
     hand_on: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> Mapping[str, Any]:
     """Ask for a completion as `complete` does, and hand its chunks on as they come. A broken stream is paid, too.
@@ -363,7 +363,7 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
         yield b"".join(parts).decode("utf-8", "replace")
 
 
-def _call_error(error: Exception, usage: Usage, connected: bool = False) -> CallError:
+def _call_error(error: Exception, usage: CallUsage, connected: bool = False) -> CallError:
     """Turn a client's error into a CallError, and count the requests that failed."""
     retries = error.request.headers.get(RETRY_HEADER, "0") if isinstance(error, openai.APIError) else "0"
     if not connected:

@@ -38,7 +38,7 @@ from typing import IO, Any
 
 from rcjax._base.extras import how_to_install, required
 from rcjax._base.figures import count
-from rcjax.policy.signals import Check, Reading, Reply, SignalError
+from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import CUT, functions_of, read_calls
 from rcjax.policy.signals.records import Verdict, read_verdict
 
@@ -433,7 +433,7 @@ class CheckError(SignalError):
         self.kind = kind
 
 
-def require_runnable(checks: Iterable[Check]) -> None:
+def require_runnable(checks: Iterable[ReplyCheck]) -> None:
     """Refuse a check that cannot be run with a ValueError that names the check and the remedy."""
     for check in dict.fromkeys(checks):
         if check.kind == "command":
@@ -447,7 +447,7 @@ def require_runnable(checks: Iterable[Check]) -> None:
                 raise ValueError(f"{check.name}: cannot be run: {problem}")
 
 
-def _refusal(check: Check) -> str | None:
+def _refusal(check: ReplyCheck) -> str | None:
     """Return the reason why Python cannot run a check; None if it can."""
     try:
         workers = Workers(check.name, 1)
@@ -463,7 +463,7 @@ def _refusal(check: Check) -> str | None:
         workers.close()
 
 
-class Checks:
+class ReplyChecks:
     """Runs checks: Python's checks in a few lasting processes, a command in a new process for each reply.
 
     Args:
@@ -477,7 +477,7 @@ class Checks:
         self._failures: dict[str, Counter[str]] = {}
 
     async def reading(
-        self, check: Check, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
+        self, check: ReplyCheck, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> tuple[Reading, float]:
         """Return (a check's reading of a reply, the money that the check reports). Raises CheckError without a verdict.
 
@@ -496,7 +496,7 @@ class Checks:
             raise
         return check.reading(reply, verdict, options), verdict.cost
 
-    async def _verdict(self, check: Check, document: Mapping[str, Any]) -> Verdict:
+    async def _verdict(self, check: ReplyCheck, document: Mapping[str, Any]) -> Verdict:
         """Run a check on a call, at most MOST at once, and return its verdict. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
         run = self._run_command if check.kind == "command" else self._run_in_worker
@@ -521,7 +521,7 @@ class Checks:
             raise CheckError("gave nothing")
         return verdict
 
-    async def _run_in_worker(self, check: Check, document: Mapping[str, Any]) -> Any:
+    async def _run_in_worker(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         if check.name not in self._workers:
             self._workers[check.name] = Workers(check.name)
         function, *arguments = (run_check, _as_json(document))
@@ -532,7 +532,7 @@ class Checks:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["said"]
 
-    async def _run_command(self, check: Check, document: Mapping[str, Any]) -> Any:
+    async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self._seconds)
         if status < 0:
             raise BrokeDownError(status)

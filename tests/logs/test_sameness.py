@@ -29,7 +29,7 @@ def test_without_labels_what_differs_from_the_reference_is_wrong_and_queries_tha
         log = rcjax.read_log(table(), reference="large")
     assert log.queries == (1, 2, 4)
     assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
-    assert (log.hand, log.errors, log.reference) == (None, None, DIFFERENCES)
+    assert (log.hand, log.labelled_log, log.reference) == (None, None, DIFFERENCES)
     assert "differ from those of large" in log.describe()
 
 
@@ -54,17 +54,17 @@ def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
     log = rcjax.read_log(frame, reference=DIFFERENCES)
     assert (log.reference, log.hand) == (DIFFERENCES, None)
     assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
-    assert log.errors is not None
-    for part, whole in ((log.errors, judged), (log.take([0]).errors, judged.take([0]))):
+    assert log.labelled_log is not None
+    for part, whole in ((log.labelled_log, judged), (log.take([0]).labelled_log, judged.take([0]))):
         assert part.correct.tolist() == whole.correct.tolist()
         assert part.hand.labelled.tolist() == whole.hand.labelled.tolist()
-    assert log.select(["large", "small"]).errors.models == ("large", "small")
+    assert log.select(["large", "small"]).labelled_log.models == ("large", "small")
 
 
 def test_labels_that_are_too_few_to_tell_errors_are_counted():
     frame = table(correct=[1, 0, 0, None, None, None, None, None], answer=["a", "b"] * 4)
     with pytest.warns(rcjax.logs.LeftOutWarning, match="3 labels left out, as large has fewer than 2"):
-        assert rcjax.read_log(frame, reference=DIFFERENCES).errors is None
+        assert rcjax.read_log(frame, reference=DIFFERENCES).labelled_log is None
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")

@@ -13,7 +13,7 @@ from chat_server import completion
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import openai_client
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.openai_client import complete, stream
 
@@ -109,7 +109,7 @@ def test_every_option_is_sent(kind, monkeypatch):
 
     async def main():
         async with serving(kind, Way(HEAD + BODY, ends=False), monkeypatch) as (server, client):
-            usage = Usage()
+            usage = CallUsage()
             reply = await complete(client, "org/m", MESSAGES, options, usage)
         return server.requests, reply, usage
 
@@ -142,7 +142,7 @@ def test_every_option_is_sent(kind, monkeypatch):
 def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
     async def main():
         async with serving(kind, way, monkeypatch, retries=1) as (server, client):
-            usage = Usage()
+            usage = CallUsage()
             with pytest.raises(CallError) as problem:
                 await complete(client, "m", MESSAGES, {}, usage)
         return problem.value, usage, [headers[openai_client.RETRY_HEADER] for _, headers, _ in server.requests]
@@ -157,7 +157,7 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
 @every_client
 @pytest.mark.parametrize(("ends", "words"), [(True, "no connection"), (False, "timed out")])
 def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, monkeypatch):
-    chunks, usage = [], Usage()
+    chunks, usage = [], CallUsage()
 
     async def hand_on(chunk):
         chunks.append(chunk)
@@ -193,7 +193,7 @@ def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
         async with make_client("direct", url, monkeypatch) as client:
             with pytest.raises(CallError, match="no connection"):
-                await stream(client, "m", MESSAGES, {}, Usage(), hand_on)
+                await stream(client, "m", MESSAGES, {}, CallUsage(), hand_on)
         listening.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
@@ -214,8 +214,8 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
 
             async def ask():
                 if not streamed:
-                    await complete(client, "m", MESSAGES, {}, Usage())
-                await stream(client, "m", MESSAGES, {}, Usage(), hand_on)
+                    await complete(client, "m", MESSAGES, {}, CallUsage())
+                await stream(client, "m", MESSAGES, {}, CallUsage(), hand_on)
 
             task = asyncio.create_task(ask())
             await (begun if streamed else server.asked).wait()

@@ -12,11 +12,11 @@ import pytest
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
 
 from rcjax.policy.decisions import comparable
-from rcjax.policy.signals import Check, Reply, SignalError
+from rcjax.policy.signals import Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.records import record_signal, signal_from_record
 from rcjax.serving import workers
-from rcjax.serving.workers import Checks, Workers, require_runnable
+from rcjax.serving.workers import ReplyChecks, Workers, require_runnable
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -34,11 +34,11 @@ def place(tmp_path, monkeypatch):
 
 def verdicts(names, reply=REPLY, options=None, seconds=20.0):
     """By name: the confidence, or what is said in its place; and what is said at the end, and the money."""
-    checks, costs = Checks(seconds), {}
+    checks, costs = ReplyChecks(seconds), {}
 
     async def one(name):
         try:
-            reading, costs[name] = await checks.reading(Check(name), ASKED, reply, options or {})
+            reading, costs[name] = await checks.reading(ReplyCheck(name), ASKED, reply, options or {})
         except SignalError as problem:
             return str(problem)
         assert reading.answer == (canonical_calls(reply.tool_calls) if reply.tool_calls else reply.text)
@@ -123,11 +123,11 @@ BUILT_IN = [
 
 def test_checks_that_are_built_in():
     async def ask():
-        checks, came = Checks(3.0), []
+        checks, came = ReplyChecks(3.0), []
         for name, text, form, _ in BUILT_IN:
             try:
                 options = {"response_format": form} if form else {}
-                reading, _ = await checks.reading(Check(name), ASKED, Reply((text,)), options)
+                reading, _ = await checks.reading(ReplyCheck(name), ASKED, Reply((text,)), options)
                 came.append(math.exp(reading.logprob))
             except SignalError as problem:
                 came.append(str(problem))
@@ -172,11 +172,11 @@ CALLS = [
 
 def test_calls_are_held_to_the_tools_of_the_request():
     async def ask():
-        checks, came = Checks(10.0), []
+        checks, came = ReplyChecks(10.0), []
         for calls, options, _ in CALLS:
             try:
                 reply = Reply(("",), tool_calls=tuple(calls))
-                reading, _ = await checks.reading(Check("call"), ASKED, reply, {"tools": TOOLS} | options)
+                reading, _ = await checks.reading(ReplyCheck("call"), ASKED, reply, {"tools": TOOLS} | options)
                 came.append(math.exp(reading.logprob))
                 key = comparable(reading.answer, "text")
                 assert key == (canonical_calls(calls) if came[-1] else None)  # what is invalid agrees with nothing
@@ -193,8 +193,8 @@ def test_a_check_of_the_users_own_gives_the_key_of_an_answer(place):
     (place / "keyed.py").write_text("def key(call):\n    return {'confidence': 0.5, 'key': call['answer'].lower()}\n")
 
     async def ask():
-        checks = Checks(5.0)
-        reading, _ = await checks.reading(Check("python:keyed:key"), ASKED, Reply(("PARIS",)), {})
+        checks = ReplyChecks(5.0)
+        reading, _ = await checks.reading(ReplyCheck("python:keyed:key"), ASKED, Reply(("PARIS",)), {})
         await checks.close()
         return reading
 
@@ -221,16 +221,16 @@ def test_what_cannot_be_run_is_refused_with_a_line(place, name, says):
     (place / "lacks.py").write_text("import no_such_library\n")
     (place / "plain.txt").write_text("no program\n")
     with pytest.raises(ValueError, match=r"^[^\n]*$") as problem:
-        require_runnable([Check(name)])
+        require_runnable([ReplyCheck(name)])
     assert says in str(problem.value)
     assert name in str(problem.value)
 
 
 def test_a_path_with_a_space_is_quoted_and_no_record_starts_code(place):
     quoted = write_program(place / "with space", "print(1)")
-    checks = [Check(name) for name in (f"command:'{quoted}'", "python:of_a_test:passes", "json")]
+    checks = [ReplyCheck(name) for name in (f"command:'{quoted}'", "python:of_a_test:passes", "json")]
     require_runnable(checks)
-    assert [signal_from_record(record_signal(check)) for check in checks] == [None, None, Check("json")]
+    assert [signal_from_record(record_signal(check)) for check in checks] == [None, None, ReplyCheck("json")]
 
 
 def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
@@ -265,10 +265,10 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
 
 def test_a_script_without_a_guard_is_not_run_again(place):
     (place / "script.py").write_text(
-        "import asyncio\nfrom rcjax.serving.workers import Checks\n"
-        "from rcjax.policy.signals import Check, Reply\n"
-        "async def main():\n    checks = Checks(20.0)\n"
-        "    print(await checks.reading(Check('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
+        "import asyncio\nfrom rcjax.serving.workers import ReplyChecks\n"
+        "from rcjax.policy.signals import ReplyCheck, Reply\n"
+        "async def main():\n    checks = ReplyChecks(20.0)\n"
+        "    print(await checks.reading(ReplyCheck('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
         "asyncio.run(main())\n"
     )
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60)

@@ -8,7 +8,7 @@ from chat_server import Response
 from gateway_service import gateway
 
 from rcjax.serving.completions import Assembly, read_chunks
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 
 ROME, UTC, OSLO = '{"city":"Rome"}', '{"tz":"UTC"}', '{"city":"Oslo"}'
 WEATHER_AND_CLOCK = [("weather", ROME), ("clock", UTC)]
@@ -100,7 +100,7 @@ def test_calls_are_put_together(name):
             whole.add(chunk)
             for call in chunk["choices"][0]["delta"].get("tool_calls") or ():  # as clients put them together
                 numbers[call["index"]] = numbers.get(call["index"], "") + call["function"]["arguments"]
-        return called(whole.completion(Usage())["choices"][0]["message"]["tool_calls"]), [*numbers.values()]
+        return called(whole.completion(CallUsage())["choices"][0]["message"]["tool_calls"]), [*numbers.values()]
 
     assert asyncio.run(read()) == (expected, [arguments for _, arguments in expected])
 

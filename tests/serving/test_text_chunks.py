@@ -8,7 +8,7 @@ from chat_server import Response
 from gateway_service import gateway
 
 from rcjax.serving.completions import Assembly, read_chunks
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.streaming import _TRIES, Pattern, Patterns, TextChunk
 
 TEXTS = ["Par", "is", ' "quoted" \\ ', "\n\t", "Größe", "😀", "\ud83d", "\u2028", "\0", "", '{"content": "x"}', "\x7f/"]
@@ -64,7 +64,7 @@ def read(lines):
 
         return [chunk async for chunk in read_chunks(source())]
 
-    chunks, whole, usage = asyncio.run(main()), Assembly(), Usage()
+    chunks, whole, usage = asyncio.run(main()), Assembly(), CallUsage()
     for chunk in chunks:
         whole.add(chunk)
     completion = whole.completion(usage, 10)

@@ -16,7 +16,7 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.logs import PricesWarning
 from rcjax.logs.importing.call_logs import used
 from rcjax.serving.call_log import CallLog, CascadeWarning
-from rcjax.serving.costs import Usage
+from rcjax.serving.costs import CallUsage
 from rcjax.serving.models_file import ServedModel
 
 DETAILS = "prompt_tokens_details", "completion_tokens_details"
@@ -49,7 +49,7 @@ TOLD = [
 
 @pytest.mark.parametrize(("told", "tokens"), TOLD)
 def test_one_reader_of_usage(told, tokens):
-    usage = Usage()
+    usage = CallUsage()
     usage.add(told)
     assert usage.tokens == Tokens(*tokens)
     line = used(told, None, [])
@@ -63,7 +63,7 @@ def test_one_reader_of_usage(told, tokens):
 
 
 def test_a_cache_without_a_price_is_told():
-    usage = Usage()
+    usage = CallUsage()
     usage.add({"prompt_tokens": 20, "completion_tokens": 30, DETAILS[0]: {"cached_tokens": 5}})
     assert "no price cached_input is known" in usage.remarks(Price(1, 1))[0]
     assert usage.remarks(Price(1, 1, 0.1)) == usage.remarks(None) == []
@@ -80,7 +80,7 @@ def test_a_cache_without_a_price_is_told():
     ],
 )
 def test_a_cost_that_is_told_is_the_bill(more, bill):
-    usage = Usage()
+    usage = CallUsage()
     usage.add({"prompt_tokens": 20, "completion_tokens": 30} | more)
     assert usage.money(Price(1.0, 1.0)) == Decimal(bill)
     said = "its server tells what calls cost, which counts in place of prices"

@@ -7,7 +7,7 @@
 | `Votes` | several samples | any endpoint; answers that can be compared |
 | `Stated` | text | any endpoint |
 | `MeanLogprob` | the log-probability of each token | short free text |
-| `Check` | text | replies that a program can check: by tests, a schema, a validator |
+| `ReplyCheck` | text | replies that a program can check: by tests, a schema, a validator |
 
 The confidence is a natural log-probability, as `Policy.step` and a log take it. It need not be calibrated, but a log
 and the policy tuned on it must use the same signal. Standard library only.

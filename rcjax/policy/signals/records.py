@@ -69,7 +69,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Check(OneReply):
+class ReplyCheck(OneReply):
     """A signal that checks the reply, built in or the user's own; `rcjax.Cascade` and the commands run it.
 
     Args:
@@ -77,7 +77,7 @@ class Check(OneReply):
 
     Raises ValueError for a name of another form.
 
-    >>> Check("length:1-3").read(Reply(("four",))).logprob
+    >>> ReplyCheck("length:1-3").read(Reply(("four",))).logprob
     -inf
     """
 
@@ -289,7 +289,7 @@ def require_signal_name(name: str) -> None:
     >>> require_signal_name("regex:^(yes|no)$")
     """
     if is_check(name):
-        Check(name)
+        ReplyCheck(name)
     elif name not in NAMES:
         raise ValueError(f"{name!r} is no signal: give {', '.join(NAMES)}, or a check: {', '.join(FORMS)}")
 
@@ -302,7 +302,7 @@ def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
     """
     require_signal_name(name)
     if is_check(name):
-        return Check(name)
+        return ReplyCheck(name)
     choices = tuple(choices)
     if name == "choice":
         return Choice(choices) if choices else Choice()
@@ -317,7 +317,7 @@ def record_signal(signal: Any) -> dict[str, Any]:
     >>> record_signal(Votes(samples=3))
     {'signal': 'votes', 'samples': 3, 'temperature': 0.7}
     """
-    if type(signal) is Check:
+    if type(signal) is ReplyCheck:
         return {"signal": signal.name}
     name = next((name for name, kind in _KINDS.items() if type(signal) is kind), None)
     if name is None:
@@ -363,7 +363,7 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     name = values.pop("signal", None)
     if isinstance(name, str) and is_check(name):
         try:
-            check = Check(name)
+            check = ReplyCheck(name)
         except ValueError:  # the file was edited by hand
             return None
         return None if check.runs_code else check

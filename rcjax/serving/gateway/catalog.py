@@ -22,7 +22,7 @@ from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Period, PeriodBill, load_policy, with_following
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
-from rcjax.policy.signals import Check, Signal
+from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
@@ -380,7 +380,7 @@ class CatalogMaker:
         )
         cascade.billing.stops_at_budget = settings.stops_at_budget
         signals = [cascade.signal_of(model) for model in policy.models]
-        judged = [signal.judges if isinstance(signal, Check) else frozenset() for signal in signals]
+        judged = [signal.judges if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), request_forms)

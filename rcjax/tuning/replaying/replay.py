@@ -181,7 +181,7 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     """
     if log.reference is None:
         return None
-    differences, errors = _differences(log), log.errors if log.reference.counts == "differences" else log
+    differences, errors = _differences(log), log.labelled_log if log.reference.counts == "differences" else log
     replayed = replay(policy, differences)
     name = log.reference.model
     if errors is None:

@@ -9,13 +9,13 @@ from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_pr
 from gateway_service import MODELS, gateway, make_policy
 from openai import AsyncOpenAI
 
-from rcjax.policy.signals import Check
+from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import record_signal
 from rcjax.serving import workers
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.workers import Workers
 
-CHECK = Check("python:of_a_test:by_word")
+CHECK = ReplyCheck("python:of_a_test:by_word")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_a_check_that_passes_fails_hangs_breaks_down_or_talks_nonsense(place):
 
 
 def test_no_file_of_a_policy_starts_what_it_likes(place):
-    policy = recorded(Check("command:touch started"))
+    policy = recorded(ReplyCheck("command:touch started"))
     with pytest.raises(ValueError, match="tuned on command:touch started, which no file of a policy starts"):
         Cascade(policy, AsyncOpenAI(api_key="x"))
     assert not (place / "started").exists()
