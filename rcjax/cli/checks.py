@@ -33,8 +33,7 @@ from rcjax.cli.options import (
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.policy.comparison import BY_ANSWER, Comparison, recorded_comparison, recorded_counted, recorded_reference
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_tuning
-from rcjax.policy.spec import Spec, Target
+from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log

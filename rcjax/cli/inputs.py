@@ -24,7 +24,7 @@ from rcjax.cli.console import warn
 from rcjax.policy.comparison import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, policy_from_json
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_tuning
+from rcjax.policy.spec import recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log

@@ -32,8 +32,7 @@ from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output,
 from rcjax.policy.comparison import recorded_counted, what_to_do
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_tuning
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import Spec, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log

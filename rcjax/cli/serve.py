@@ -140,7 +140,8 @@ def serve(
     if replicas.ledger is not None:
         require_libraries("--ledger", "ledger", "redis")
     from rcjax.serving.call_log import ShadowRate
-    from rcjax.serving.gateway.catalog import RequestLimits, Settings, is_local
+    from rcjax.serving.gateway.catalog import Settings, is_local
+    from rcjax.serving.gateway.chat_request import RequestLimits
     from rcjax.serving.gateway.processes import serve as run
 
     if max_in_flight < max_body:

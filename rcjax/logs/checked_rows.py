@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +42,7 @@ class Rows:
     """Rows under check. `position` holds their places in the source, from 0; `scoring` is the scale of `correct`."""
 
     name: str
-    source: Any
+    source: object
     frame: pl.DataFrame
     position: np.ndarray
     scoring: Scoring = RIGHT_OR_WRONG

@@ -58,11 +58,11 @@ class ReadOptions:
     """Names of the models to keep, in this order; None keeps all, by mean cost."""
     task: Literal["generation", "choice"]
     """Task of the models: writing answers, or picking one of several choices."""
-    labels: Any
+    labels: object
     """File or dataframe of labels, or None."""
     say: Say
     """Receiver of warnings about the log: class and text."""
-    answers: Any = None
+    answers: object = None
     """File or dataframe of answers that replace those of the log, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
     """Also read a log without labels, or without labels of some models."""
@@ -104,7 +104,7 @@ class ReadOptions:
 class ReadFields(TypedDict, total=False):
     """The fields of `ReadOptions` that `read_log` takes by keyword."""
 
-    answers: Any
+    answers: object
     unlabelled: bool
     reference: str | Reference | None
     score_max: float

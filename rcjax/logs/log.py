@@ -1,9 +1,7 @@
 """A log of answers as matrices with one row per query and one column per model; its summary, and what looks wrong.
 
-Answers that are present, or labelled, are a fair sample if that happens at random, and a biased one if it depends on a
-confidence (`uneven`).
-
-Both are records whose fields declare their axes (`Cells`), by which queries and models are taken.
+The fields of a `Log` declare their axes (`Cells`), by which queries and models are taken. Answers that are present, or
+labelled, are a fair sample if that happens at random, and a biased one if it depends on a confidence (`uneven`).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Table(NamedTuple):
     """A table that is read lazily, batch by batch: it may exceed memory."""
 
     name: str
-    source: Any  # a dataframe, the path of a Parquet file, or a `TextFile`
+    source: object  # a dataframe, the path of a Parquet file, or a `TextFile`
     frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
     cut: int  # number of truncated lines of a call log
     columns: list[str]  # all columns, in the source's spelling

@@ -2,10 +2,8 @@
 
 All code counts errors; the log defines an error, and messages use its noun. Where right answers are not known, the
 answers of a trusted model take their place: an answer is the same, or it differs. An answer with a score loses the
-rest of the full score: 1 − score, as a share. Standard library only.
-
-People decide by this comparison. `rcjax.tune` makes it for a policy, whose provenance keeps it;
-`rcjax.tuning.replaying.comparing` makes it on a fresh log. Standard library only.
+rest of the full score: 1 − score, as a share. `rcjax.tune` compares a policy, whose provenance keeps the comparison;
+`rcjax.tuning.replaying.comparing` compares it on a fresh log. Standard library only.
 """
 
 from __future__ import annotations

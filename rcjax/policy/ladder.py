@@ -1,16 +1,16 @@
 """A ladder: cascades from cheap to expensive, a position among them, and the position that follows a bill.
 
-A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
-cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a
-window of queries. Advertisers pace their budgets by this dual descent (Balseiro & Gur 2019, "Learning in repeated
-auctions with budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the
-queries that are still expected in it. Standard library only.
-
 `Frontier.policy` makes a ladder of the corners of a frontier's lower hull. Position 3.4 says that rung 3 decides 60 %
-of the queries and rung 4 decides 40 %, so that a budget, or a limit on the error, is met exactly. In service the
-position follows the bill (`rcjax.policy.ladder`). A service needs the standard library only:
+of the queries and rung 4 decides 40 %, so that a budget, or a limit on the error, is met exactly. A service needs the
+standard library only:
 
     policy = load_policy("policy.json").choose(query_id)  # a Policy, the same for this query wherever it is asked
+
+In service the position follows the bill: the bill that some hundred labels predict is off by several per cent, and
+queries change, but the bill paid is known. The cost of each answer goes into a balance, and the aim for the next query
+is the cost that restores the balance within a window of queries. Advertisers pace their budgets by this dual descent
+(Balseiro & Gur 2019, "Learning in repeated auctions with budgets: regret minimization and equilibrium"). Money for a
+day, a week or a month is spread over the queries that are still expected in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The policy of a cascade: the first model to ask, and the decision after each answer; the base class of policies.
 
-Standard library only.
-
 `rcjax tune` writes a policy; a service loads it with the standard library alone:
 
     policy = load_policy("policy.json")

@@ -381,10 +381,10 @@ class Assembly:
     """
 
     texts: list[str] = field(default_factory=list)
-    tokens: list[Any] = field(default_factory=list)
-    tool_calls: dict[Any, dict[str, object]] = field(default_factory=dict)
-    finish_reason: Any = None
-    usage: Any = None
+    tokens: list[object] = field(default_factory=list)
+    tool_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    finish_reason: object = None
+    usage: object = None
     said: int = 0
     """Bytes that the model wrote, in all choices."""
     problem: CallError | None = None

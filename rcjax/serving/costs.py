@@ -1,8 +1,6 @@
 """The cost of a call: the usage that its reply states, and prices from public lists.
 
-Standard library only.
-
-A price is read when it is looked up. `genai_prices` is an extra, `rcjax[prices]`.
+A price is read when it is looked up. Standard library only; `genai_prices` is an extra, `rcjax[prices]`.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
+from rcjax.policy.spec import recorded_asked, recorded_prices
 from rcjax.serving.costs import CallUsage, request_bytes
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai

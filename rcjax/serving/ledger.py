@@ -1,11 +1,9 @@
 """Running totals of money and requests, of one process or of several, and in a store that replicas share.
 
 `FileTotals` keeps the totals in a small file, for the processes of one machine; another `Totals` may keep them
-elsewhere, for several machines. Standard library only.
-
-A thread sends a process's payments to the store within a twentieth of a second, so that no answer waits for the store.
-Increments are numbered: the store counts a repeated one once. If the store cannot be reached, a process goes on with
-the last totals and its own payments, and sends these later.
+elsewhere, for several machines. A thread sends a process's payments to the store within a twentieth of a second, so
+that no answer waits for the store. Increments are numbered: the store counts a repeated one once. If the store cannot
+be reached, a process goes on with the last totals and its own payments, and sends these later. Standard library only.
 """
 
 from __future__ import annotations
@@ -326,7 +324,7 @@ class LedgerTotal:
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0
-    _turn: Any = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Queue a payment for the ledger."""

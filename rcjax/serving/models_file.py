@@ -14,7 +14,7 @@ samples = 3                            # answers to each question of `rcjax coll
 
 A log keeps the options of an allow-list alone, as others may hold a prompt or a secret. A digest stands for the others,
 so that different settings can be told apart. A policy tuned on the log keeps the record too
-(`rcjax.policy.record.recorded_asked`), and `Cascade` follows it.
+(`rcjax.policy.spec.recorded_asked`), and `Cascade` follows it.
 """
 
 from __future__ import annotations

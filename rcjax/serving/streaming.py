@@ -1,13 +1,8 @@
 """Streams: chunks that differ in their text alone, turns of tasks on a busy event loop, and the pace of a model.
 
-Standard library only.
-
-Standard library only.
-
 A server repeats id, model and time with every word. A chunk that equals an earlier one but for the text is neither
-parsed nor encoded as JSON: the bytes of its text are put between the bytes that all such chunks share.
-
-Standard library only.
+parsed nor encoded as JSON: the bytes of its text are put between the bytes that all such chunks share. Standard library
+only.
 """
 
 from __future__ import annotations

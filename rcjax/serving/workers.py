@@ -1,11 +1,8 @@
 """Worker processes for functions that may hang or crash, each within a time limit: the checks of a service.
 
-Python's `re` may take for ever on a stranger's text, and so may a user's own check. `run_command` runs a program that
-reads an input and prints something short. The functions that the processes run are at the end: they report an error by
-its kind and place, without its message, which may quote the reply.
-
-A check runs in other processes, so that one that hangs, crashes or writes without end blocks no request. Messages name
-the failure and its place, and quote neither the question nor the reply.
+Python's `re` may take for ever on a stranger's text, and so may a user's own check; a check in another process blocks
+no request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and
+its place, and quote neither the question nor the reply. The functions that the processes run are at the end.
 """
 
 from __future__ import annotations

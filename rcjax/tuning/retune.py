@@ -21,8 +21,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import alike, corrected_log
 from rcjax.policy.comparison import recorded_counted
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import Tuning, recorded_asked, recorded_count, recorded_tuning
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import Spec, Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import Outcomes, Points, Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES

@@ -13,7 +13,7 @@ import rcjax
 from rcjax.cli import inputs
 from rcjax.logs.kept_sample import read_reference
 from rcjax.policy.ladder import policy_from_json
-from rcjax.policy.record import recorded_count, recorded_prices, recorded_tuning
+from rcjax.policy.spec import recorded_count, recorded_prices, recorded_tuning
 from rcjax.tuning.certify import overlap
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.ladder import with_provenance
-from rcjax.policy.record import recorded_tuning
+from rcjax.policy.spec import recorded_tuning
 from rcjax.tuning.retune import RetuningGain, held_out_gain, remembered
 from rcjax.tuning.scoring import Gain
 

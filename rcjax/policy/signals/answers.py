@@ -1,15 +1,14 @@
 """The answer in a reply: the form that a request asks for, the final answer, and the canonical form of JSON and calls.
 
+Graders and signals read replies in the same way, in time linear in the length of the text: strangers write replies,
+which may be a hundred thousand blanks. Standard library only.
+
 A policy that compares calls or JSON judges only requests of a form that its log had. A form identifies tools by name
-and parameters, since agents put dates and paths into descriptions, and send tools in any order. Standard library only.
+and parameters, since agents put dates and paths into descriptions, and send tools in any order.
 
 JSON is an object or an array, alone in its text or in a fence. Its canonical form has sorted keys and no white space;
 5.0 is 5, and the order of a list and the letters of a text count. The form of calls is the sorted list of their names
-and arguments: neither ids nor the order of parallel calls count. The form of no call is the empty list. Standard
-library only.
-
-Graders and signals read replies in the same way. The time is linear in the length of the text: replies are written by
-strangers, and may be a hundred thousand blanks.
+and arguments: neither ids nor the order of parallel calls count. The form of no call is the empty list.
 """
 
 from __future__ import annotations

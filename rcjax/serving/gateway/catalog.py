@@ -21,14 +21,14 @@ from rcjax.policy.comparison import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Period, PeriodBill, load_policy, with_following
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
+from rcjax.policy.spec import recorded_asked, recorded_tuning
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, checked_options
 from rcjax.serving.exchange import Caller
-from rcjax.serving.gateway.chat_request import ChatRequest
+from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.ledger import FileTotals, Ledger
 from rcjax.serving.models_file import ModelSettings, ServedModel, describe_variable, read_models
@@ -43,32 +43,6 @@ _OPERATOR_OPTIONS = frozenset({"reasoning_effort", "service_tier"})
 
 #: Options of a model that no client may replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(LIMITS)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """Limits on the size, number and time of requests."""
-
-    deadline: float = 120.0
-    """Seconds for a whole request, from the first byte of its body to the last of its answer."""
-    timeout: float = 60.0
-    """Seconds for one attempt at a model."""
-    retries: int = 2
-    """Number of retries of an attempt."""
-    concurrency: int = 256
-    """Number of requests in progress at one worker; more are refused with 429."""
-    body_bytes: int = 4_000_000
-    """Bytes of the body of a request."""
-    held_bytes: int = 32_000_000
-    """Bytes of all requests in progress at one worker, and of the replies to them; more are refused."""
-    body_seconds: float = 30.0
-    """Seconds for the arrival of a request's body."""
-    drain_seconds: float = 30.0
-    """Seconds to drain requests in progress, after the signal to stop."""
-    tokens: int | None = None
-    """Tokens of all answers to a request; None without a limit."""
-    fields: frozenset[str] = frozenset()
-    """Fields that clients may send besides the sampling options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +268,7 @@ class CatalogMaker:
     """
 
     settings: Settings
-    client_of: Callable[[Any], DirectClient]
+    client_of: Callable[[ServedModel], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None

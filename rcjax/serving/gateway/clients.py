@@ -1,13 +1,15 @@
 """Clients of the gateway: their keys and limits, and their accounts of requests and money.
 
-["team-a"]
-sha256 = "5994…"                # hash of its key, by rcjax key new team-a
-requests = 600                  # per minute
-at_once = 16                    # per worker
-money = "50/month"              # or a day, a week
-policies = ["support"]          # policies that it may name; by default all
-models = ["large"]              # models of models.toml that it may name; by default none
-figures = true                  # access to /metrics and the page; by default none
+A file of clients has a table for each:
+
+    ["team-a"]
+    sha256 = "5994…"                # hash of its key, by rcjax key new team-a
+    requests = 600                  # per minute
+    at_once = 16                    # per worker
+    money = "50/month"              # or a day, a week
+    policies = ["support"]          # policies that it may name; by default all
+    models = ["large"]              # models of models.toml that it may name; by default none
+    figures = true                  # access to /metrics and the page; by default none
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Annotated, Any, NamedTuple
 
 from starlette.datastructures import Headers
 
-from rcjax._base.codec import Between, Record, read, read_table
+from rcjax._base.codec import Between, Reads, Record, read, read_table
 from rcjax._base.files import write_atomically
 from rcjax.policy.ladder import PERIODS, Period
 from rcjax.serving.gateway.chat_request import ApiError
@@ -72,7 +74,7 @@ class Client(Record):
     """Limit on requests in a minute of the clock; None without one."""
     at_once: _Count | None = None
     """Limit on requests in progress, per worker; None without one."""
-    money: Annotated[Any, _read_period] | None = None
+    money: Annotated[Period, Reads(_read_period)] | None = None
     """Limit on the money for its requests in a day, a week or a month, as a `Period`; None without one."""
     policies: tuple[str, ...] | None = None
     """Names of the policies that it may call; None for all."""

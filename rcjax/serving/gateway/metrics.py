@@ -1,13 +1,12 @@
 """Metrics: figures counted as requests and calls end, Prometheus's page of them, and shifts of confidence.
 
-All traffic counts, and no label, prompt or answer is needed. Only the first model that a request asks counts, since
-later models get a selection of the queries. Counts are kept by week, for each twentieth of the confidence. Standard
-library only.
-
-Several workers count into files of one folder, prometheus-client's multiprocess mode, and each of them can give the
-figures of all. The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model.
 Labels come from the operator's settings and from short lists here, so that their number is bounded whatever clients and
-endpoints send. prometheus-client looks for the folder when it is imported, so that it is imported late.
+endpoints send. The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model.
+Several workers count into files of one folder, prometheus-client's multiprocess mode, and each of them can give the
+figures of all. prometheus-client looks for the folder when it is imported, so that it is imported late.
+
+Shifts need no label, prompt or answer. Only the first model that a request asks counts, since later models get a
+selection of the queries. Counts are kept by week, for each twentieth of the confidence.
 """
 
 from __future__ import annotations

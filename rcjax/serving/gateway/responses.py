@@ -325,7 +325,7 @@ class ResponseAssembly:
     _head: dict[str, object] = field(default_factory=dict)
     _items: dict[str | int, _Item] = field(default_factory=dict)
     """The items: those with text by their type, calls by their number."""
-    _finish_reason: Any = None
+    _finish_reason: object = None
     _last: dict[str, object] = field(default_factory=dict)
     """The last known tokens, and the last report of the cascade."""
 

@@ -44,6 +44,8 @@ from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import (
     ApiError,
     ChatRequest,
+    ClientLeftError,
+    Intake,
     fault_within,
     id_headers,
     query_of,
@@ -51,7 +53,6 @@ from rcjax.serving.gateway.chat_request import (
     segment_of,
 )
 from rcjax.serving.gateway.clients import Accounts, Client
-from rcjax.serving.gateway.intake import ClientLeftError, Intake
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responses import ResponsesResponder

@@ -32,7 +32,7 @@ from rcjax.model.goodness_of_fit.changes import calibration_change, distribution
 from rcjax.policy.comparison import ERRORS, IN_SERVICE, Counted, recorded_counted
 from rcjax.policy.ladder import Bill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_count, recorded_tuning
+from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict, adjusted, worst
 from rcjax.tuning.diagnostics.decision import (
