@@ -19,7 +19,19 @@ from typing import Any
 
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.grader import (
+from rcjax.collecting.built_in_graders import (
+    Ask,
+    ComparisonGrader,
+    JsonGrader,
+    Judge,
+    NumberGrader,
+    contains,
+    exact,
+    is_number,
+    right_call,
+    right_choice,
+)
+from rcjax.collecting.custom_graders import (
     Attempt,
     Function,
     Grader,
@@ -32,18 +44,6 @@ from rcjax.collecting.grader import (
 )
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
-from rcjax.collecting.text_graders import (
-    Ask,
-    ComparisonGrader,
-    JsonGrader,
-    Judge,
-    NumberGrader,
-    contains,
-    exact,
-    is_number,
-    right_call,
-    right_choice,
-)
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.comparison import SAME_AS
 from rcjax.serving.call_log import has_failed

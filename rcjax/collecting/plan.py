@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.grader import GraderError
+from rcjax.collecting.built_in_graders import Ask
+from rcjax.collecting.custom_graders import GraderError
 from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Asked, Budget, Expense, NotCoveredError, Respondent, StoppedError
-from rcjax.collecting.text_graders import Ask
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
 from rcjax.serving.call_log import VERSION

@@ -15,11 +15,11 @@ from chat_server import Response, completion, served
 from command_line import run
 from models_of_a_test import write_models, write_questions
 
-from rcjax.collecting import grader, grading
-from rcjax.collecting.grader import Attempt
+from rcjax.collecting import custom_graders, grading
+from rcjax.collecting.built_in_graders import Judge, verdict
+from rcjax.collecting.custom_graders import Attempt
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
-from rcjax.collecting.text_graders import Judge, verdict
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -132,7 +132,7 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(grader, "_PROCESS_SECONDS", 0.5)
+        monkeypatch.setattr(custom_graders, "_PROCESS_SECONDS", 0.5)
         return "regex:^(a+)+$", "takes more than 0.5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")

@@ -13,10 +13,10 @@ from command_line import run
 from models_of_a_test import Models
 
 import rcjax
-from rcjax.collecting.grader import Attempt, GraderError, as_verdict
+from rcjax.collecting.built_in_graders import Judge, rubric, score
+from rcjax.collecting.custom_graders import Attempt, GraderError, as_verdict
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
-from rcjax.collecting.text_graders import Judge, rubric, score
 
 ASKED = Attempt(Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",)), "Paris", "Paris")
 

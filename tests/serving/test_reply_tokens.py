@@ -8,9 +8,9 @@ from chat_server import Response
 from gateway_service import gateway, make_policy
 from server_replies import FAMILIES, QUESTION, token, total
 
-from rcjax.collecting.grader import Attempt
+from rcjax.collecting.built_in_graders import right_choice
+from rcjax.collecting.custom_graders import Attempt
 from rcjax.collecting.questions import Question
-from rcjax.collecting.text_graders import right_choice
 from rcjax.policy import Rule
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError

@@ -14,7 +14,7 @@ from scripted_cascade import ask, cascade_policy, script
 import rcjax
 from rcjax._base.tokens import Price, Tokens
 from rcjax.logs import PricesWarning
-from rcjax.logs.importing.call_logs import used
+from rcjax.logs.importing.api_logs import used
 from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.costs import CallUsage
 from rcjax.serving.models_file import ServedModel

@@ -22,7 +22,7 @@ from rcjax._base.figures import count, not_likeliest
 from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near
-from rcjax.logs.importing.call_logs import BATCHES, LITELLM
+from rcjax.logs.importing.api_logs import BATCHES, LITELLM
 from rcjax.logs.importing.harnesses import HELM, LM_EVAL, PROMPTFOO
 from rcjax.logs.importing.inspect_ai import INSPECT
 from rcjax.logs.importing.lines import CHARACTERS, DamageError, Format, How, Line, require, require_sound, unread

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.logs.importing.call_logs import of_content, of_numbers, taken, used
+from rcjax.logs.importing.api_logs import of_content, of_numbers, taken, used
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,

@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.call_logs import calls_in, messages_of, of_choice, of_content, prompt_of, taken
+from rcjax.logs.importing.api_logs import calls_in, messages_of, of_choice, of_content, prompt_of, taken
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.call_logs import messages_of, query_of
+from rcjax.logs.importing.api_logs import messages_of, query_of
 from rcjax.logs.importing.evaluations import How, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"

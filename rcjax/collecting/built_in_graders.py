@@ -17,7 +17,7 @@ from hashlib import sha256
 from itertools import permutations
 from typing import Any, ClassVar
 
-from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError, ProcessGrader
+from rcjax.collecting.custom_graders import Attempt, GraderError, NoVerdictError, ProcessGrader
 from rcjax.collecting.questions import conversation
 from rcjax.policy.signals.answers import (
     INVALID,
