@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rcjax._base.figures import visible
 
@@ -34,7 +34,8 @@ class Tokens(NamedTuple, Generic[N]):
         >>> Tokens(100, 5, cached=60).parts
         (40, 5, 60, 0)
         """
-        return self.read - self.cached - self.stored, self.written, self.cached, self.stored
+        read, written, cached, stored = cast(tuple[Any, ...], self)
+        return read - cached - stored, written, cached, stored
 
 
 class Price(NamedTuple, Generic[N]):
@@ -67,7 +68,8 @@ class Price(NamedTuple, Generic[N]):
 
     def record(self) -> dict[str, float]:
         """Return the prices by name, as JSON values."""
-        return {name: float(price) for name, price in zip(PRICES, self, strict=True) if price is not None}
+        values = zip(PRICES, cast(tuple[Any, ...], self), strict=True)
+        return {name: float(price) for name, price in values if price is not None}
 
     def completed(self, other: Price | None) -> Price:
         """Fill in missing cache prices from another price, if its input and output prices are the same."""

@@ -231,7 +231,7 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 class LongHelp(TyperCommand):
     """A command with many options: `--help` shows the most used options, `--help-all` all."""
 
-    def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
         """Print the help; options of the long panels only for `--help-all`."""
         options = [option for option in self.params if isinstance(option, TyperOption)]
         rest = [option for option in options if option.rich_help_panel in _LONG]

@@ -42,7 +42,7 @@ LOST = "the run ended while the call was under way: its cost is the most that it
 class AnswerRows:
     """The rows of an answer file in order, the latest one of each call."""
 
-    rows: dict[str, dict[str, object]] = field(default_factory=dict)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Rows by the id of the call."""
     broken: int = 0
     """Number of truncated lines."""
@@ -281,7 +281,7 @@ _NOT_ALL, _FAILED, _REPEATED = "of queries that did not go to all models", "that
 class ShadowCalls:
     """The usable shadow calls in the log of a service, and counts of the calls left out."""
 
-    rows: dict[str, dict[str, object]] = field(default_factory=dict)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Rows of an answer file by the name of the call: the first answer of each model to each shadow query."""
     questions: dict[str, Question] = field(default_factory=dict)
     """Questions by query, if the log has their prompts."""

@@ -166,7 +166,7 @@ def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarra
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused below
         cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])
-    return {"cost": cost, "read": used.read, "cached": used.cached}
+    return {"cost": cost, "read": used.read, "cached": np.asarray(used.cached)}
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:

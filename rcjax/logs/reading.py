@@ -148,7 +148,7 @@ def _read(source: Any, how: ReadOptions) -> Log:
     answers = count_differences(compared) if differences else compared
     code = equal_answers(compared.matrix("answer", UNKNOWN)) if "answer" in compared.frame.columns else None
     log = Log(
-        **_matrices(answers),
+        **_matrices(answers, code),
         **_labels(answers, scores),
         models=names,
         queries=query_ids(answers.queries),
@@ -156,7 +156,6 @@ def _read(source: Any, how: ReadOptions) -> Log:
         source=str(source) if isinstance(source, str | os.PathLike) else name,
         prices=None if how.rates is None else prices_of(names, how.rates, name, how.say),
         asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
-        answer=code,
         compare=None if code is None else gathered.compare,
         reference=reference,
         failed=failed,
@@ -179,13 +178,14 @@ def _read(source: Any, how: ReadOptions) -> Log:
     return log
 
 
-def _matrices(answers: Answers) -> dict[str, Any]:
+def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
     """Return the fields of a log that hold numbers and no labels, as numpy matrices; `cost` is NaN."""
     timed = "seconds" in answers.frame.columns
     return {
         "logprob": answers.matrix("logprob", math.nan),
         "query_cost": answers.matrix("cost", 0.0),
         "answered": answers.answered,
+        "answer": code,
         "cost": np.full(len(answers.models), np.nan),
         "seconds": answers.matrix("seconds", math.nan) if timed else None,
     }

@@ -152,7 +152,7 @@ def fit(
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
     """Fit a model anew to another log of its models, with the options of its first fit."""
     family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
-    options = model.details.fit or {"copula": family}
+    options: Any = model.details.fit or {"copula": family}
     same: Any = {"marginal": type(model.marginals), "transform": model.calibrators.transform}
     return fit(log.select(model.models), **same, **options)
 

@@ -70,7 +70,7 @@ class AnyPolicy:
     calibrations: Mapping[str, Calibration]  # by model, the map from raw to calibrated confidence
     cost: Mapping[str, float]  # by model, the expected cost of a call, in dollars
     prices: Mapping[str, Mapping[str, float]] | None  # by model, dollars per million tokens by kind of token
-    expected: Mapping[str, float | None]  # by name, the figures that the tuning promised
+    expected: Mapping[str, Any]  # by name, the figures that the tuning promised, or None
     provenance: Mapping[str, object]  # the record of how the policy came about; JSON values
 
     budget, follows, period = None, False, None  # fields of a `Ladder`: a policy of one rung cannot move

@@ -320,8 +320,10 @@ class Spec:
     today: Annotated[str | AnyPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
-    cascade: Annotated[Search, Reads(_read_cascade)] | None = _offered(SEARCH, ("SEARCH", "cascade"))
-    copula: Annotated[str | list[str], Reads(_families)] | None = None
+    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = _offered(
+        SEARCH, ("SEARCH", "cascade")
+    )
+    copula: Annotated[str | Sequence[str], Reads(_families)] | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
     abstain_price: Amount | None = _offered(SEARCH, _SHARE)
@@ -391,7 +393,7 @@ class Spec:
         return {target.name.replace("_", "-"): f"{value:.10g}"}
 
     @property
-    def search(self) -> Search:
+    def search(self) -> Any:
         """The search, as `Frontier.search` holds it."""
         return "selected" if self.cascade is None else self.cascade
 

@@ -71,7 +71,7 @@ class Result:
     """Money for the calls below, in the currency of the prices."""
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order, without those that a shadow query adds."""
-    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
+    completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """The completion with the reply, as the endpoint sent it, even if it has no text."""
     usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """Tokens of all the calls, as in the API."""

@@ -404,7 +404,7 @@ class GenaiPrices(PriceList):
     """The address of an API: its provider's prices count."""
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The version of the library, and the day of its newest price."""
         return _genai_name()
 

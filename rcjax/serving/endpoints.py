@@ -79,7 +79,7 @@ class Endpoint:
     client: openai.AsyncOpenAI
     served: str
     signal: Signal | None  # None for a model whose answers are not judged
-    options: Mapping[str, object]
+    options: Mapping[str, Any]
     price: Price | None  # money per million tokens
     mean: float | None  # mean cost of a call in a log; None if unknown, which needs a price
     samples: int = 1  # requests for one question, whose answers vote
@@ -184,7 +184,7 @@ class RequestDefaults:
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
-    options: Mapping[str, object]
+    options: Mapping[str, Any]
     models: Mapping[str, ServedModel]
     timeout: float
     retries: int

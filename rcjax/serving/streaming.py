@@ -151,7 +151,7 @@ class Pattern:
     """The text before, between and after the varying texts."""
     names: tuple[str, ...]
     """The fields of the varying texts, in their order."""
-    chunk: Mapping[str, object]
+    chunk: Mapping[str, Any]
     """The chunk from which the pattern was learnt."""
 
     def read(self, data: str) -> TextChunk | None:

@@ -160,7 +160,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     else:
         digest = of.provenance.get("digest")
         models = tuple(read(Object, of.provenance.get("answers") or {}, "provenance.answers"))
-        kept = of.provenance.get("reference") if isinstance(tuned, AnyPolicy) else of.details.reference
+        kept = of.provenance.get("reference") if isinstance(of, AnyPolicy) else of.details.reference
         old = None if kept is None else read_reference(kept, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)

@@ -268,7 +268,7 @@ class CatalogMaker:
     """
 
     settings: Settings
-    client_of: Callable[[ServedModel], DirectClient]
+    client_of: Callable[[Any], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None

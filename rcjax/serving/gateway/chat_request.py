@@ -191,7 +191,7 @@ class ChatRequest:
     """The name of a policy or a model."""
     messages: Sequence[Mapping[str, object]]
     """The conversation."""
-    fields: Mapping[str, object]
+    fields: Mapping[str, Any]
     """The other fields."""
     stream: bool
     """Whether the answer is streamed."""
