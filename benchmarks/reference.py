@@ -77,7 +77,7 @@ def one_split(log: rcjax.Log, split: int, draws: int) -> dict[str, list[dict[str
 
 
 def by_differences(folder: Path, name: str) -> rcjax.Log:
-    """All queries of a log, counted by whether answers are those of its dearest model; its labels in `Log.errors`."""
+    """All queries, counted by whether answers are those of its dearest model; its labels in `Log.labelled_log`."""
     reference = Reference(read_whole(folder, name).models[-1], counts="differences")
     log = read_whole(folder, name, reference=reference)
     assert log.errors is not None

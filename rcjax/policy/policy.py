@@ -64,7 +64,7 @@ class AnyPolicy:
     __slots__ = ()
 
     FORMAT: ClassVar[str]
-    rungs: tuple[Policy, ...]
+    rungs: tuple[Any, ...]  # of `Policy`
     position: float  # from 0 to the number of rungs less 1
     models: tuple[str, ...]  # all models that may be asked
     calibrations: Mapping[str, Calibration]  # by model, the map from raw to calibrated confidence
@@ -84,7 +84,7 @@ class AnyPolicy:
         )
 
     @property
-    def policies(self) -> tuple[Policy, ...]:
+    def policies(self) -> tuple[Any, ...]:
         """The two rungs on either side of the position, or the single rung at it."""
         low, share = divmod(self.position, 1)
         return self.rungs[int(low) : int(low) + (2 if share else 1)]
@@ -95,9 +95,7 @@ class AnyPolicy:
         share = self.position % 1
         return (1 - share, share) if share else (1.0,)
 
-    def choose(
-        self, query: int | str | None = None, position: float | None = None, segment: str | None = None
-    ) -> Policy:
+    def choose(self, query: int | str | None = None, position: float | None = None, segment: str | None = None) -> Any:
         """Return the policy for a query: the rung that `rung_of` draws, and in it the cascade of the query's segment.
 
         Args:
