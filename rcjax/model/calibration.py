@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax._core.pytrees import Array, Status, exportable
+from rcjax._core.pytrees import Status, exportable
 from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
@@ -265,7 +265,7 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
 class _Newton(NamedTuple):
     """State of Newton's method: the current point, and the step to try next."""
 
-    number: Array | int  # () steps taken; −1 until the start is evaluated
+    number: Any  # () steps taken; −1 until the start is evaluated
     beta: jax.Array  # (2,)
     value: jax.Array  # () the penalised likelihood
     inverse: jax.Array  # (2, 2) of Fisher's matrix

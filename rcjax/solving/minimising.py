@@ -208,7 +208,7 @@ def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
     return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
 
 
-def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> Array:
+def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassSteps) -> Array:
     """Move ranks (k,) to steps that lower the loss; (k,).
 
     Each rank in turn tries every step, and stays at the best.
@@ -225,7 +225,7 @@ def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: Mass
         better = value < least
         return (jnp.where(better, moved, u), jnp.where(better, value, least)), None
 
-    return lax.scan(attempt, (u, loss(u)), trials)[0][0]
+    return lax.scan(attempt, (u, jnp.asarray(loss(u))), trials)[0][0]
 
 
 #: Descents at a time on the CPU: their arrays fit into its caches, and the slowest delays few.

@@ -249,7 +249,7 @@ class Columns(NamedTuple):
         return Columns._make((*columns, self.counts))
 
 
-def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Array) -> Columns:
+def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:
