@@ -342,7 +342,7 @@ def walk_rungs(policy: AnyPolicy, log: Log) -> Trace:
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     model, models = frontier.model, frontier.models
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
-    columns = columns_of(log, models, policies, policies.members.any(0))
+    columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     # The number of points is rounded up, so that few programmes are compiled.
     points = len(policies.first)
