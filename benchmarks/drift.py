@@ -250,7 +250,7 @@ def separate_looks(draws: int = 40_000) -> str:
 
 def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
     """Three promises of the error of policies with intervals: by how much they are off, and how often they alarm."""
-    from rcjax.model.goodness_of_fit.changes import Mean, mean_rise
+    from rcjax.model.goodness_of_fit.reliability import Mean, mean_rise
     from rcjax.tuning.replaying.replay import walk_log
 
     rows: dict[str, list[tuple[float, float]]] = {"expected": [], "on the queries tuned on": [], "middle": []}

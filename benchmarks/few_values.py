@@ -26,7 +26,7 @@ from benchmarks import record
 from rcjax import CascadeModel, Log
 from rcjax._core.batching import part
 from rcjax._core.numerics import kendall_tau
-from rcjax.model.goodness_of_fit.copula_fit import copula_test
+from rcjax.model.goodness_of_fit.dependence import copula_test
 from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.likelihood import Ranks
 from rcjax.model.marginals import cramer_von_mises

@@ -24,8 +24,7 @@ from benchmarks.paper.statistics import logistic_test, paper_statistic
 from benchmarks.timing import timed
 from rcjax._core.numerics import kendall_tau
 from rcjax.model.goodness_of_fit.bootstrap import p_value
-from rcjax.model.goodness_of_fit.copula_fit import copula_test, empirical_copula
-from rcjax.model.goodness_of_fit.dependence import conditional_test
+from rcjax.model.goodness_of_fit.dependence import conditional_test, copula_test, empirical_copula
 from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.goodness_of_fit.reliability import calibration_test
 from rcjax.model.marginals import BetaMixture

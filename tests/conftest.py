@@ -40,7 +40,7 @@ LONG = LEVELS["long"]
 READING_LIST = (
     *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
     *("tuning/scoring", "tuning/scoring", "tuning/search", "tuning/tune", "model/cascade_model"),
-    *("solving/objective", "solving/bellman", "model/goodness_of_fit/copula_fit"),
+    *("solving/objective", "solving/bellman", "model/goodness_of_fit/dependence"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
 LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.paper.inputs import Source
 from rcjax.model.calibrated import pairs
-from rcjax.model.goodness_of_fit.copula_fit import empirical_copula, present_counts
+from rcjax.model.goodness_of_fit.dependence import empirical_copula, present_counts
 from rcjax.model.marginals import cramer_von_mises
 
 

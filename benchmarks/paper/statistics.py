@@ -10,7 +10,7 @@ from rcjax._core.batching import fill_up
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.fitting import taus_of_log
-from rcjax.model.goodness_of_fit.copula_fit import empirical_copula
+from rcjax.model.goodness_of_fit.dependence import empirical_copula
 
 #: Observations under which a correlation is not shown.
 FEWEST = 50

@@ -167,6 +167,45 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
     return solve
 
 
+def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
+    """Find the root of an increasing function of order 1 in [low, high] by Newton's method, to rounding.
+
+    A bracket shrinks around the root. Where a step leaves it, is longer than half the last one, or is short though the
+    function is far from 0, the bracket is halved. Without a root there, the result is the end nearer to one.
+
+    Args:
+        increasing: scalar function with a derivative.
+        start: scalar in [low, high].
+        low, high: ends of the bracket.
+
+    >>> round(float(bracketed_newton(lambda x: x**3 / 8 - 1, jnp.asarray(1.0), 0.0, 10.0)), 6)
+    2.0
+    """
+    info = jnp.finfo(start.dtype)
+    low, high = jnp.asarray(low, info.dtype), jnp.asarray(high, info.dtype)
+    # Newton's method squares errors: after a step as short as this the root is exact to rounding.
+    short, near, most = float(info.eps) ** 0.6, 0.01, 2 * (info.nmant + 12)
+
+    def advance(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        turn, _, z, low, high, last = state
+        value, slope = jax.jvp(increasing, (z,), (jnp.ones_like(z),))
+        low, high = jnp.where(value > 0, low, z), jnp.where(value > 0, z, high)
+        newton = z - value / slope
+        length, closes = jnp.abs(newton - z), jnp.abs(value) < near
+        shrinks = jnp.where(length > short, length <= last / 2, closes)
+        usable = (newton >= low) & (newton <= high) & shrinks
+        middle, width = (low + high) / 2, high - low
+        done = (value == 0) | usable & (length <= short) | (width <= info.eps * jnp.maximum(jnp.abs(middle), 1.0))
+        z = jnp.where(value == 0, z, jnp.where(usable, newton, middle))
+        return turn + 1, done, z, low, high, jnp.where(usable, length, width)
+
+    # Zeros that depend on the function: under `jax.shard_map` the state then varies over the same devices.
+    never = jnp.isnan(increasing(start)) & False
+    like = never.astype(info.dtype)
+    state = jnp.asarray(0), never, start + like, low + like, high + like, high - low + like
+    return lax.while_loop(lambda state: (state[0] < most) & ~state[1], advance, state)[2]
+
+
 def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..., jax.Array], dtype: Any) -> Any:
     """Return the scalar z with function(z) = 0, found by solve(function, guess).
 

@@ -1,4 +1,4 @@
-"""Bivariate copulas: the base class, and one family per module.
+"""Bivariate copulas: the base class, and the families by kind.
 
 Takes ranks u and v in (0, 1) and parameters, as arrays that broadcast; gives cdf, conditionals, densities, draws and τ.
 """

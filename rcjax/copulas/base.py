@@ -8,6 +8,7 @@ derived method.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import bisection, implicit_root, open_unit
+from rcjax._core.numerics import bisection, bracketed_newton, implicit_root, open_unit
 from rcjax._core.pytrees import Parametric as Parametric, param as param
 from rcjax.copulas.unit import Unit, unit, with_flips
 
@@ -70,8 +71,8 @@ class Copula(Parametric):
         return jnp.exp(self.log_density(u, v))
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
-        """The v with h(v given u) = p, by bisection on the scale of log(v / (1 − v)); gradients are implicit."""
-        return self._pointwise(_invert, u, p)
+        """The v with h(v given u) = p, by Newton's method on the scale of log(v / (1 − v)); gradients are implicit."""
+        return self._inverse(unit(u), unit(p)).value
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
         """Draw (u, v) by inverting the conditional (Rosenblatt 1952), each (*shape, *parameters' shape).
@@ -172,6 +173,12 @@ class Copula(Parametric):
         """The v with h(v given u) = p, and its complement."""
         return unit(self.inverse_conditional(u.value, p.value))
 
+    def _inverse(self, u: Unit, p: Unit, *, of_pairs: bool = False) -> Unit:
+        """The v with h(v given u) = p; `of_pairs` if h is exact where only 1 − v tells v from 1."""
+        solve = partial(_invert, of_pairs=of_pairs)
+        z = self._pointwise(solve, u.value, u.complement, p.value, p.complement)
+        return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
+
     def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
         """Map function(copula, *scalars) over the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
@@ -253,28 +260,32 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
-def _invert(copula: Any, u: jax.Array, p: jax.Array) -> jax.Array:
-    def excess(z: jax.Array) -> jax.Array:
-        return copula.conditional(u, jax.nn.sigmoid(z)) - p
+def _invert(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax.Array, *, of_pairs: bool) -> jax.Array:
+    """Solve h(v given u) = p for z = log(v / (1 − v)).
 
+    Newton's method compares log(h / (1 − h)) with log(p / (1 − p)): both ends of most families are lines in z. The
+    implicit gradient is that of h itself, whose slopes are finite.
+    """
     info = jnp.finfo(p.dtype)
-    z = implicit_root(excess, bisection(jnp.log(info.tiny), -jnp.log(info.epsneg), p.dtype), p.dtype)
-    return jax.nn.sigmoid(z)
+    least = float(np.sqrt(info.tiny))
+    end = -float(np.log(least))
+    high = end if of_pairs else -float(np.log(info.epsneg))
 
-
-def _from_logit(z: jax.Array) -> Unit:
-    return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
-
-
-def _invert_two_sided(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax.Array) -> jax.Array:
-    """Solve h(v given u) = p for z = log(v / (1 − v)), comparing complements where p ≥ ½."""
+    def conditional(z: jax.Array) -> Unit:
+        return copula.two_sided_conditional(Unit(u, rest), Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z)))
 
     def excess(z: jax.Array) -> jax.Array:
-        h = copula.two_sided_conditional(Unit(u, rest), _from_logit(z))
+        h = conditional(z)
         return jnp.where(p < 0.5, h.value - p, above - h.complement)
 
-    end = -float(np.log(np.sqrt(jnp.finfo(p.dtype).tiny)))
-    return implicit_root(excess, bisection(-end, end, p.dtype), p.dtype)
+    def odds(z: jax.Array) -> jax.Array:
+        h = conditional(z)
+        return jnp.log(jnp.maximum(h.value, least) * above / (jnp.maximum(h.complement, least) * p))
+
+    def solve(*_: Any) -> jax.Array:
+        return bracketed_newton(odds, jnp.clip(jnp.log(p / above), -end, high), -end, high)
+
+    return implicit_root(excess, solve, p.dtype)
 
 
 def _match_tau(tau_of: Callable[..., Any], cls, goal: jax.Array) -> jax.Array:
@@ -326,8 +337,8 @@ class Exchangeable(Copula):
 class ClosedForm(Copula):
     """A copula whose closed forms take each probability with its complement.
 
-    A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define
-    `two_sided_inverse` if that beats bisection, and must define `two_sided_conditional_on_v` if it is not exchangeable.
+    A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define a faster
+    `two_sided_inverse`, and must define `two_sided_conditional_on_v` if it is not exchangeable.
     Calling all five at one point is cheap: compilation removes results that nobody uses.
     """
 
@@ -364,9 +375,8 @@ class ClosedForm(Copula):
         return self.two_sided_conditional(v, u)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement, by bisection on the scale of log(v / (1 − v))."""
-        z = self._pointwise(_invert_two_sided, u.value, u.complement, p.value, p.complement)
-        return _from_logit(z)
+        """The v with h(v given u) = p, and its complement, by Newton's method on the scale of log(v / (1 − v))."""
+        return self._inverse(u, p, of_pairs=True)
 
 
 class RadialForm(ClosedForm):

@@ -220,6 +220,9 @@ def fit_copula(
 ) -> Copula:
     """Fit a copula family to pairs (u, v), by the estimators of `rcjax.fit`.
 
+    `rcjax.model.goodness_of_fit.compare_copulas` fits one or more families by likelihood, with standard errors, AIC and
+    a test of fit.
+
     The function is pure: `jit` (family and method static) and `vmap` apply. It is differentiable in weights that are
     given and, by "likelihood", in u and v too, by the implicit function theorem. Parameters at an end of their support,
     or profiled over a grid (Student's df), have slope 0.

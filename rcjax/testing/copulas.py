@@ -11,9 +11,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import kendall_tau
+from rcjax._core.pytrees import Finding, changed_by_flattening, raise_failures, untraceable, worst
 from rcjax.copulas import Copula
 from rcjax.copulas.base import farthest, tau_by_quadrature
-from rcjax.testing.contract import Finding, changed_by_flattening, raise_failures, untraceable, worst
 
 _TAUS = np.array([-0.5, 0.2, 0.7, 0.95])
 
@@ -114,7 +114,7 @@ def _batched(copulas: Copula, u: jax.Array, v: jax.Array, name: str) -> jax.Arra
     return jax.vmap(lambda c: getattr(c, name)(u, v))(copulas)
 
 
-# The laws: functions from a copula to findings (`contract.Finding`).
+# The laws: functions from a copula to findings (`Finding`).
 
 #: Ranks in the interior, away from the corners.
 _INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])

@@ -11,7 +11,7 @@ from tiers import slow_to_compile, thorough
 
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
 from rcjax.model import likelihood
-from rcjax.model.goodness_of_fit.copula_fit import present_counts, ranks_of_values
+from rcjax.model.goodness_of_fit.dependence import present_counts, ranks_of_values
 from rcjax.model.likelihood import SMOOTH, Ranks, sum_of
 
 pytestmark = pytest.mark.usefixtures("float64")

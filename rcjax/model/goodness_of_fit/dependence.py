@@ -1,4 +1,15 @@
-"""Tests of the dependence between confidences, for a diagnosis: the Markov property, and the copulas of all pairs.
+"""Tests of the dependence between confidences: the copulas of pairs, their comparison, and the Markov property.
+
+The test of a copula asks whether a family describes the dependence between two models' confidences. C_n is the
+empirical copula of a pair's ranks Û, V̂, and C_θ the family's maximum likelihood fit (Genest, Rémillard & Beaudoin 2009,
+"Goodness-of-fit tests for copulas: a review and a power study"):
+
+    S_n = Σ_i (C_n(Û_i, V̂_i) − C_θ(Û_i, V̂_i))²
+
+The null distribution depends on θ and on the ties of the margins, so p-values come from a parametric bootstrap: each
+replicate is drawn from C_θ, tied as the log is, ranked and fitted again. The paper's test ranks the data but not the
+replicates. Their empirical copula strays from C_θ much further than that of ranks, and the test rejects nothing
+(`python -m benchmarks.goodness_of_fit study`).
 
 The Markov property (section 4.3 of the paper) holds if, given the confidence of the model asked just before, earlier
 confidences carry no more information about the next. Its test needs no labels.
@@ -12,19 +23,390 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from numpy.typing import ArrayLike
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide
-from rcjax.copulas import Copula, OneOf
+from rcjax._core.numerics import divide, kendall_tau, open_unit, sorted_numbers
+from rcjax.copulas import Copula, OneOf, TailDependence
+from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.bootstrap import p_value
-from rcjax.model.goodness_of_fit.copula_fit import copula_test
+from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
+from rcjax.model.likelihood import SMOOTH, Ranks
+from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
 
+#: Observations compared with all others at a time.
+_ROWS = 32
+#: Comparisons held in memory at a time: queries × queries × replicates.
+_BATCH = 2**21
 #: Queries per stratum, in which the middle model's confidence hardly varies.
 _STRATUM = 10
+#: Greatest number of replicates of all pairs together, and least number per pair: with more than sixty pairs, a
+#: thousand per pair would take minutes.
+MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class CopulaTest:
+    """The goodness of fit of a family to a pair; leading axes batch it."""
+
+    copula: Copula
+    """The family's maximum likelihood fit to the ranks."""
+    process: jax.Array
+    """(), S_n."""
+    process_p: jax.Array
+    """(), p-value of S_n."""
+    distance: jax.Array
+    """(), √(S_n / n), the root mean squared gap between C_n and C_θ, in probability."""
+    n: jax.Array
+    """(), number of observations."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ties:
+    """The ties of a margin's m values; slot i holds the i-th least value, at ranks from i/m to (i + 1)/m."""
+
+    upper: jax.Array  # (n,) number of values not above the slot's
+    tied: jax.Array  # (n,) whether the slot shares its value with another
+    m: jax.Array  # () number of values present
+
+    @classmethod
+    def of(cls, values: jax.Array, present: jax.Array) -> "Ties":
+        """Find the ties among the values (n,) that are present (n,)."""
+        ordered = jnp.sort(jnp.where(present, values, jnp.inf))
+        upper = jnp.searchsorted(ordered, ordered, side="right")
+        tied = upper - jnp.searchsorted(ordered, ordered, side="left") > 1
+        return cls(upper, tied, present.sum())
+
+    def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
+        """The rank to which `impose` moves draws that are tied at each atom (A,); infinite for infinite atoms; (A,)."""
+        ordered = jnp.sort(jnp.where(present, values, jnp.inf))
+        return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
+
+    def impose(self, u: jax.Array) -> jax.Array:
+        """Tie draws u (…) in (0, 1) as the margin is: a draw among tied ranks moves to their common upper end."""
+        slot = jnp.clip((u * self.m).astype(int), 0, jnp.maximum(self.m - 1, 0))
+        return jnp.where(self.tied[slot], self.upper[slot] / self.m, u)
+
+
+def copula_test(
+    family: type[Copula],
+    x: ArrayLike,
+    y: ArrayLike,
+    present: ArrayLike,
+    key: jax.Array,
+    replicates: int = 1000,
+    atoms: tuple[ArrayLike, ArrayLike] | None = None,
+) -> CopulaTest:
+    """Test a family on one or more pairs of models by S_n, with bootstrap p-values, in one compiled call.
+
+    p = (exceedances + ½)/(replicates drawn + 1); drawing stops once p cannot be significant. Replicates without a
+    finite statistic are left out, and p is NaN if the data have none. Every replicate gets the ties of the log, point
+    masses included (Kojadinovic 2017, "Some copula inference procedures adapted to the presence of ties").
+
+    Args:
+        family: family of copulas.
+        x, y: (…, n) confidences of the two models.
+        present: (…, n) whether both answered the query.
+        key: one JAX key for all pairs.
+        replicates: greatest number of replicates.
+        atoms: (…, A) confidences that each model states repeatedly, fitted as point masses; infinite entries are
+            padding. None: no atoms.
+
+    >>> from rcjax.copulas import Gumbel
+    >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
+    >>> test = copula_test(Gumbel, u, v, jnp.ones(200, bool), jax.random.key(1), replicates=100)
+    >>> bool(test.process_p > 0.05), bool(test.distance < 0.02)
+    (True, True)
+    """
+    shape, n = np.shape(x)[:-1], np.shape(x)[-1]
+    rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
+    rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
+    batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
+    stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
+    tests = _copula_tests(*rows, _taus(*rows), key, stated, family=family, replicates=replicates, batch=batch)
+    return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
+
+
+_taus = compiled(jax.vmap(kendall_tau))
+
+
+@partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
+def _copula_tests(
+    x: jax.Array,
+    y: jax.Array,
+    present: jax.Array,
+    tau: jax.Array,
+    key: jax.Array,
+    atoms: tuple[jax.Array, jax.Array] | None,
+    family: type[Copula],
+    replicates: int,
+    batch: int,
+) -> CopulaTest:
+    keys = jax.random.split(key, x.shape[0])
+    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, tau, keys, atoms))
+
+
+def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, batch: int) -> CopulaTest:
+    x, y, present, tau, key, atoms = pair
+    margins = Ties.of(x, present), Ties.of(y, present)
+    drawn_atoms = None
+    if atoms is not None:
+        rows = zip(margins, (x, y), atoms, strict=True)
+        drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
+
+    def judge(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
+        """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit it to the log.
+
+        One function does both, because the statistic takes long to compile.
+        """
+        copula, drawing, observed = state
+        start = jnp.where(drawing, copula.tau(), tau)
+
+        def refit(key: jax.Array) -> tuple[Copula, jax.Array]:
+            drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
+            first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
+            current = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
+            return fitted_process(family, first, second, present, start, current)
+
+        figures = jax.vmap(refit)(keys)
+        copula, observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, observed), figures)
+        return (copula, jnp.ones((), bool), observed), observed, jnp.where(drawing, figures[1], jnp.nan)
+
+    nothing = tau * jnp.nan
+    unknown = family(**dict.fromkeys(family.supports, nothing))
+    keys = in_batches(jax.random.split(key, replicates), batch)
+    keys = jnp.concatenate([keys[:1], keys])  # the first batch is the log's
+    (copula, *_), process, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing), keys, replicates)
+    n = present.sum()
+    return CopulaTest(copula, process, p_value(process, drawn[keys.shape[1] :][:replicates]), jnp.sqrt(process / n), n)
+
+
+def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+    """Draw (u, v), each (n,), as `Copula.sample` does, with draws of a query that do not depend on n."""
+    u, p = open_unit(jax.random.uniform(key, (n, 2)).T)
+    return u, copula.inverse_conditional(u, p)
+
+
+def fitted_process(
+    family: type[Copula],
+    x: jax.Array,
+    y: jax.Array,
+    present: jax.Array,
+    tau: jax.Array,
+    atoms: tuple[jax.Array, jax.Array] | None = None,
+) -> tuple[Copula, jax.Array]:
+    """Fit a family to the ranks of one pair, and return (the copula, S_n).
+
+    Args:
+        family: family of copulas.
+        x, y: (n,) confidences of the two models.
+        present: (n,) whether both answered the query.
+        tau: () Kendall's τ at which the fit starts.
+        atoms: (A,) values of x, and of y, that are point masses between the ends; infinite entries are padding.
+    """
+    both = jnp.stack([x, y])
+    counts = jax.vmap(present_counts, (0, None))(both, present)
+    stated = None if atoms is None else jnp.stack(atoms)
+    ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(both, present, counts, stated)
+    weights = present.astype(x.dtype)
+    copula = fit_pair(family, part(ranked, 0), part(ranked, 1), weights, tau).copula
+    through = counts[1]
+    u, v = through / (weights.sum() + 1)
+    x_rank, y_rank = through.astype(jnp.int32)
+    gap = empirical_copula(x_rank, y_rank, present) - copula.cdf(u, v)
+    return copula, jnp.where(present, gap**2, 0.0).sum()
+
+
+def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Count, for every value (n,), the present values below it, and those not above it; (n,) each.
+
+    >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
+    [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
+    """
+    values = jnp.where(present, values, jnp.inf)
+    ordered = sorted_numbers(values)
+    below, through = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return below.astype(values.dtype), jnp.minimum(through, present.sum(dtype=through.dtype)).astype(values.dtype)
+
+
+def ranks_of_values(
+    values: jax.Array, present: jax.Array, counts: tuple[jax.Array, jax.Array], atoms: jax.Array | None
+) -> Ranks:
+    """Mid-ranks over m + 1, m being the number of values present: the semiparametric variant, without marginals.
+
+    Values tied at the minimum, the maximum or an atom form a point mass; other ties share a mid-rank. Genest, Ghoudi &
+    Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
+
+    Args:
+        values: (n,) observations.
+        present: (n,) whether each observation counts.
+        counts: `present_counts` of the observations.
+        atoms: (A,) values that form point masses; infinite entries are padding. None: no atoms.
+
+    >>> rows = jnp.array([0.1, 0.5, 0.5, 0.9]), jnp.ones(4, bool)
+    >>> ranked = ranks_of_values(*rows, present_counts(*rows), jnp.array([0.5]))
+    >>> ranked.u.tolist(), ranked.mass.tolist(), ranked.start.round(2).tolist(), ranked.end.round(2).tolist()
+    ([0.2..., 0.5, 0.5, 0.8...], [-1, 1, 1, -1], [0.0, 0.199..., 1.0], [0.0, 0.599..., 1.0])
+    """
+    below, through = counts
+    count, total = through - below, present.sum(dtype=values.dtype)
+    scale = 1 / (total + 1)
+    # A single least value is an ordinary observation; a tie is a mass.
+    low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
+    lowest = jnp.max(jnp.where(low, through, 0.0), keepdims=True) * scale
+    highest = 1 - jnp.max(jnp.where(high, count, 0.0), keepdims=True) * scale
+    starts, ends = [jnp.zeros_like(lowest), highest], [lowest, jnp.ones_like(highest)]
+    mass = SMOOTH
+    if atoms is not None:
+        order = jnp.sort(atoms)
+        ordered = jnp.sort(jnp.where(present, values, jnp.inf))
+        before, until = (jnp.searchsorted(ordered, order, side=side) for side in ("left", "right"))
+        between = (before > 0) & (until < total) & (until - before > 1) & jnp.isfinite(order)
+        # A mass starts where the ranks before it end; padding has no width.
+        start = jnp.where(between, before * scale, 1 - scale)
+        starts.insert(1, start)
+        ends.insert(1, jnp.where(between, until * scale, start))
+        here = (values[:, None] == order) & between
+        mass = jnp.where(here.any(-1), 1 + jnp.argmax(here, axis=-1), SMOOTH)
+    start, end = jnp.concatenate(starts), jnp.concatenate(ends)
+    mass = jnp.where(low, 0, jnp.where(high, len(start) - 1, mass))
+    return Ranks((below + (count + 1) / 2) * scale, mass, start, end)
+
+
+def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
+    """The empirical copula C_n: for each observation, the share of those present not above it in x and y (n,); (n,).
+
+    It takes O(n²) comparisons.
+
+    >>> empirical_copula(jnp.array([1, 2, 3]), jnp.array([1, 3, 2]), jnp.ones(3, bool)).tolist()
+    [0.333..., 0.666..., 0.666...]
+    """
+    # Summing 32-bit integers along the first axis lets XLA vectorise. A block of `_ROWS` stays in the fastest cache.
+    rows = [jnp.pad(column, (0, -len(x) % _ROWS)).reshape(-1, _ROWS, 1) for column in (x, y, present)]
+
+    def add(count: jax.Array, block: list[jax.Array]) -> tuple[jax.Array, None]:
+        first, second, is_present = block
+        return count + ((first <= x) & (second <= y) & is_present).sum(0, dtype=jnp.int32), None
+
+    return lax.scan(add, jnp.zeros(len(x), jnp.int32), rows)[0] / jnp.maximum(present.sum(), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CopulaResult:
+    """The maximum likelihood fit of one family to n pairs of observations."""
+
+    family: str
+    """Name of the family."""
+    copula: Copula
+    """Fitted copula."""
+    parameters: dict[str, float]
+    """Estimates by name."""
+    standard_errors: dict[str, float]
+    """Standard errors by name, from the Hessian; infinite if there is none, as at an end of a support."""
+    log_likelihood: float
+    """Log-likelihood of the ranks; NaN if the fit failed."""
+    aic: float
+    """2 × parameters − 2 log L."""
+    bic: float
+    """log(n) × parameters − 2 log L."""
+    status: str
+    """Status of the fit: "converged", or the reason for failure."""
+    tau: float
+    """Kendall's τ of the fitted copula."""
+    spearman: float
+    """Spearman's ρ of the fitted copula."""
+    tail_dependence: TailDependence
+    """(λ_L, λ_U) of the fitted copula."""
+    p_value: float | None
+    """p-value of S_n (`copula_test`), small if the family does not describe the pairs; None without replicates."""
+
+
+def compare_copulas(
+    x: ArrayLike,
+    y: ArrayLike,
+    families: str | Sequence[str | type[Copula]] = "auto",
+    *,
+    replicates: int = 0,
+    seed: int = 0,
+) -> tuple[CopulaResult, ...]:
+    """Fit one or more copula families to pairs of observations by likelihood; the least AIC first, failed fits last.
+
+    `rcjax.model.fit_copula` gives the copula alone: a pure function, differentiable by weights, and under `vmap`.
+
+    Observations enter by their ranks over n + 1, ties by their mean rank. If many tie, as confidences do at 0 and 1,
+    `rcjax.fit` has an exact likelihood.
+
+    Args:
+        x, y: (n,) observations of the two variables, on any scale, n at least 10.
+        families: "auto" for those that `rcjax.fit` tries, or one or more names and classes.
+        replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
+        seed: seed of the replicates.
+
+    Raises ValueError for other shapes, NaN, and unknown families.
+
+    >>> from rcjax.copulas import Clayton
+    >>> u, v = Clayton(2.0).sample(jax.random.key(0), (500,))
+    >>> best, *others = compare_copulas(u, v, ["clayton", "gumbel"])
+    >>> best.family, best.status, abs(best.parameters["theta"] - 2) < 3 * best.standard_errors["theta"]
+    ('Clayton', 'converged', True)
+    """
+    columns = [np.asarray(values, float) for values in (x, y)]
+    if columns[0].ndim != 1 or columns[0].shape != columns[1].shape or len(columns[0]) < 10:
+        raise ValueError(f"x and y have shapes {columns[0].shape} and {columns[1].shape}; both must be (n,), n ≥ 10")
+    for name, values in zip("xy", columns, strict=True):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
+    tried = FAMILIES if families == "auto" else (families,) if isinstance(families, str) else tuple(families)
+    ranks = [jnp.asarray(_mean_ranks(values), jnp.result_type(float)) for values in columns]
+    results = [_fit_family(as_family(family), ranks, replicates, seed) for family in tried]
+    return tuple(sorted(results, key=lambda result: np.inf if np.isnan(result.aic) else result.aic))
+
+
+def _mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks over n + 1, ties at their mean rank; (n,)."""
+    ordered = np.sort(values)
+    below, through = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return (below + through + 1) / 2 / (len(values) + 1)
+
+
+def _fit_family(family: type[Copula], ranks: list[jax.Array], replicates: int, seed: int) -> CopulaResult:
+    fit, measures = jax.device_get(_fit_and_measure(*ranks, family=family))
+    names, count, n = (*family.free, *family.grids), count_parameters(family), len(ranks[0])
+    value = np.nan if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
+    p_value = None
+    if replicates:
+        u, v = ranks
+        test = copula_test(family, u, v, np.ones(n, bool), jax.random.key(seed), replicates)
+        p_value = float(test.process_p)
+    tau, spearman, tails = measures
+    return CopulaResult(
+        family=family.__name__,
+        copula=fit.copula,
+        parameters={name: float(getattr(fit.copula, name)) for name in names},
+        standard_errors={name: float(fit.standard_errors[name]) for name in names},
+        log_likelihood=value,
+        aic=2 * count - 2 * value,
+        bic=float(np.log(n)) * count - 2 * value,
+        status=FitStatus(int(fit.status)).message,
+        tau=float(tau),
+        spearman=float(spearman),
+        tail_dependence=TailDependence(*map(float, tails)),  # pyright: ignore[reportArgumentType]
+        p_value=p_value,
+    )
+
+
+@partial(compiled, static_argnames="family")
+def _fit_and_measure(u: jax.Array, v: jax.Array, family: type[Copula]) -> tuple[CopulaFit, Any]:
+    """(the fit, (τ, Spearman's ρ, tail dependence) of the fitted copula)."""
+    tau = kendall_tau(u, v, jnp.ones(u.shape, bool))
+    fit = fit_pair(family, Ranks(u), Ranks(v), jnp.ones_like(u), tau)
+    return fit, (fit.copula.tau(), fit.copula.spearman(), fit.copula.tail_dependence())
 
 
 @jax.tree_util.register_dataclass
@@ -32,9 +414,12 @@ _STRATUM = 10
 class MarkovTest:
     """A test of conditional independence of two models' confidences given a third's; a leading axis batches it."""
 
-    tau: jax.Array  # () Kendall's τ-b within strata of the middle model's confidence
-    p_value: jax.Array  # () two-sided, by permutations within the strata
-    n: jax.Array  # () queries that all three answered
+    tau: jax.Array
+    """(), Kendall's τ-b within strata of the middle model's confidence."""
+    p_value: jax.Array
+    """(), two-sided p-value of τ = 0, by permutations within the strata."""
+    n: jax.Array
+    """(), number of queries that all three models answered."""
 
 
 @partial(jax.jit, static_argnames="replicates")
@@ -108,7 +493,7 @@ def markov_rows(
 
 
 @partial(compiled, static_argnames="replicates", runs="once")
-def _markov_tests(confidence: jax.Array, answered: jax.Array, key: jax.Array, replicates: int) -> "MarkovTest":
+def _markov_tests(confidence: jax.Array, answered: jax.Array, key: jax.Array, replicates: int) -> MarkovTest:
     """Batch `conditional_test` over the k − 2 triples of neighbouring models."""
     k = confidence.shape[1]
     first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
@@ -125,11 +510,6 @@ def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
     size = len(next(iter(columns.values())))
     labels = [{name: values[row] for name, values in names.items()} for row in range(size)]
     return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
-
-
-#: Greatest number of replicates of all pairs together, and least number per pair: with more than sixty pairs, a
-#: thousand per pair would take minutes.
-MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 
 
 def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> list[dict[str, Any]]:

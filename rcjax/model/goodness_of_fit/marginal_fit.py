@@ -36,9 +36,12 @@ _BATCH = 2**14
 class MarginalTest:
     """The goodness of fit of one model's marginal; a leading axis batches it over models."""
 
-    trained: jax.Array  # () √CvM of the marginal as trained
-    trained_p: jax.Array  # () p-value of `trained`
-    refitted: jax.Array  # () √CvM of the marginal refitted to the log under test
+    trained: jax.Array
+    """(), √CvM of the marginal as trained."""
+    trained_p: jax.Array
+    """(), p-value of `trained`."""
+    refitted: jax.Array
+    """(), √CvM of the marginal refitted to the log under test."""
 
 
 def marginal_test(

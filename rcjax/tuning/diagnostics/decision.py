@@ -29,7 +29,7 @@ import numpy as np
 from rcjax._base.figures import Z95, Money, choose_unit, count, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log, uneven, unsure
-from rcjax.model.goodness_of_fit.changes import Mean, excess, mean_rise
+from rcjax.model.goodness_of_fit.reliability import Mean, excess, mean_rise
 from rcjax.policy.comparison import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, Verdict, adjusted

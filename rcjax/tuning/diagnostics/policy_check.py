@@ -28,7 +28,7 @@ from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.changes import calibration_change, distribution_change
+from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
 from rcjax.policy.comparison import ERRORS, IN_SERVICE, Counted, recorded_counted
 from rcjax.policy.ladder import Bill
 from rcjax.policy.policy import AnyPolicy

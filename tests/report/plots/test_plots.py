@@ -113,6 +113,7 @@ def test_contours_lie_where_the_density_has_their_level(ax, margins):
     copula = rcjax.copulas.Clayton(2.0)
     plots.plot_contours(ax, copula, margins=margins)
     (lines,) = ax.collections
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (("Φ⁻¹(u)", "Φ⁻¹(v)") if margins == "normal" else ("u", "v"))
     scores = stats.norm if margins == "normal" else stats.uniform
     for level, path in zip(lines.levels, lines.get_paths(), strict=True):
         x, y = path.vertices[~np.isclose(path.vertices, ax.get_xlim()[0]).any(1)].T
