@@ -11,9 +11,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import kendall_tau
-from rcjax._core.pytrees import Finding, changed_by_flattening, raise_failures, untraceable, worst
 from rcjax.copulas import Copula
 from rcjax.copulas.base import farthest, tau_by_quadrature
+from rcjax.testing.contract import Finding, changed_by_flattening, raise_failures, untraceable, worst
 
 _TAUS = np.array([-0.5, 0.2, 0.7, 0.95])
 

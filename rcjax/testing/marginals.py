@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.pytrees import Finding, changed_by_flattening, raise_failures, untraceable, worst
 from rcjax.copulas.base import farthest
 from rcjax.model.marginals import Marginal
+from rcjax.testing.contract import Finding, changed_by_flattening, raise_failures, untraceable, worst
 
 #: Inner points of (0, 1), also used as levels.
 _INSIDE = np.array([0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99])
