@@ -3,13 +3,12 @@
     python -m benchmarks.following --data DIR [--splits 3] [--labels 100 300 1000] [--budgets 14] [--queries 4000]
 
 Logs, splits and budgets are those of `benchmarks.budgets`. The queries not tuned on, drawn at random, come as a stream
-to what `rcjax.tune` gives for each budget: a ladder, whose position moves after each query as in `Cascade`, by
-`rcjax.policy.ladder`; or a single model where no cascade is shown to be better. For windows W, with costs as they
-were tuned, and for W = 400 with other costs: error against a plain pair, and against it for the same money (the budget,
-or what the pair took where that is more); the share of the budget used, the budgets overspent by over 3 %, the most
-that was overspent on the way, in queries' budgets, and after how many queries the bill of a ladder stays within 3 % of
-the budget. Budgets that no rung can keep to, or that none can use up, at such costs are left out. ± is one standard
-error over splits, which share queries.
+to the rungs of `rcjax.tune`'s ladder; after each the position moves as in `Cascade`, by `rcjax.policy.ladder`. For
+windows W, with costs as they were tuned, and for W = 400 with other costs: error against a plain pair, and against it
+for the same money (the budget, or what the pair took where that is more); the share of the budget used, the budgets
+overspent by over 3 %, the most that was overspent on the way, in queries' budgets, and after how many queries the bill
+stays within 3 % of the budget. Budgets that no rung can keep to, or that none can use up, at such costs are left out.
+± is one standard error over splits, which share queries.
 """
 
 import argparse
@@ -27,7 +26,6 @@ from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.ladder import WINDOW, Bill
-from rcjax.policy.spec import Target
 from rcjax.tuning.replaying.comparing import shares_at_bill
 from rcjax.tuning.replaying.replay import RungOutcomes
 
@@ -45,20 +43,6 @@ CHANGES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 }
 
 
-def rungs_by_budget(tuned: rcjax.tuning.Tuned, test: rcjax.Log) -> Callable[[float], RungOutcomes]:
-    """Return a function from a budget to the outcomes of the rungs of its policy: one for a single model."""
-    known: dict[tuple[tuple[str, ...], ...], RungOutcomes] = {}
-
-    def rungs_for(budget: float) -> RungOutcomes:
-        policy = tuned.policy_for(Target("budget", budget))
-        names = tuple(rung.models for rung in policy.rungs)
-        if names not in known:  # budgets have one ladder, or a single model
-            known[names] = RungOutcomes.of(policy, test)
-        return known[names]
-
-    return rungs_for
-
-
 def error_for(rungs: RungOutcomes, money: float) -> float:
     """The error of a ladder where its bill is some money."""
     return float(shares_at_bill(rungs.spent.mean(1), money) @ rungs.wrong.mean(1))
@@ -70,7 +54,7 @@ class Stream(NamedTuple):
     error: float
     used: float  # of the budget
     most: float  # overspent on the way, in queries' budgets
-    until: float  # queries, from which on the bill was within `NEAR` of the budget; NaN for a single model
+    until: int  # queries, from which on the bill was within `NEAR` of the budget
 
 
 def follow(rungs: RungOutcomes, budget: float, window: float, changes: np.ndarray, rng: np.random.Generator) -> Stream:
@@ -87,8 +71,7 @@ def follow(rungs: RungOutcomes, budget: float, window: float, changes: np.ndarra
     mean = np.cumsum(paid) / np.arange(1, count + 1) / budget
     far = np.flatnonzero(np.abs(mean - 1) > NEAR)
     most = float((np.cumsum(paid - budget) / budget).max())
-    until = np.nan if len(rungs.tuned) == 1 else far[-1] + 1.0 if far.size else 0.0
-    return Stream(float(wrong.mean()), float(paid.mean() / budget), most, until)
+    return Stream(float(wrong.mean()), float(paid.mean() / budget), most, int(far[-1]) + 1 if far.size else 0)
 
 
 def measure(split: Split, budgets: int, queries: int) -> list[dict]:
@@ -96,22 +79,21 @@ def measure(split: Split, budgets: int, queries: int) -> list[dict]:
     train, test = split.logs()
     plain = plain_pairs(train, test)
     everyone = targets_of(plain[: len(train.models)], [budgets, 1, 1])["budget"]
-    tuned = rcjax.tune(train, intervals=False)
-    rungs_for = rungs_by_budget(tuned, test)
-    ladder = RungOutcomes.of(tuned.frontier.policy(budget=float(everyone.max())), test)
+    policy = rcjax.tune(train, budget=float(everyone.max()), intervals=False).policy
+    assert policy is not None  # as there is a target
+    rungs = RungOutcomes.of(policy, test)
     place, rows = np.arange(queries) / queries, []
     for change, window in [("as tuned", window) for window in WINDOWS] + [(name, WINDOW) for name in CHANGES][1:]:
         rng = np.random.default_rng(split.split)
         changes = CHANGES[change](place, rng)
-        ends = ladder.spent.mean(1)[[0, -1]] * (changes[-queries // 4 :].mean(), changes[: queries // 4].mean())
+        ends = rungs.spent.mean(1)[[0, -1]] * (changes[-queries // 4 :].mean(), changes[: queries // 4].mean())
         values = everyone[(everyone > ends[0]) & (everyone < ends[1])]
         if not values.size:
             continue
         pair = np.array([by_labels(plain)("budget", float(value)) for value in values])
-        rungs = [rungs_for(float(value)) for value in values]
-        streams = [follow(some, float(value), window, changes, rng) for some, value in zip(rungs, values, strict=True)]
+        streams = [follow(rungs, float(value), window, changes, rng) for value in values]
         error, used, most, until = np.array(streams).T
-        money = [error_for(*some) for some in zip(rungs, np.maximum(values, pair[:, BILL]).tolist(), strict=True)]
+        money = [error_for(rungs, max(value, bill)) for value, bill in zip(values, pair[:, BILL], strict=True)]
         own = np.mean(money) if change == "as tuned" else np.nan
         figures = {
             "error": 100 * (error.mean() / pair[:, ERROR].mean() - 1),
@@ -119,7 +101,7 @@ def measure(split: Split, budgets: int, queries: int) -> list[dict]:
             "used": 100 * used.mean(),
             "overspent": 100 * (used > 1 + NEAR).mean(),
             "on the way": most.max(),
-            "until": float(np.median(until[~np.isnan(until)])) if not np.isnan(until).all() else None,
+            "until": float(np.median(until)),
         }
         head = {"group": split.source.group, "log": split.source.name, "labels": split.labels, "split": split.split}
         rows.append(head | {"window": window, "costs": change} | figures)

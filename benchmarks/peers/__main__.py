@@ -44,7 +44,7 @@ from benchmarks.budgets import (
     targets_of,
     values_of,
 )
-from benchmarks.following import follow, rungs_by_budget
+from benchmarks.following import follow
 from benchmarks.methods import BILL, ERROR, Columns, plain_pairs
 from benchmarks.peers.abc import agreement_based
 from benchmarks.peers.automix import automix
@@ -56,6 +56,7 @@ from benchmarks.peers.promises import promises, table_of_promises
 from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.ladder import WINDOW
+from rcjax.tuning.replaying.replay import RungOutcomes
 from rcjax.tuning.tune import with_bills
 
 RCJAX, STILL, BARE = "rcjax", "rcjax, not followed", "rcjax, not followed, without answers"
@@ -79,11 +80,11 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
     """All methods by name, rcjax first."""
     plain = plain_pairs(train, test)
     bare = [dataclasses.replace(log, answer=None, compare=None) for log in (train, test)]
-    tuned = rcjax.tune(train, intervals=False)
+    tuned = rcjax.tune(train, intervals=False, budget=1e9)
     still = by_policy(tuned.frontier, train, test)
     unaware = still
     if train.answer is not None:
-        unaware = by_policy(rcjax.tune(bare[0], intervals=False).frontier, *bare)
+        unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
     full, _ = with_bills(rcjax.tune(bare[0], cascade="full", intervals=False).frontier, bare[0])
     ways = {
         RCJAX: by_following(tuned, still, test),
@@ -97,12 +98,13 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
 
 
 def by_following(tuned: rcjax.tuning.Tuned, still: Way, test: rcjax.Log) -> Way:
-    """What a budget gets, following its bill over a stream of the queries; on the labels it is as where it starts."""
-    rungs_for = rungs_by_budget(tuned, test)
+    """The ladder that follows its bill over a stream of the queries; what it is on the labels is as where it starts."""
+    assert tuned.policy is not None  # as there is a target
+    rungs = RungOutcomes.of(tuned.policy, test)
 
     def choose(target: str, value: float) -> np.ndarray:
         figures = still(target, value).copy()
-        stream = follow(rungs_for(value), value, WINDOW, np.ones(STREAM), np.random.default_rng(0))
+        stream = follow(rungs, value, WINDOW, np.ones(STREAM), np.random.default_rng(0))
         figures[[ERROR, BILL]] = stream.error, stream.used * value
         return figures
 

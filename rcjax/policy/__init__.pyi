@@ -1,6 +1,12 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.policy.comparison import Comparison as Comparison, Reference as Reference, Rival as Rival, Scores as Scores
+from rcjax.policy.comparison import (
+    Comparison as Comparison,
+    Reference as Reference,
+    Rival as Rival,
+    Scores as Scores,
+    UnshownGain as UnshownGain,
+)
 from rcjax.policy.decisions import (
     Action as Action,
     Agreement as Agreement,

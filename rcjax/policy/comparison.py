@@ -240,6 +240,32 @@ class Rival(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class UnshownGain(Record):
+    """The gain of cascades over the best single model for a target, where held-out queries do not show it.
+
+    Args:
+        model: name of the single model.
+        expected: gain that the tuning expects, in errors; at a price, in errors + λ·cost.
+        held_out: gain on held-out queries.
+        se: standard error of `held_out`.
+
+    >>> print(UnshownGain("large", expected=0.0004, held_out=-0.012, se=0.008).describe("points of error"))
+    no cascade is shown to be better than large alone here: ... gain 0.0 points of error, -1.2 ± 0.8 on queries left out
+    """
+
+    model: str
+    expected: Annotated[float, Between()]
+    held_out: Annotated[float, Between()]
+    se: Amount
+
+    def describe(self, units: str) -> str:
+        """Describe the gains in words, given their units, such as "points of error"."""
+        shown = f"{100 * self.held_out:.1f} ± {100 * self.se:.1f} on queries left out"
+        gains = f"the best is expected to gain {100 * self.expected:.1f} {units}, {shown}"
+        return f"no cascade is shown to be better than {self.model} alone here: {gains}"
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison(Record):
     """A policy beside its rivals, on the same queries.
 
@@ -251,6 +277,7 @@ class Comparison(Record):
             queries.
         rivals: the rivals, today's model or policy first.
         error_cost: dollars per further avoided error at the policy's position; None if no error can be avoided.
+        unshown: gain over the best single model for the budget; None if it is shown, or not known.
     """
 
     error: Annotated[float, Between()]
@@ -259,6 +286,7 @@ class Comparison(Record):
     fresh: bool
     rivals: tuple[Rival, ...]
     error_cost: Amount | None = None
+    unshown: UnshownGain | None = None
 
     @property
     def today(self) -> Rival | None:
@@ -313,12 +341,17 @@ class Comparison(Record):
         return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
 
     def headline(self, money: Money, counted: Counted = ERRORS) -> str:
-        """Return what the policy changes relative to today's, as a sentence without a subject.
+        """Return the change from today's, and a gain that is not shown, as a sentence without a subject.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
         "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than large alone, today's"
         """
+        change = self._describe_change(money, counted)
+        return change if self.unshown is None else f"{change}; {self.unshown.describe(f'points of {counted.noun}')}"
+
+    def _describe_change(self, money: Money, counted: Counted) -> str:
+        """Return what the policy changes relative to today's."""
         today = self.today
         if today is None:
             return f"{counted.does(percent(self.error))} at {money.full(self.cost)}"

@@ -131,8 +131,10 @@ class Findings:
         """Compare a policy with today's, on the fresh queries if there are any."""
         if policy is self.policy:
             return self.fresh or self.promised
+        if self.fresh is None:
+            return self.tuned.compare(policy, target)
         money = target.value if target.name == "budget" else None
-        return compare_policy(policy, self.judged, self.spec.today, money=money, tuned=self.fresh is None)
+        return compare_policy(policy, self.judged, self.spec.today, money=money)
 
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""

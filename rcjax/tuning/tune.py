@@ -20,10 +20,10 @@ from rcjax.logs.log import Log, doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.comparison import COMPARISON, Comparison, what_to_do
+from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, what_to_do
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import TARGETS, Spec, SpecFields, Target, with_spec
+from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
@@ -41,6 +41,7 @@ from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.scoring import CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.search import SecondsFilter, search_of
 
+_COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # share of a budget left from which on a note says why
 
 
@@ -162,18 +163,56 @@ class Tuned:
         return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
 
     def policy_for(self, target: Target) -> AnyPolicy:
-        """Return the policy for another target on the same frontier, or a single model where no cascade is better.
+        """Return the policy for another target on the same frontier.
 
         Args:
-            target: a budget, a limit on the error or a price.
+            target: a budget, a limit on the error, or a price, where a single model replaces cascades without a gain.
 
         Raises InfeasibleError if no point meets the target.
         """
         policy = self.frontier.policy(**target.to_json())
-        if self.cross_validation is None:
-            return policy
-        spec = dataclasses.replace(self.spec, **dict.fromkeys(TARGETS) | target.to_json())
-        return _replace_unearned(policy, self.frontier, self.log, self.cross_validation, spec)[0]
+        return _replace_unearned(policy, self.frontier, self.log, self.unshown_gain(policy, target), target)[0]
+
+    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+        """Compare a policy with today's and with the best single model for its money, as the tuning expects.
+
+        Args:
+            policy: a policy from the frontier.
+            target: target of the policy.
+        """
+        budget = target.value if target.name == "budget" else None
+        comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
+        unshown = None if budget is None else self.unshown_gain(policy, target)
+        return dataclasses.replace(comparison, unshown=unshown)
+
+    def unshown_gain(self, policy: AnyPolicy, target: Target) -> UnshownGain | None:
+        """Return the gain of a policy over the best single model if it is not shown; None if it is, or is not known.
+
+        A gain is shown if a tenth of a point is expected, and the gain on held-out queries is not below 0 by more than
+        a standard error.
+
+        Args:
+            policy: a policy from the frontier.
+            target: target of the policy: a budget or a price, as nothing is known of others.
+        """
+        spec, log = self.spec, self.log
+        limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
+        if self.cross_validation is None or target.name not in _COMPARED or any(limit is not None for limit in limits):
+            return None
+        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
+        if target.name == "budget":
+            lam, best = 0.0, log.models.index(best_single_for(log, target.value))
+        else:
+            lam = target.value if target.name == "lam" else 1 / target.value
+            best = int((errors + lam * costs).argmin())
+        if {name for rung in policy.policies for name in rung.models} == {log.models[best]}:
+            return None
+        error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
+        expected = float(errors[best] - error + lam * (costs[best] - cost))
+        compares = any(rung.agreements for rung in policy.policies)
+        held_out, se = map(float, self.cross_validation.gain(compares, target, costs))
+        shown = expected >= LEAST_GAIN and held_out >= -se
+        return None if shown else UnshownGain(log.models[best], expected, held_out, se)
 
     @property
     def explanations(self) -> tuple[str, ...]:
@@ -366,49 +405,31 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         return tuned
     frontier, correction = with_bills(tuned.frontier, tuned.log)
     policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
-    if tuned.cross_validation is not None:
-        policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.cross_validation, spec)
-        remarks = (*remarks, *why)
+    aim = Target.of(**target)
+    policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.unshown_gain(policy, aim), aim)
     policy = with_spec(with_following(policy, follows=spec.follows, period=spec.period), spec)
-    comparison = compare_policy(policy, tuned.log, spec.today, money=target.get("budget"), tuned=True)
+    comparison = tuned.compare(policy, aim)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*remarks, *note_unspent(frontier, policy, target), *correction),
+        notes=(*remarks, *why, *note_unspent(frontier, policy, target), *correction),
     )
 
 
 def _replace_unearned(
-    policy: AnyPolicy, frontier: Frontier, log: Log, cross_validation: CrossValidation, spec: Spec
+    policy: AnyPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
 ) -> tuple[AnyPolicy, list[str]]:
-    """Replace a cascade that does not earn its place by the best single model; (policy, notes that say why).
+    """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).
 
-    A cascade earns its place if its expected gain is a tenth of a point, and its held-out gain is not below 0 by more
-    than a standard error. On fresh queries other cascades gained 0.1 ± 0.1 points at budgets, which chance explains,
-    and 0.3 ± 0.1 at prices of an error (nine logs, 100 to 1,000 labels).
+    At a budget a ladder stays: it follows its bill, which a single model cannot, and errs no more (−0.1 ± 0.2 % on nine
+    logs, with 100 to 1,000 labels).
     """
-    target = Target.of(**spec.target)
-    limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
-    if target.name not in ("budget", "error_cost", "lam") or any(limit is not None for limit in limits):
+    if unshown is None or target.name == "budget":
         return policy, []
-    costs, errors = np.asarray(log.cost, float), single_model_errors(log)
-    lam = 0.0 if target.name == "budget" else target.value if target.name == "lam" else 1 / target.value
-    best = log.models.index(best_single_for(log, target.value)) if not lam else int((errors + lam * costs).argmin())
-    if {name for rung in policy.policies for name in rung.models} == {log.models[best]}:
-        return policy, []
-    error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
-    gain = errors[best] - error + lam * (costs[best] - cost)
-    compares = any(rung.agreements for rung in policy.policies)
-    held_out = cross_validation.gain(compares, target, costs)
-    if gain >= LEAST_GAIN and held_out.mean >= -held_out.se:
-        return policy, []
-    worth = f"points of {log.counted.noun}{' and money' * bool(lam)}"
-    shown = f"{100 * held_out.mean:.1f} ± {100 * held_out.se:.1f} on queries left out"
-    gains = f"the best is expected to gain {100 * gain:.1f} {worth}, {shown}"
-    why = f"no cascade is shown to be better than {log.models[best]} alone here: {gains}"
-    return single_policy(frontier, log, log.models[best], target), [why]
+    why = unshown.describe(f"points of {log.counted.noun} and money")
+    return single_policy(frontier, log, unshown.model, target), [why]
 
 
 def _describe_guarantee(certificate: Certificate, noun: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from rcjax._base.codec import read, written
 from rcjax._base.figures import Money
 from rcjax.policy import Calibration, Ladder, Policy, Rule
-from rcjax.policy.comparison import Comparison, Rival, describe_rungs, recorded_comparison, what_to_do
+from rcjax.policy.comparison import Comparison, Rival, UnshownGain, describe_rungs, recorded_comparison, what_to_do
 from rcjax.policy.decisions import Agreement
 
 MONTH, MILLION = Money(1e8, "month"), Money(1e6, "million")
@@ -36,6 +36,13 @@ def test_each_arm_of_the_headline(figures, sentence):
     assert beside(**figures).headline(MONTH).startswith(sentence)
 
 
+def test_a_gain_that_is_not_shown_stands_in_the_sentence():
+    unshown = UnshownGain("large", expected=0.004, held_out=-0.02, se=0.01)
+    said = beside(more=-0.004, unshown=unshown).headline(MONTH)
+    assert said.startswith(beside(more=-0.004).headline(MONTH))
+    assert said.endswith("the best is expected to gain 0.4 points of error, -2.0 ± 1.0 on queries left out")
+
+
 def test_words_have_the_sign_of_the_figures():
     for more, cost in itertools.product((-0.3, -0.004, 0.004, 0.3), (1e-6, 1e-4, 3e-4)):
         said = beside(more=more, cost=cost).headline(MILLION)
@@ -54,7 +61,7 @@ def test_a_table_says_what_the_sentence_does():
 
 
 def test_it_comes_back_from_a_file():
-    comparison = beside(error_cost=0.0112)
+    comparison = beside(error_cost=0.0112, unshown=UnshownGain("large", 0.004, -0.02, 0.01))
     data = json.loads(json.dumps(written(comparison)))
     assert read(Comparison, data, "") == comparison == recorded_comparison({"comparison": data})
     assert recorded_comparison({}) is None

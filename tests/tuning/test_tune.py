@@ -1,5 +1,6 @@
 """The verb: what `tune` does is what its parts do one by one, and what the command prints."""
 
+import dataclasses
 import json
 
 import jax
@@ -10,7 +11,10 @@ from tiers import thorough
 
 import rcjax
 from rcjax.policy import Ladder
-from rcjax.policy.spec import Spec, cascades_of
+from rcjax.policy.comparison import recorded_comparison
+from rcjax.policy.spec import Spec, Target, cascades_of
+from rcjax.tuning.replaying.comparing import PolicyOutcomes
+from rcjax.tuning.scoring import CrossValidation, Gain
 from rcjax.tuning.tune import describe_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -44,6 +48,23 @@ def test_a_cascade_that_lost_on_queries_left_out_gives_way_to_a_single_model(log
     assert tuned.policy.expected["cost"] == pytest.approx(float(log.cost[1]))
     assert "-4.8 ± 2.3 on queries left out" in tuned.notes[0]
     assert tuned.comparison.single is None
+
+
+def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_and_says_so(log, monkeypatch):
+    """It keeps to the budget where answers cost 40 % more, as a single model could not."""
+    monkeypatch.setattr(CrossValidation, "gain", lambda *_: Gain(-0.05, 0.01))
+    budget = 1.2 * float(log.cost[1])
+    tuned = rcjax.tune(log, intervals=False, budget=budget)
+    dearer = dataclasses.replace(log, query_cost=1.4 * log.query_cost)
+    assert tuned.policy.follows
+    assert PolicyOutcomes.of(tuned.policy, dearer).spent.mean() == pytest.approx(budget)
+    assert PolicyOutcomes.of(MODELS[1], dearer).spent.mean() > 1.1 * budget
+    lost = f"no cascade is shown to be better than {MODELS[1]} alone here: the best is expected to gain "
+    assert lost in tuned.verdict
+    assert tuned.verdict.endswith("points of error, -5.0 ± 1.0 on queries left out")
+    assert recorded_comparison(tuned.policy.provenance) == tuned.comparison
+    monkeypatch.undo()
+    assert tuned.compare(tuned.policy, Target("budget", budget)).unshown is None  # 2.7 ± 0.9 points
 
 
 @pytest.mark.parametrize(
