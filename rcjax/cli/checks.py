@@ -186,6 +186,11 @@ def check(
         comparison, uncompared = compare_fresh(subject, fresh, today)
         document |= comparison
         followed += uncompared
+        if comparison["comparison"] and "followed" in document:
+            followed.append(
+                "the table has it at the position that spends the budget on all of these queries, the verdict as it "
+                "follows its bill from one to the next"
+            )
         beside = beside_reference(subject, fresh)
         document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
     document["traffic"] = traffic and traffic.to_json()

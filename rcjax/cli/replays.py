@@ -292,7 +292,7 @@ def retune(
     import rcjax
     from rcjax._core.pytrees import plain
     from rcjax.logs.reading import with_times
-    from rcjax.logs.sources import join_parts
+    from rcjax.logs.sources import join_parts, main_file
     from rcjax.tuning.diagnostics.decision import judge_replacement
     from rcjax.tuning.diagnostics.policy_check import last_weeks
     from rcjax.tuning.retune import carried_log
@@ -302,22 +302,25 @@ def retune(
         old = load_tuned(policy)
         if log:
             source = join_parts(log)
-            fresh = last_weeks(with_times(read_for(old, source, options), source))
+            every_week = with_times(read_for(old, source, options), source)
+            fresh = last_weeks(every_week)
         else:
             require_plausible_prices(reading.prices, reading.really)
-            fresh = carried_log(old, reading.prices)
+            fresh = every_week = carried_log(old, reading.prices)
     with steps("tuning again"):
         retuned = rcjax.retune(old, fresh, bands=bands)
         new = retuned.policy
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
-        replacement = judge_replacement(old, fresh, retuned)
-        facts, _ = judge_policy(old, fresh, replacement)
+        subject, _ = at_traffic_of(main_file(log), old) if log else (old, [])  # as `rcjax check` judges it
+        replacement = judge_replacement(subject, fresh, retuned)
+        facts, _ = judge_policy(subject, every_week, replacement)
         comparable = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}
     alone = replacement.accepted if log else replacement.acceptable  # new prices alone bring no new chance
     accepted = alone if facts is None else facts["decision"]["tune_again"]
-    reasons = replacement.in_words(fresh.counted) if facts is None else facts["decision"]["reasons"]
+    grounds = replacement.in_words(fresh.counted, renewed=not log)
+    reasons = grounds if facts is None else facts["decision"]["reasons"]
     problem, written_to = None, None
     wrong = replacement.against or (facts is not None and facts["decision"]["state"] == "no fair sample")
     if out and wrong and not anyway:

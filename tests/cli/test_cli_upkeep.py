@@ -138,3 +138,15 @@ def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
     assert "--anyway" in result.stderr
     assert run(*line, "--anyway").exit_code == 0
     assert retune(folder, "fewer.csv", "--out", out).exit_code == 0  # with the queries that the policy carries
+
+
+def test_retune_gives_the_verdict_of_check_on_a_log_of_ten_weeks(folder, tmp_path):
+    head, *lines = (folder / "fresh.csv").read_text().splitlines()
+    days = (f"2026-{9 + day // 30:02}-{1 + day % 30:02}" for day in (70 * i // len(lines) for i in range(len(lines))))
+    timed = [f"{line},{day}T12:00:00Z" for line, day in zip(lines, days, strict=True)]
+    (tmp_path / "weeks.csv").write_text("\n".join((f"{head},time", *timed)) + "\n")
+    line = folder / "policy.json", tmp_path / "weeks.csv", "--json"
+    checked, retuned = (json.loads(run(name, *line).stdout) for name in ("check", "retune"))
+    assert checked["looked"]["earlier"] > 0
+    for name in ("looked", "decision", "replacement"):
+        assert retuned["check"][name] == checked[name]

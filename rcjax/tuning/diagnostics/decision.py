@@ -139,13 +139,14 @@ class Replacement:
         kept = self.gain is None or self.gain.gain.mean >= -self.gain.gain.se
         return self.improvement > _GAINS and kept
 
-    def in_words(self, counted: Counted) -> tuple[str, ...]:
-        """Describe the faults, or else the gain, in words."""
+    def in_words(self, counted: Counted, *, renewed: bool = False) -> tuple[str, ...]:
+        """Describe the faults, or else the gain, in words; `renewed`: a new policy that is no worse is enough."""
         if self.against or self.improvement is None:
             return self.against
         verb, points = "gain" if self.improvement >= 0 else "lose", 100 * abs(self.improvement)
         known = f"{verb} the equivalent of {points:.1f} points of {counted.noun} on all known queries"
-        then = f"; below {100 * _GAINS:.1f} the policy stays" if 0 <= self.improvement <= _GAINS else ""
+        small = 0 <= self.improvement <= _GAINS and not renewed
+        then = f"; below {100 * _GAINS:.1f} the policy stays" if small else ""
         if self.gain is not None:
             then = f", and {self.gain.describe(counted.noun)} on queries left out"
         return (f"tuned again, it would {known}{then}",)
@@ -173,6 +174,8 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
             return Replacement(None, (f"it cannot be tuned again: {problem}",))
     after = tuned.policy
     assert after is not None  # as there is a target
+    if policy.period is not None:  # both spread the same money over the same queries a day
+        after = dataclasses.replace(after, budget=policy.budget)  # type: ignore[type-var]
     lam, _ = comparable_tuning(policy, log)
     gain = improvement = untested = None
     try:
@@ -416,14 +419,15 @@ def decide(
     biased = [check.advice for check in sample if check.verdict == "bad"]
     verdicts = [check.verdict for check in primary]
     sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1], money)))
-    tune_again = replacement is not None and not biased
+    broken, tune_again, grounds = "bad" in verdicts, False, ()
     if replacement is not None:
-        tune_again &= replacement.acceptable if "bad" in verdicts else replacement.accepted
-    reasons = (*biased, *(() if replacement is None else replacement.in_words(counted)))
+        tune_again = not biased and (replacement.acceptable if broken else replacement.accepted)
+        grounds = replacement.in_words(counted, renewed=broken)
+    reasons = tuple(dict.fromkeys((*biased, *grounds)))  # both may hold that the log is no fair sample
     if biased:
         advice = "mend the log, as said above, then check again"
         return Decision("no fair sample", sentence, False, advice, reasons)
-    if "bad" in verdicts:
+    if broken:
         keep = "see what has changed, and keep the policy: nothing better is shown yet"
         advice = "tune again" if tune_again else keep
         if replacement is None:
@@ -436,7 +440,7 @@ def decide(
     elif error.gap < 0 and error.before and error.falls:
         state = "better than promised"
     if tune_again:
-        advice = "tune again, for the gain above"
+        advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
     elif state == "unclear" and not doubted.tuned_on_is_the_limit:
         more = f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
         advice = f"{more}, then check all together"

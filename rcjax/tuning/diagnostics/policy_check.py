@@ -145,15 +145,21 @@ class Weeks(NamedTuple):
 
 
 def last_weeks(log: Log) -> Log:
-    """Take the queries of the last eight weeks of a log; all queries of a log without times.
+    """Take the queries of the last eight weeks of a log, in their order; all queries of a log without times.
 
     >>> import dataclasses, rcjax
     >>> log = dataclasses.replace(rcjax.sample_log(100, seed=0), time=tuple(i * 86_400.0 for i in range(100)))
     >>> last_weeks(log).n_queries
     56
     """
-    weeks = Weeks.of(log)
-    return log if weeks.in_window.all() else log.take(weeks.in_window)
+    log = _in_order(log)
+    recent = Weeks.of(log).in_window
+    return log if recent.all() else log.take(recent)
+
+
+def _in_order(log: Log) -> Log:
+    """Sort the queries of a log by time, as rotated parts of a log may come in any order."""
+    return log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
 
 
 _MOST_COMPARED = 20_000  # confidences of a model compared on each side: the changes that more would show do not matter
@@ -352,7 +358,7 @@ def check_policy(
         raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
     if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
         raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
-    log = log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
+    log, recent = _in_order(log), last_weeks(log)  # `recent` is what `rcjax retune` takes
     old = carried_log(policy).select(policy.models)
     if (today := _matched(policy, log)) is not None:  # differences need the answers of both
         named = {*policy.models, *models_of(today)}
@@ -364,9 +370,9 @@ def check_policy(
     window, fine = new.take(weeks.in_window), weeks.ago_in(looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
-    sample = judge_sample(log.take(weeks.in_window), policy.models)
+    sample = judge_sample(recent, policy.models)
     replacement = retuning if isinstance(retuning, Replacement) else None
-    replacement = judge_replacement(policy, log.take(weeks.in_window), seed=seed) if retuning is True else replacement
+    replacement = judge_replacement(policy, recent, seed=seed) if retuning is True else replacement
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}

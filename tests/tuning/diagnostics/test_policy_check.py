@@ -12,6 +12,8 @@ from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
 from rcjax.policy.comparison import Reference
+from rcjax.tuning.diagnostics import policy_check
+from rcjax.tuning.diagnostics.decision import Replacement
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -175,6 +177,32 @@ def test_where_models_were_not_asked_a_remark_says_what_that_means(policy, logs)
     failed = FailedCalls(frozenset(MODELS), frozenset(MODELS[1:]), 30)
     lacking = check(policy, dataclasses.replace(without(30), failed=(failed,)))
     assert (drifted(lacking), lacking.decision.state, lacking.drifted) == ({"lacking answers"}, "no fair sample", True)
+    advice = lacking.decision.reasons
+    again = Replacement(None, advice)  # a retuned policy is held to the same fair sample
+    assert check(policy, dataclasses.replace(without(30), failed=(failed,)), retuning=again).decision.reasons == advice
+
+
+def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, logs):
+    worse = changes.less_right(logs[1], 0.15, np.random.default_rng(0))
+    kept, broken = (check(policy, log, retuning=Replacement(0.003)).decision for log in (logs[1], worse))
+    gain = "tuned again, it would gain the equivalent of 0.3 points of error on all known queries"
+    assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; below 0.5 the policy stays",))
+    assert (broken.state, broken.tune_again, broken.reasons) == ("worse than promised", True, (gain,))
+    untested = check(policy, logs[1], retuning=Replacement(None)).decision
+    assert (untested.tune_again, untested.reasons) == (True, ())
+    assert untested.advice == "tune again: whether that gains cannot be tested"
+
+
+def test_parts_of_a_log_in_any_order_are_judged_in_the_order_of_time(policy, logs, monkeypatch):
+    """As `rcjax retune` judges them: folds are dealt by the order of the queries."""
+    seen = []
+    monkeypatch.setattr(policy_check, "judge_replacement", lambda policy, log, seed: seen.append(log))
+    log = dataclasses.replace(logs[2], time=tuple((1.7e9 + 6000.0 * np.arange(logs[2].n_queries)).tolist()))
+    check(policy, log.take(slice(None, None, -1)), retuning=True)
+    (judged,) = seen
+    assert 500 < judged.n_queries < 1000
+    assert judged.queries == log.queries[-judged.n_queries :]
+    assert policy_check.last_weeks(log.take(slice(None, None, -1))).queries == judged.queries
 
 
 def test_everything_is_json(policy, logs):

@@ -12,6 +12,7 @@ import pytest
 import rcjax
 from rcjax.logs.log import HandLabels
 from rcjax.policy.comparison import ERRORS
+from rcjax.policy.ladder import Period, with_following
 from rcjax.tuning.diagnostics import decision
 from rcjax.tuning.diagnostics.decision import Replacement, judge_answers, judge_replacement, judge_sample
 from rcjax.tuning.retune import RetuningGain
@@ -178,3 +179,14 @@ def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_err
     assert decision._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
     assert decision._improvement(policy, policy, log, lam) == 0.0
     assert abs(gained) > 1e-3
+
+
+def test_money_for_a_period_is_the_same_for_both_policies(asked, tmp_path):
+    """`rcjax check` spreads it over the traffic of the log, which is half of that tuned for here."""
+    log = read(tmp_path / "period", asked)
+    ladder = with_following(
+        rcjax.tune(log, budget=5e-5, intervals=False).policy, follows=True, period=Period(70.0, "month")
+    )
+    slower = dataclasses.replace(ladder, budget=2 * ladder.budget)
+    tuned = SimpleNamespace(policy=ladder, log=log)
+    assert judge_replacement(slower, log, tuned).improvement == 0.0
