@@ -6,7 +6,7 @@ gain half a point of error on all known queries, fresh and carried, each policy 
 than a standard error in cross-validation. Where nothing drifts, this replaces one policy a year (`benchmarks.year`). A
 positive gain in cross-validation alone replaced eleven a year, which gained nothing: it compares policies tuned on four
 fifths of the queries, at the price λ. If the policy in service has broken its promise, it is enough that the new policy
-is no worse on all known queries.
+is no worse on all known queries, or comes nearer to the limit of its target (`--max-error`, `--budget`).
 
 `rcjax retune` writes a new policy if and only if the others say "tune again".
 
@@ -32,6 +32,7 @@ from rcjax.logs.log import Log, uneven, unsure
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, mean_rise
 from rcjax.policy.comparison import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, Verdict, adjusted
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, comparable_log, paired_error
 from rcjax.tuning.replaying.replay import walk_log
@@ -125,11 +126,16 @@ class Replacement:
     """Faults of the log or of the new policy, in words; empty without any."""
     gain: RetuningGain | None = None
     """Held-out gain of retuned policies, estimated where the improvement is large enough."""
+    limit: str = ""
+    """Limit of the target that the policy in service exceeds on these queries, and the new policy by less, or not."""
 
     @property
     def acceptable(self) -> bool:
-        """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries."""
-        return not self.against and (self.improvement is None or self.improvement >= 0)
+        """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries.
+
+        One that comes nearer to the limit of its target is no worse: to keep it may cost more than errors are worth.
+        """
+        return not self.against and (self.improvement is None or self.improvement >= 0 or bool(self.limit))
 
     @property
     def accepted(self) -> bool:
@@ -149,6 +155,8 @@ class Replacement:
         then = f"; below {100 * _GAINS:.1f} the policy stays" if small else ""
         if self.gain is not None:
             then = f", and {self.gain.describe(counted.noun)} on queries left out"
+        elif self.limit and renewed and self.improvement < 0:
+            then = f", but come nearer to its limit, {self.limit}"
         return (f"tuned again, it would {known}{then}",)
 
     def to_json(self) -> dict[str, Any]:
@@ -177,18 +185,20 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
     if policy.period is not None:  # both spread the same money over the same queries a day
         after = dataclasses.replace(after, budget=policy.budget)  # type: ignore[type-var]
     lam, _ = comparable_tuning(policy, log)
-    gain = improvement = untested = None
+    gain, improvement, untested, limit = None, None, None, ""
     try:
         if lam is None or tuned.log.n_queries < FEWEST_QUERIES:
             untested = _untested(policy, log)
-        elif (improvement := _improvement(policy, after, tuned.log, lam)) > _GAINS:
+        elif (improvement := _improvement(policy, after, tuned.log, lam)) <= _GAINS:
+            limit = _exceeded(policy, after, tuned.log)
+        else:
             gain = held_out_gain(policy, log, seed, tuned)
             untested = _untested(policy, log) if gain is None else None
     except LogError as problem:
         return Replacement(None, (f"whether it gains was not tested: {problem}",))
     known = [name for name in log.models if name in {*policy.models, *after.models}]
     biased = [one.advice for one in judge_sample(log, known) if one.verdict == "bad"]
-    return Replacement(improvement, tuple(filter(None, (*biased, _broken(policy, after, log), untested))), gain)
+    return Replacement(improvement, tuple(filter(None, (*biased, _broken(policy, after, log), untested))), gain, limit)
 
 
 def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> float:
@@ -196,6 +206,19 @@ def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> f
     log = comparable_log(log, (before, after))
     old, new = (PolicyOutcomes.of(policy, log) for policy in (before, after))
     return float((old.wrong - new.wrong + lam * (old.spent - new.spent)).mean())
+
+
+def _exceeded(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
+    """Return the limit of a policy's target that it exceeds on a log, the other by less, in words; empty if none."""
+    target = Target.of(**recorded_tuning(before).spec.target)
+    log = comparable_log(log, (before, after))
+    old, new = (PolicyOutcomes.of(policy, log) for policy in (before, after))
+    figures = {"max_error": (old.wrong, new.wrong), "budget": (old.spent, new.spent)}
+    if target.name not in figures:
+        return ""
+    had, has = (float(one.mean()) for one in figures[target.name])
+    limit = before.budget if target.name == "budget" and before.budget else target.value  # at the traffic of the log
+    return target.describe(log.counted) if had > max(limit * (1 + 1e-9), has) else ""
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:

@@ -190,3 +190,18 @@ def test_money_for_a_period_is_the_same_for_both_policies(asked, tmp_path):
     slower = dataclasses.replace(ladder, budget=2 * ladder.budget)
     tuned = SimpleNamespace(policy=ladder, log=log)
     assert judge_replacement(slower, log, tuned).improvement == 0.0
+
+
+def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_more(policy, asked, tmp_path):
+    """To keep a limit may cost more than errors are worth at the policy's λ."""
+    log = read(tmp_path / "limit", asked)
+    loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
+    tuning = {**loose.provenance["tuning"], "max_error": 0.05}  # its limit was less, and today's queries are harder
+    told = {**loose.provenance, "tuning": tuning}
+    broke = dataclasses.replace(loose, provenance=told, expected={**loose.expected, "lam": 1e5})
+    judged = judge_replacement(broke, log, SimpleNamespace(policy=policy, log=log))
+    assert judged.improvement < 0
+    assert judged.against == ()
+    assert (judged.accepted, judged.acceptable) == (False, True)
+    assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % error")
+    assert not dataclasses.replace(judged, limit="").acceptable
