@@ -12,7 +12,7 @@ import pytest
 import rcjax
 from rcjax.logs.log import HandLabels
 from rcjax.policy.comparison import ERRORS
-from rcjax.policy.ladder import Period, with_following
+from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.diagnostics import decision
 from rcjax.tuning.diagnostics.decision import Replacement, judge_answers, judge_replacement, judge_sample
 from rcjax.tuning.retune import RetuningGain
@@ -197,11 +197,15 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     log = read(tmp_path / "limit", asked)
     loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
     tuning = {**loose.provenance["tuning"], "max_error": 0.05}  # its limit was less, and today's queries are harder
-    told = {**loose.provenance, "tuning": tuning}
-    broke = dataclasses.replace(loose, provenance=told, expected={**loose.expected, "lam": 1e5})
+    rungs = [  # between which an error is said to cost next to nothing: λ is large
+        dataclasses.replace(rung, expected={**rung.expected, "error": 1.0 - place / len(loose.rungs)})
+        for place, rung in enumerate(loose.rungs)
+    ]
+    dear = dataclasses.replace(loose, rungs=rungs)
+    broke = with_provenance(dear, tuning=tuning)
     judged = judge_replacement(broke, log, SimpleNamespace(policy=policy, log=log))
     assert judged.improvement < 0
     assert judged.against == ()
     assert (judged.accepted, judged.acceptable) == (False, True)
-    assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % error")
+    assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
     assert not dataclasses.replace(judged, limit="").acceptable
