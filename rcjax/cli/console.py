@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count as counting
 from pathlib import PurePath
 from types import FrameType
-from typing import Any, Literal, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import typer
 from rich import box
@@ -33,7 +33,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rcjax._base.figures import Money, count, describe_cascade, figure, percent, visible
-from rcjax.policy.comparison import ERRORS, LEAST_SHARE, Comparison
+
+if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
+    from rcjax.policy.comparison import Comparison
 
 P = ParamSpec("P")
 
@@ -474,7 +476,7 @@ class Fact(NamedTuple):
         return f"{form(self.value)} ({ends})" if ends else form(self.value)
 
 
-def facts(figures: Mapping[str, Any], money: Money, noun: str = ERRORS.noun) -> Iterator[Fact]:
+def facts(figures: Mapping[str, Any], money: Money, noun: str = "error") -> Iterator[Fact]:
     """Yield the figures of a policy in the order in which people read them.
 
     Args:
@@ -555,6 +557,8 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
         policy: JSON form of the policy.
         name: first words of each line.
     """
+    from rcjax.policy.comparison import LEAST_SHARE
+
     parts = [(1.0, policy)]
     if "rungs" in policy:
         low, share = divmod(policy["position"], 1)

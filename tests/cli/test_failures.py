@@ -86,7 +86,7 @@ def test_every_command_reports_whatever_reaches_it(monkeypatch, tmp_path):
     def broken(*_, **__):
         raise RuntimeError("RESOURCE_EXHAUSTED: no memory")
 
-    for module in ("tune", "replays", "checks", "sweep"):
+    for module in ("tune", "replays", "checks"):
         monkeypatch.setattr(f"rcjax.cli.{module}.start_jax", broken)
     for name in ("tune", "evaluate", "diagnose", "report", "check", "retune", "sweep"):
         status = 2 if name == "check" else 1

@@ -534,7 +534,7 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
         x, y = confidence[left], confidence[right]
         stated = None if atoms is None else (atoms[left], atoms[right])
         test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, stated)
-        tau = np.asarray(_taus(test.copula))
+        tau = np.asarray(_taus_of(test.copula))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
         for row, (index, fitted) in enumerate(
             zip(indices, table_rows(dataclasses.replace(test, copula=None)), strict=True)
@@ -556,5 +556,5 @@ def _families(copulas: Copula, count: int) -> list[type[Copula]]:
 
 
 @partial(compiled, runs="once")
-def _taus(copulas: Copula) -> jax.Array:
+def _taus_of(copulas: Copula) -> jax.Array:
     return jax.vmap(lambda copula: copula.tau())(copulas)
