@@ -3,7 +3,7 @@
 A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there, and lose no more
-than a standard error in cross-validation. Where nothing drifts, this replaces one policy a year (`benchmarks.year`). A
+than a standard error in cross-validation. Where nothing drifts, this replaces .6 policies a year (`benchmarks.year`). A
 positive gain in cross-validation alone replaced eleven a year, which gained nothing: it compares policies tuned on four
 fifths of the queries, at the price λ. If the policy in service has broken its promise, it is enough that the new policy
 is no worse on all known queries, or comes nearer to the limit of its target (`--max-error`, `--budget`).
