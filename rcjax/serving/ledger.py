@@ -395,6 +395,7 @@ class Ledger:
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
         self._turn, self._wake, self._ended = threading.Lock(), threading.Event(), False
+        self._known = threading.Lock()  # of the totals; never held while the store is waited for, as requests take it
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""
@@ -419,7 +420,7 @@ class Ledger:
             more: `most` and `falls` of the total.
         """
         start, end = bounds
-        with self._turn:
+        with self._known:
             if (name, every, start) not in self._totals:
                 for key in [key for key in self._totals if key[:2] == (name, every) and key[2] < start]:
                     if not self._totals[key].waiting:
@@ -452,7 +453,8 @@ class Ledger:
     def sync(self) -> bool:
         """Send the payments that wait, read the totals, and return whether the store answered."""
         with self._turn:
-            totals = [*self._totals.values()]
+            with self._known:
+                totals = [*self._totals.values()]
             try:
                 pipe = self._client.pipeline(transaction=False)
                 for total in totals:

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -162,6 +166,34 @@ def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(sha
     assert 1.9 < keys[total] <= 2.0
     assert {key.split(":")[2] for key in keys} == {"day", "month", "pace"}
     assert all(0 < days <= 33 for days in keys.values())
+
+
+def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):
+    """The store begins an answer that never ends: each byte of it comes in time."""
+    found, begun, released = [], threading.Event(), threading.Event()
+
+    def trickle(listener):
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            begun.set()
+            while not released.wait(0.05):
+                connection.sendall(b"+")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ledger = ledgers(f"redis://127.0.0.1:{listener.getsockname()[1]}")
+        ledger.total(name, "day", (0.0, 86_400.0))
+        week = partial(ledger.total, name, "week", (0.0, 604_800.0))
+        server, sync, asking = (
+            threading.Thread(target=to, daemon=True)
+            for to in (partial(trickle, listener), ledger.sync, lambda: found.append(week()))
+        )
+        server.start(), sync.start()
+        until(begun.is_set)
+        asking.start()
+        until(lambda: found)
+        released.set()
+        server.join(), sync.join()
 
 
 def test_addresses_and_passwords(capfd):

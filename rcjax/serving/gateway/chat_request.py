@@ -338,6 +338,9 @@ _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)  # the 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+_MOST_CHOICES = 128  # answers, and alternatives of a token, that a request may ask for
+
+
 def _check_types(data: Mapping[str, Any]) -> None:
     """Refuse fields of a wrong type, among those that the gateway itself reads."""
     for name in ("stream", "logprobs"):
@@ -345,8 +348,8 @@ def _check_types(data: Mapping[str, Any]) -> None:
             raise invalid_field(name, "must be true or false")
     for name, least in (("n", 1), ("top_logprobs", 0)):
         value = data.get(name)
-        if value is not None and (type(value) is not int or not least <= value <= 128):
-            raise invalid_field(name, f"must be a whole number from {least} on")
+        if value is not None and (type(value) is not int or not least <= value <= _MOST_CHOICES):
+            raise invalid_field(name, f"must be a whole number from {least} to {_MOST_CHOICES}")
     _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):

@@ -370,7 +370,7 @@ class MarginalFit:
 
 
 @dataclasses.dataclass(frozen=True)
-class CopulaFit:
+class PairFit:
     """Fit of the copula of two models' confidences."""
 
     pair: tuple[str, str]

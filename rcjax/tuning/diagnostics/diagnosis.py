@@ -40,10 +40,10 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.diagnostics.checks import (
     CheckResult,
-    CopulaFit,
     MarginalFit,
     MarkovFit,
     ModelCalibration,
+    PairFit,
     Promise,
     Verdict,
     judge_size,
@@ -228,7 +228,7 @@ class Diagnosis:
     """Calibration of each model."""
     marginals: tuple[MarginalFit, ...]
     """Fit of each model's marginal; empty if not tested."""
-    copulas: tuple[CopulaFit, ...]
+    copulas: tuple[PairFit, ...]
     """Fit of each pair's copula; empty if not tested."""
     markov: tuple[MarkovFit, ...]
     """Markov property of each triple of neighbouring models; empty if not tested."""
@@ -323,7 +323,7 @@ def diagnose(
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # The checks run at the same time, the longest first: they are independent, and compile for longer than they run.
     checks: dict[str, Callable[[], Any]] = {
-        "copulas": lambda: tuple(CopulaFit(**row) for row in copula_rows(model, sample, keys[2], replicates)),
+        "copulas": lambda: tuple(PairFit(**row) for row in copula_rows(model, sample, keys[2], replicates)),
         "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         "promise": lambda: _promise(model, every_query, training, trained_on, seed, frontier),
         "markov": lambda: tuple(
