@@ -129,9 +129,9 @@ def test_a_store_that_forgot_everything_is_told_by_those_who_know(ledgers, name)
         paying(3.0, one)
         paying(5.0, two)
         settled(one, two)
-        forgetful.stop()
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as said:  # before the store stops: the ledgers' threads look at it too
             warnings.simplefilter("always")
+            forgetful.stop()
             paying(7.0, one)
             for billing in (one, two, one, two):
                 assert not billing._ledger.sync()
