@@ -129,7 +129,7 @@ def test_a_store_that_forgot_everything_is_told_by_those_who_know(ledgers, name)
         paying(3.0, one)
         paying(5.0, two)
         settled(one, two)
-        with warnings.catch_warnings(record=True) as said:  # before the store stops: the ledgers' threads look at it too
+        with warnings.catch_warnings(record=True) as said:  # from before the store stops: threads see it
             warnings.simplefilter("always")
             forgetful.stop()
             paying(7.0, one)
