@@ -244,7 +244,7 @@ class HeldOut:
     price: float
     """Price of a refusal, in errors."""
     rival: PolicyOutcomes | None = None
-    """PolicyOutcomes of today's policy, whose errors are subtracted; None for a limit on the error itself."""
+    """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
 
     @classmethod
     def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> HeldOut:

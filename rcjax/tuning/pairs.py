@@ -9,9 +9,10 @@ two probabilities of it: by the model's own confidence, and by the confidence of
 
     ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
-The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b. The cost
-of a pair is the mean cost of its path over the queries: deferred queries may be longer than others. Queries of one
-confidence stay together; a ladder of two thresholds lies between them.
+The probabilities reduce the noise, but add a bias where confidences tell little: `scoring.estimate_blending` estimates
+a and b. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path
+over the queries: deferred queries may be longer than others. Queries of one confidence stay together; a ladder of two
+thresholds lies between them.
 
 Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
 A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.

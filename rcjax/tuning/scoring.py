@@ -456,7 +456,7 @@ class Losses(NamedTuple):
     def optimism(self, chosen: slice) -> np.ndarray:
         """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
 
-        A policy that was not chosen has the optimism 0, as each label is held out once. Optimism falls with the number
+        For a fixed policy the result is 0, as each query is held out once. Optimism falls with the number
         of labels: the choice on all folds is less optimistic than the choice without one, and the result is scaled so.
         """
         optimism = (self.penalty[-1, :, chosen].mean(-1) - self.promised[:, chosen]).mean(-1)

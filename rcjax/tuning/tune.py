@@ -186,7 +186,7 @@ class Tuned:
         return dataclasses.replace(comparison, unshown=unshown)
 
     def unshown_gain(self, policy: AnyPolicy, target: Target) -> UnshownGain | None:
-        """Return the gain of a policy over the best single model if it is not shown; None if it is, or is not known.
+        """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
 
         A gain is shown if a tenth of a point is expected, and the gain on held-out queries is not below 0 by more than
         a standard error.

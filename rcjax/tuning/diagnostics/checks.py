@@ -42,7 +42,7 @@ class Kind:
     meaning: str
     """Meaning of the figure, in words."""
     limits: Limits
-    """Limits from which on a figure is doubtful and bad; small figures are bad where `bad` is the smaller limit."""
+    """Limits from which on a figure is doubtful and bad; lower figures are worse where `bad` is the smaller limit."""
     unit: Literal["share", "number"] = "share"
     """Unit of the figure; a "share" is printed as a percentage."""
 

@@ -3,9 +3,9 @@
 A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there, and lose no more
-than a standard error in cross-validation. Where nothing drifts, this replaces .6 policies a year (`benchmarks.year`). A
-positive gain in cross-validation alone replaced eleven a year, which gained nothing: it compares policies tuned on four
-fifths of the queries, at the price λ. If the policy in service has broken its promise, it is enough that the new policy
+than a standard error in cross-validation. Without drift these rules replace .6 policies a year (`benchmarks.year`). The
+sign of the cross-validated gain alone replaced eleven, without a benefit: that gain is of policies tuned on four fifths
+of the queries, at the price λ. If the policy in service has broken its promise, it is enough that the new policy
 is no worse on all known queries, or comes nearer to the limit of its target (`--max-error`, `--budget`).
 
 `rcjax retune` writes a new policy if and only if the others say "tune again".
@@ -127,7 +127,7 @@ class Replacement:
     gain: RetuningGain | None = None
     """Held-out gain of retuned policies, estimated where the improvement is large enough."""
     limit: str = ""
-    """Limit of the target that the policy in service exceeds on these queries, and the new policy by less, or not."""
+    """Limit of the target, in words, where the policy in service exceeds it on these queries and the new one less."""
 
     @property
     def acceptable(self) -> bool:
