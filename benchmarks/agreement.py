@@ -31,7 +31,7 @@ from benchmarks import record
 from benchmarks.methods import compare_frontiers
 from benchmarks.paper.inputs import resplit
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.tuning.scoring import CrossValidation
+from rcjax.tuning.cross_validation import CrossValidation
 
 MODELS = ("small", "medium", "large")
 COST = (1e-5, 3e-5, 3e-4)

@@ -33,12 +33,12 @@ from benchmarks.gateway.quirks import QUIRKS, stream_of
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
-from rcjax.serving.costs import CallUsage, sum_usages, text_bytes
 from rcjax.serving.failures import CallError
 from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encoded, whole_completion
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
 from rcjax.serving.models_file import recorded_options
+from rcjax.serving.usage import CallUsage, sum_usages, text_bytes
 
 _MESSAGES = [{"role": "user", "content": "Which planet is the largest? A Mars, B Jupiter"}]
 _TOP = [{"token": text, "logprob": logprob, "bytes": [65]} for text, logprob in (("A", -0.1), ("B", -2.5))]

@@ -24,7 +24,8 @@ from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Outcomes, PointStatus, Policies, check_lam
+from rcjax.solving.frontier.points import Outcomes, PointStatus, check_lam
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import Optima, Solutions, asked_at_all, settle
 from rcjax.solving.tradeoff import Problem, lay_out_problem, select, solve_on_grid

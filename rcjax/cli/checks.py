@@ -37,7 +37,7 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.tuning.diagnostics.decision import Replacement
+    from rcjax.tuning.diagnostics.replacement import Replacement
     from rcjax.tuning.replaying.comparing import Today
 
 
@@ -53,10 +53,17 @@ def judge_policy(
         return None, str(problem)
 
 
+#: Why two errors of a ladder that follows its bill stand on one screen.
+POSITIONS = (
+    "the comparison has the policy at the position that spends the budget on all of these queries; the other figures "
+    "follow its bill from one query to the next"
+)
+
+
 def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
 
-    A remark gives the reason if no comparison is possible.
+    Remarks give the reason if no comparison is possible, and the two positions of a ladder that follows its bill.
 
     Args:
         policy: the policy.
@@ -70,10 +77,8 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
     as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
     promised = written(recorded_comparison(policy.provenance)) if as_tuned else None
     try:
-        return {
-            "comparison": written(compare_policy(policy, log, rival, money=policy.budget)),
-            "promised": promised,
-        }, []
+        comparison = written(compare_policy(policy, log, rival, money=policy.budget))
+        return {"comparison": comparison, "promised": promised}, [POSITIONS] * policy.follows
     except LogError as problem:
         return {"comparison": None, "promised": promised}, [f"it is not compared with today's: {problem}"]
 
@@ -186,11 +191,6 @@ def check(
         comparison, uncompared = compare_fresh(subject, fresh, today)
         document |= comparison
         followed += uncompared
-        if comparison["comparison"] and "followed" in document:
-            followed.append(
-                "the table has it at the position that spends the budget on all of these queries, the verdict as it "
-                "follows its bill from one to the next"
-            )
         beside = beside_reference(subject, fresh)
         document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
     document["traffic"] = traffic and traffic.to_json()

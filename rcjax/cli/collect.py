@@ -77,7 +77,7 @@ def import_(
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
     from rcjax.logs.importing.evaluations import KINDS, How, import_evaluations, write_table
-    from rcjax.logs.log import summarise
+    from rcjax.logs.oddities import summarise
 
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
@@ -124,7 +124,7 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
     """
-    from rcjax.logs.log import FEWEST
+    from rcjax.logs.oddities import FEWEST
 
     models, queries = summary["models"], summary["answered_by_all"]
     if len(models) < 2:
@@ -309,8 +309,8 @@ async def _work(
     Raises LogError if the log holds answers to other questions, or of models that were asked in another way.
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
+    from rcjax.collecting.calls import estimate
     from rcjax.collecting.plan import Setup, assume_signals
-    from rcjax.collecting.respondent import estimate
     from rcjax.collecting.run import require_same
 
     async with aclosing(Setup(plan)) as setup:
@@ -413,7 +413,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
 @shown
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     """Print the estimated cost of a run; on standard error if it comes `before` the run."""
-    from rcjax.collecting.respondent import USUAL_CHOICE, USUAL_TEXT
+    from rcjax.collecting.calls import USUAL_CHOICE, USUAL_TEXT
 
     screen = Screen(stderr=before)
     rows = document["estimate"]

@@ -202,7 +202,7 @@ def _describe(problem: BaseException) -> tuple[str, str]:
         named = problem.filename is not None
         return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if named else text, "file"
     if isinstance(problem, ValueError):
-        hull = sys.modules.get("rcjax.solving.frontier.points")  # nothing is infeasible before it is imported
+        hull = sys.modules.get("rcjax.solving.frontier.hull")  # nothing is infeasible before it is imported
         infeasible = hull is not None and isinstance(problem, hull.InfeasibleError)
         return text, "infeasible" if infeasible else "data"
     if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _HEAVY:

@@ -118,7 +118,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.logs.log import doubts, oddities
+    from rcjax.logs.oddities import doubts, oddities
 
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
@@ -138,7 +138,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
         log: the log with the costs of the models.
         really: whether `--yes` accepts the budget.
     """
-    from rcjax.logs.log import odd_budget
+    from rcjax.logs.oddities import odd_budget
 
     if target is None or target.name != "budget" or really:
         return
@@ -223,7 +223,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     """Return the prices of a tuning, replaced by those in a file where the file has them."""
     from rcjax.logs.prices import read_prices
-    from rcjax.serving.costs import PriceList
+    from rcjax.serving.price_lists import PriceList
 
     require_plausible_prices(path, really)
     given = read_prices(path)

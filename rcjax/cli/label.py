@@ -126,11 +126,13 @@ def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> 
     """Draw answers where two policies differ; return ((query, model) of each answer by position, a description)."""
     from rcjax.tuning.replaying.comparing import Differing
 
-    found = Differing.of(first, second, data)
-    cells = found.draw(n, seed)
+    differing = Differing.of(first, second, data)
+    cells = differing.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
-    places = [(rows[found.log.queries[query]], data.models.index(found.log.models[model])) for query, model in cells]
-    differ, queries = count(int(found.where.sum()), "query"), len({query for query, _ in cells})
+    places = [
+        (rows[differing.log.queries[query]], data.models.index(differing.log.models[model])) for query, model in cells
+    ]
+    differ, queries = count(int(differing.where.sum()), "query"), len({query for query, _ in cells})
     return sorted(places), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 

@@ -90,7 +90,7 @@ def shadow(text: str) -> Any:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:
         return fraction(text)
-    from rcjax.serving.call_log import ShadowRate
+    from rcjax.serving.shadowing import ShadowRate
 
     try:
         return ShadowRate.of(text)

@@ -12,7 +12,7 @@ import typer
 from rcjax._base.codec import written
 from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import compare_fresh, judge_policy, next_of, show_comparison, show_verdict
+from rcjax.cli.checks import POSITIONS, compare_fresh, judge_policy, next_of, show_comparison, show_verdict
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -293,8 +293,8 @@ def retune(
     from rcjax._core.pytrees import plain
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.decision import judge_replacement
     from rcjax.tuning.diagnostics.policy_check import last_weeks
+    from rcjax.tuning.diagnostics.replacement import judge_replacement
     from rcjax.tuning.retune import carried_log
 
     steps = staged(3)
@@ -338,6 +338,7 @@ def retune(
         "comparison": written(retuned.comparison),
         "remarks": [*retuned.explanations, *(reasons if facts is None and problem is None else ())],
     }
+    document["remarks"] += [POSITIONS] * old.follows
     if out and problem is None and written_to is None:
         document["remarks"].append("nothing is written, as the new policy gains too little: --anyway writes it")
     document |= {"written": str(written_to)} if written_to else {}
@@ -419,11 +420,11 @@ def demo(
         tuned = rcjax.tune(log, match=MARGIN, today=today or log.models[-1], queries=Queries(_QUERIES_A_MONTH, "month"))
     assert tuned.policy is not None
     with steps("answering fresh queries"):
-        seen = compare_policy(tuned.policy, fresh, tuned.spec.today)
+        comparison = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
-    document |= {"promised": written(tuned.comparison), "comparison": written(seen)}
-    verdict = capitalised(what_to_do(tuned.policy, seen, tuned.money, margin=MARGIN))
+    document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
+    verdict = capitalised(what_to_do(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, verdict, tuned.money), as_json=json_)
 
 

@@ -17,8 +17,8 @@ from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Replica
 from rcjax.cli.parsers import pairs, shadow as read_shadow, size
 
 if TYPE_CHECKING:
-    from rcjax.serving.call_log import ShadowRate
     from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
+    from rcjax.serving.shadowing import ShadowRate
 
 
 def key(
@@ -139,10 +139,10 @@ def serve(
             raise typer.BadParameter(problem, param_hint=option)
     if replicas.ledger is not None:
         require_libraries("--ledger", "ledger", "redis")
-    from rcjax.serving.call_log import ShadowRate
     from rcjax.serving.gateway.catalog import Settings, is_local
-    from rcjax.serving.gateway.chat_request import RequestLimits
+    from rcjax.serving.gateway.intake import RequestLimits
     from rcjax.serving.gateway.processes import serve as run
+    from rcjax.serving.shadowing import ShadowRate
 
     if max_in_flight < max_body:
         raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")

@@ -199,7 +199,7 @@ def tune(
     require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
-    from rcjax.solving.frontier.points import InfeasibleError
+    from rcjax.solving.frontier.hull import InfeasibleError
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)
@@ -269,7 +269,7 @@ def show_tuning(
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             screen.hang("note", f"{what}: no threshold parts them")
-    from rcjax.solving.frontier.points import rows_to_show
+    from rcjax.solving.frontier.hull import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
@@ -292,7 +292,7 @@ def show_tuning(
 
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the single models that are best buys and not points: a ladder between two points is slightly better."""
-    from rcjax.solving.frontier.points import best_buys
+    from rcjax.solving.frontier.hull import best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
     there = {point["models"][0] for point in points if len(point["models"]) == 1}

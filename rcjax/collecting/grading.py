@@ -48,8 +48,8 @@ from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.comparison import SAME_AS
 from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import read_reply
-from rcjax.serving.costs import CallUsage
 from rcjax.serving.failures import CallError
+from rcjax.serving.usage import CallUsage
 
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Attempt], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}

@@ -18,18 +18,19 @@ from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.built_in_graders import Ask
+from rcjax.collecting.calls import Asked
 from rcjax.collecting.custom_graders import GraderError
 from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Asked, Budget, Expense, NotCoveredError, Respondent, StoppedError
+from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import read_reply
-from rcjax.serving.costs import CallUsage
 from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.usage import CallUsage
 from rcjax.serving.workers import ReplyChecks, require_runnable
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]

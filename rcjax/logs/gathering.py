@@ -34,7 +34,8 @@ from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, req
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Say, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
-from rcjax.logs.log import FailedCalls, require_models, uneven
+from rcjax.logs.log import FailedCalls, require_models
+from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.comparison import Reference

@@ -25,7 +25,7 @@ from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brief, listed, near
 from rcjax.logs.sources import require_file
-from rcjax.serving.costs import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
+from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
 _LEAST = 1e6 * LEAST  # money per million tokens
 

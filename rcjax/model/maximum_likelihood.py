@@ -247,8 +247,8 @@ def fit_pair(
     def climb_at(fixed: dict[str, Any]) -> CopulaFit:
         held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
         likelihood = sum_of(held, first, second, weights)
-        found = climb(family, lambda copula: likelihood(copula) / total, held)
-        return CopulaFit(found.member, found.standard_errors, found.mean, found.status)
+        top = climb(family, lambda copula: likelihood(copula) / total, held)
+        return CopulaFit(top.member, top.standard_errors, top.mean, top.status)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
@@ -353,10 +353,10 @@ def likeliest_marginal(
     def mean(marginal: Marginal) -> jax.Array:
         return divide((weight * jnp.where(inside, marginal.smooth_log_density(x), 0.0)).sum(), total)
 
-    found = climb(family, mean, start, _NEWTON_LIMIT, within=0.9)
-    errors = {name: divide(error, jnp.sqrt(total), jnp.inf) for name, error in found.standard_errors.items()}
-    status = jnp.where(total > 0, found.status, FitStatus.NOT_CONVERGED)
-    return dataclasses.replace(found, standard_errors=errors, status=status)
+    top = climb(family, mean, start, _NEWTON_LIMIT, within=0.9)
+    errors = {name: divide(error, jnp.sqrt(total), jnp.inf) for name, error in top.standard_errors.items()}
+    status = jnp.where(total > 0, top.status, FitStatus.NOT_CONVERGED)
+    return dataclasses.replace(top, standard_errors=errors, status=status)
 
 
 def masses(

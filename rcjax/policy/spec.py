@@ -1,4 +1,4 @@
-"""How a log is tuned: the options of a tuning, and their record in the provenance of a policy.
+"""The options of a tuning, and their record in the provenance of a policy.
 
 A `Target` is the aim of tuning: a budget, an error, the cost of an error, or λ. Each field of `Spec` states its
 meaning, its parser and its option on the command line. Standard library only.

@@ -16,7 +16,7 @@ from rcjax.policy.comparison import Comparison, what_to_do
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target, TargetName
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import InfeasibleError
+from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference

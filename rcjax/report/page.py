@@ -34,7 +34,7 @@ from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.findings import Findings, compare
 from rcjax.report.plots import plot_error_cost, plot_frontier, plot_reliability
 from rcjax.report.plots.drawings import BLUE, GREY, ORANGE, lay_out
-from rcjax.solving.frontier.points import rows_to_show
+from rcjax.solving.frontier.hull import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import replay

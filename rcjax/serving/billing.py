@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from rcjax._base.figures import visible
-from rcjax.policy.ladder import MOST_TIMES, AnyBill, Bill, Period, PeriodBill, client_bill, new_bill
+from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
+from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.ledger import FileTotals, Ledger, LedgerTotal, WriterTotals

@@ -18,7 +18,6 @@ from rcjax.policy.signals import Reply, SignalError
 from rcjax.policy.signals.answers import written_calls
 from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
 from rcjax.serving.call_log import Call
-from rcjax.serving.costs import CallUsage, usage_of
 from rcjax.serving.failures import (
     CallError,
     WithheldError,
@@ -30,6 +29,7 @@ from rcjax.serving.failures import (
     unusable,
 )
 from rcjax.serving.streaming import Patterns, TextChunk
+from rcjax.serving.usage import CallUsage, usage_of
 from rcjax.serving.workers import in_short
 
 _MOST_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others

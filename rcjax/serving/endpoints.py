@@ -18,10 +18,10 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_asked, recorded_prices
-from rcjax.serving.costs import CallUsage, request_bytes
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.streaming import LIMITS, Pace, most_written
+from rcjax.serving.pace import LIMITS, Pace, most_written
+from rcjax.serving.usage import CallUsage, request_bytes
 from rcjax.serving.workers import require_runnable
 
 

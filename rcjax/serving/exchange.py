@@ -23,12 +23,12 @@ from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
-from rcjax.serving.costs import CallUsage
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.openai_client import TIMED_OUT, complete, stream
-from rcjax.serving.streaming import Pace, most_written
+from rcjax.serving.pace import Pace, most_written
+from rcjax.serving.usage import CallUsage
 from rcjax.serving.workers import ReplyChecks, in_short
 
 

@@ -35,7 +35,7 @@ from rcjax._base.codec import Between, Record, read, read_table, require
 from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
 from rcjax.policy.signals.records import ReplyCheck, record_signal, require_signal_name
-from rcjax.serving.costs import GenaiPrices, ListedPrice, known_price
+from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 

@@ -23,9 +23,9 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
-from rcjax.serving.costs import CallUsage
 from rcjax.serving.failures import CallError, Failure, error_word, is_transient, read_wait
 from rcjax.serving.streaming import turns_of
+from rcjax.serving.usage import CallUsage
 
 try:
     import openai

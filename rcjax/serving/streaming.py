@@ -1,4 +1,4 @@
-"""Streams: chunks that differ in their text alone, turns of tasks on a busy event loop, and the pace of a model.
+"""Streams: text chunks passed on without parsing, and turns of tasks on a busy event loop.
 
 A server repeats id, model and time with every word. A chunk that equals an earlier one but for the text is neither
 parsed nor encoded as JSON: the bytes of its text are put between the bytes that all such chunks share. Standard library
@@ -63,61 +63,6 @@ def turns_of(kind: str) -> Turns:
     if (kinds := _TURNS.get(loop)) is None:
         kinds = _TURNS[loop] = {name: Turns(*settings) for name, settings in KINDS.items()}
     return kinds[kind]
-
-
-#: Options that limit the tokens of an answer.
-LIMITS = ("max_tokens", "max_completion_tokens")
-
-_MEMORY = 50  # answers in the running means
-
-
-@dataclass
-class Pace:
-    """Running means over the answers of a model; before the first answer, a guess that counts as one answer.
-
-    >>> pace = Pace()
-    >>> pace.add(written=1500, seconds=10.0)
-    >>> pace.written, pace.rate
-    (1000.0, 100.0)
-    """
-
-    written: float = 500.0
-    """Tokens of an answer."""
-    seconds: float = 10.0
-    """Time of an answer."""
-    _answers: int = 1
-
-    @classmethod
-    def guess(cls, written: float) -> Pace:
-        """Guess the pace of a model that has not answered yet, from the tokens of an answer."""
-        return cls(written, written * cls.seconds / cls.written)
-
-    @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return self.written / self.seconds
-
-    def add(self, written: int, seconds: float) -> None:
-        """Count an answer whose tokens are known."""
-        self._answers = min(self._answers + 1, _MEMORY)
-        share = 1 / self._answers
-        self.written += share * (written - self.written)
-        self.seconds += share * (max(seconds, 1e-3) - self.seconds)
-
-
-def most_written(options: Mapping[str, Any]) -> int | None:
-    """Return the limit on the tokens of a reply, over all its samples; None if the options set none.
-
-    >>> most_written({"max_tokens": 10, "n": 5}), most_written({})
-    (50, None)
-    """
-    limits = [options[name] for name in LIMITS if _is_count(options.get(name))]
-    samples = options.get("n")
-    return max(limits) * (samples if _is_count(samples) else 1) if limits else None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
 
 
 #: Fields whose texts vary: the delta's text, and OpenAI's padding that hides the sizes of pieces.

@@ -22,18 +22,17 @@ from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
+from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
-    ALWAYS_ANSWER,
-    CascadeSet,
     Outcomes,
     Points,
     PointStatus,
     check_abstain_price,
     check_lam,
     lam_range,
-    lower_hull,
     refusal_at,
 )
+from rcjax.solving.frontier.policies import ALWAYS_ANSWER, CascadeSet
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.solution import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 

@@ -20,7 +20,8 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Bands, Outcomes, Policies, check_level
+from rcjax.solving.frontier.points import Bands, Outcomes, check_level
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import ENOUGH_QUERIES, RUNGS
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers

@@ -52,7 +52,8 @@ from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
-from rcjax.solving.frontier.points import InfeasibleError, Outcomes, position_weights
+from rcjax.solving.frontier.hull import InfeasibleError, position_weights
+from rcjax.solving.frontier.points import Outcomes
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, default_today, models_of
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
 

@@ -23,13 +23,15 @@ from rcjax.policy.comparison import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points, Policies, policies_of
+from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.policies import Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.scoring import FOLDS, Gain
+from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 

@@ -28,30 +28,15 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import (
-    InfeasibleError,
-    Outcomes,
-    Points,
-    PointStatus,
-    Policies,
-    check_abstain_price,
-    check_lam,
-    lower_hull,
-    refusal_at,
-)
+from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
+from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
+from rcjax.tuning.cross_validation import CrossValidation, cross_validate
 from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.comparing import single_model_errors
 from rcjax.tuning.replaying.walk import outcomes_on_log
-from rcjax.tuning.scoring import (
-    FOLDS,
-    CrossValidation,
-    charges,
-    cross_validate,
-    estimate_blending,
-    sample_queries,
-    score_all,
-)
+from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, percent
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
-from rcjax.logs.log import Log, doubts, odd_budget, oddities
+from rcjax.logs.log import Log
+from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
@@ -25,9 +26,10 @@ from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import LEAST_GAIN, InfeasibleError, too_dear
+from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
+from rcjax.tuning.cross_validation import CrossValidation
 from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     Today,
@@ -38,7 +40,7 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.scoring import CrossValidation, held_out_confidence, sample_queries
+from rcjax.tuning.scoring import held_out_confidence, sample_queries
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models

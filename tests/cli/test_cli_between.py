@@ -100,6 +100,14 @@ def test_what_cannot_be_compared_is_told(folder, tmp_path):
     assert "that differ is labelled" in result.stderr
 
 
+@pytest.mark.parametrize("line", ["evaluate", "check", "retune"])
+def test_two_errors_of_a_ladder_that_follows_its_bill_are_explained_on_every_screen(folder, line):
+    files = folder / "policy.json", folder / "fresh.csv"
+    result = run(line, *files, "--prices", folder / "prices.toml")
+    assert result.exit_code in (0, 1), (result.stderr, result.exception)
+    assert " ".join(result.stdout.split()).count("the comparison has the policy at the position that spends") == 1
+
+
 def test_new_prices_alone_need_no_log(folder, tmp_path):
     out = tmp_path / "new.json"
     result = run("retune", folder / "policy.json", "--prices", folder / "half.toml", "--out", out)

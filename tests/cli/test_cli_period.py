@@ -14,7 +14,8 @@ from command_line import rows_of, run, write_log
 from rcjax.cli.inputs import at_traffic_of
 from rcjax.cli.options import BudgetOptions
 from rcjax.policy import load_policy
-from rcjax.policy.ladder import Period, new_bill, with_following
+from rcjax.policy.following import new_bill
+from rcjax.policy.ladder import Period, with_following
 from rcjax.policy.spec import Spec
 from rcjax.serving.billing import queries_per_day
 from rcjax.serving.call_log import Billed

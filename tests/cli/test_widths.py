@@ -12,7 +12,7 @@ from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import models_table
 from rcjax.cli.console import Screen, cascade_lines
-from rcjax.solving.frontier.points import too_dear
+from rcjax.solving.frontier.hull import too_dear
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

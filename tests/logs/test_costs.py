@@ -10,7 +10,7 @@ from command_line import run
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning
 from rcjax.logs.errors import LogError
-from rcjax.logs.log import summarise
+from rcjax.logs.oddities import summarise
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -15,7 +15,8 @@ from rcjax.logs.kept_sample import describe_reference, read_reference
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points, Policies
+from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.policies import Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,8 +11,8 @@ from genai_prices import Usage, calc_price
 import rcjax
 from rcjax.logs import LogError, PricesWarning
 from rcjax.logs.prices import read_prices
-from rcjax.serving.costs import GenaiPrices, known_price
 from rcjax.serving.models_file import read_models
+from rcjax.serving.price_lists import GenaiPrices, known_price
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.policy.ladder import PERIODS, WINDOW, Bill, Period, PeriodBill, position_at
+from rcjax.policy.following import WINDOW, Bill, PeriodBill
+from rcjax.policy.ladder import PERIODS, Period, position_at
 
 COSTS = (2e-5, 5e-5, 1e-4, 3e-4)
 BUDGET = 8e-5

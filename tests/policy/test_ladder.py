@@ -14,7 +14,7 @@ import rcjax
 from rcjax.policy import Ladder, Policy, Rule, load_policy
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.policy import draw_lot
-from rcjax.solving.frontier.points import lower_hull, thinned
+from rcjax.solving.frontier.hull import lower_hull, thinned
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(

@@ -13,9 +13,9 @@ from chat_server import completion
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import openai_client
-from rcjax.serving.costs import CallUsage
 from rcjax.serving.failures import CallError, Failure
 from rcjax.serving.openai_client import complete, stream
+from rcjax.serving.usage import CallUsage
 
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]
 BODY = json.dumps(completion("A")).encode()

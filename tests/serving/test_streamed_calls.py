@@ -8,7 +8,7 @@ from chat_server import Response
 from gateway_service import gateway
 
 from rcjax.serving.completions import Assembly, read_chunks
-from rcjax.serving.costs import CallUsage
+from rcjax.serving.usage import CallUsage
 
 ROME, UTC, OSLO = '{"city":"Rome"}', '{"tz":"UTC"}', '{"city":"Oslo"}'
 WEATHER_AND_CLOCK = [("weather", ROME), ("clock", UTC)]

@@ -16,8 +16,8 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.logs import PricesWarning
 from rcjax.logs.importing.api_logs import used
 from rcjax.serving.call_log import CallLog, CascadeWarning
-from rcjax.serving.costs import CallUsage
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.usage import CallUsage
 
 DETAILS = "prompt_tokens_details", "completion_tokens_details"
 

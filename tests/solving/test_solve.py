@@ -13,7 +13,8 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model import BetaMixture, Marginal
 from rcjax.solving import error_and_cost
-from rcjax.solving.frontier.points import Outcomes, Points, Policies
+from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.tradeoff import select
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -10,7 +10,7 @@ from cascade_references import PlainMarginal, mean_above, random_models, take
 from tiers import thorough
 
 from rcjax import solve_frontier
-from rcjax.solving.frontier.points import InfeasibleError
+from rcjax.solving.frontier.hull import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,7 +9,7 @@ from cross_validation_references import best_for, every_policy, useful
 from selection_references import draws_of, make_log
 
 import rcjax
-from rcjax.solving.frontier.points import lower_hull
+from rcjax.solving.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping
 from rcjax.tuning.bootstrapping import bootstrap, quantiles
 from rcjax.tuning.candidates import RUNGS

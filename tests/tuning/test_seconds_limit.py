@@ -10,7 +10,8 @@ from timed_logs import timed_log, waited
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.spec import SecondsLimit
-from rcjax.solving.frontier.points import InfeasibleError, Policies
+from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.search import SecondsFilter
 
 pytestmark = pytest.mark.usefixtures("float64")

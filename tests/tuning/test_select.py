@@ -11,10 +11,12 @@ from cross_validation_references import every_policy, useful
 from selection_references import as_rows, make_log
 
 import rcjax
-from rcjax.solving.frontier.points import PointStatus, lam_range, lower_hull
+from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.points import PointStatus, lam_range
 from rcjax.tuning import search
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.scoring import PRICES, CrossValidation, Gain, Gains, estimate_blending
+from rcjax.tuning.cross_validation import PRICES, CrossValidation, Gain, Gains
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -13,8 +13,8 @@ import rcjax
 from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.spec import Spec, Target, cascades_of
+from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import PolicyOutcomes
-from rcjax.tuning.scoring import CrossValidation, Gain
 from rcjax.tuning.tune import describe_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -37,8 +37,8 @@ from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chos
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import read_choice
 from rcjax.serving.completions import choice_text
-from rcjax.serving.costs import reported_tokens
 from rcjax.serving.failures import body_failure, choice_failure, finish_reason_of
+from rcjax.serving.usage import reported_tokens
 
 
 def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:

@@ -27,7 +27,7 @@ from rcjax.logs.importing.harnesses import HELM, LM_EVAL, PROMPTFOO
 from rcjax.logs.importing.inspect_ai import INSPECT
 from rcjax.logs.importing.lines import CHARACTERS, DamageError, Format, How, Line, require, require_sound, unread
 from rcjax.logs.importing.table import TABLE, WIDE
-from rcjax.logs.log import tell_unread
+from rcjax.logs.oddities import tell_unread
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed

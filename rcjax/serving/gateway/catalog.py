@@ -19,21 +19,24 @@ from typing import Any
 from rcjax._base.figures import visible
 from rcjax.policy.comparison import recorded_reference
 from rcjax.policy.decisions import Rule
-from rcjax.policy.ladder import Period, PeriodBill, load_policy, with_following
+from rcjax.policy.following import PeriodBill
+from rcjax.policy.ladder import Period, load_policy, with_following
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_asked, recorded_tuning
-from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, checked_options
 from rcjax.serving.exchange import Caller
-from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
+from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.clients import KeyRing
+from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.ledger import FileTotals, Ledger
 from rcjax.serving.models_file import ModelSettings, ServedModel, describe_variable, read_models
 from rcjax.serving.openai_client import DirectClient, direct_client
-from rcjax.serving.streaming import LIMITS, most_written
+from rcjax.serving.pace import LIMITS, most_written
+from rcjax.serving.shadowing import ShadowCost, ShadowRate
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of Prometheus's client, for the folder in which several workers count together."""

@@ -302,14 +302,14 @@ class Accounts:
 
     def usage_of(self, clients: Iterable[Client]) -> list[ClientUsage]:
         """Return the usage of each client that has a name, in its period."""
-        now, found = time.time(), []
+        now, usages = time.time(), []
         for client in clients:
             every, bounds = self._period(client, now)
             if client.name is not None:
                 requests, money = self._requests(client.name, every, bounds), self._total(client, now).last_read()[0]
                 at_once = self._by_client.get(client.name, _ClientState()).in_progress
-                found.append(ClientUsage(client, every, money, requests, at_once))
-        return found
+                usages.append(ClientUsage(client, every, money, requests, at_once))
+        return usages
 
     def watch(self, clients: Iterable[Client]) -> None:
         """Begin to read the totals of clients, even of clients that have not called yet."""

@@ -13,7 +13,7 @@ from html import escape
 
 from rcjax._base.figures import Money, choose_unit, count, figure, percent
 from rcjax.policy.comparison import recorded_comparison, recorded_counted
-from rcjax.policy.ladder import DAY, Bill, PeriodBill
+from rcjax.policy.following import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 from rcjax.serving.gateway.clients import ClientUsage

@@ -41,18 +41,9 @@ from rcjax.serving.gateway.catalog import (
     is_local,
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
-from rcjax.serving.gateway.chat_request import (
-    ApiError,
-    ChatRequest,
-    ClientLeftError,
-    Intake,
-    fault_within,
-    id_headers,
-    query_of,
-    require_permitted,
-    segment_of,
-)
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, id_headers, query_of, segment_of
 from rcjax.serving.gateway.clients import Accounts, Client
+from rcjax.serving.gateway.intake import ClientLeftError, Intake, require_permitted
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responses import ResponsesResponder

@@ -23,7 +23,8 @@ from rcjax.policy.ladder import load_policy
 from rcjax.serving.endpoints import prices_by_model, read_price
 from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, Settings, file_signature
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
-from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, RequestLimits, fault_within, query_of, segment_of
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, query_of, segment_of
+from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import HTTP, DirectClient
 

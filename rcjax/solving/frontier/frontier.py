@@ -37,23 +37,16 @@ from rcjax.policy.decisions import Agreement, Comparison, Table, check_agreement
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target, read_search
-from rcjax.solving.frontier.points import (
+from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
+from rcjax.solving.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
+from rcjax.solving.frontier.policies import (
     ABSTAIN,
     NEVER_ANSWER,
     NEVER_REFUSE,
-    Bands,
     CascadeSet,
-    Outcomes,
-    Points,
-    PointStatus,
     Policies,
-    Seconds,
     cascade_at,
-    lower_hull,
-    point_for,
     policies_of,
-    position_weights,
-    thinned,
 )
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift it above.

@@ -19,7 +19,7 @@ from rcjax._base.figures import percent
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import holm
 from rcjax.policy.comparison import ERRORS, Counted
-from rcjax.solving.frontier.points import CascadeSet
+from rcjax.solving.frontier.policies import CascadeSet
 
 Verdict = Literal["fine", "doubtful", "bad"]
 
@@ -475,8 +475,8 @@ class Promise:
         return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
 
     def _gap(self, name: str) -> _Gap:
-        seen, promised, band = (np.asarray(getattr(self, of)) for of in (name, f"predicted_{name}", f"{name}_band"))
-        gap = seen - promised
+        observed, promised, band = (np.asarray(getattr(self, of)) for of in (name, f"predicted_{name}", f"{name}_band"))
+        gap = observed - promised
         outside = np.abs(gap) > band
         # If all costs are 0, the gap is 0 on any scale.
         scale = (float(promised.mean()) or 1.0) if name == "cost" else 1.0

@@ -30,22 +30,13 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
 from rcjax.policy.comparison import ERRORS, IN_SERVICE, Counted, recorded_counted
-from rcjax.policy.ladder import Bill
+from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict, adjusted, worst
-from rcjax.tuning.diagnostics.decision import (
-    Baseline,
-    Decision,
-    Figure,
-    Replacement,
-    decide,
-    judge_replacement,
-    judge_sample,
-    tell_cheaper,
-    tell_followed,
-)
+from rcjax.tuning.diagnostics.decision import Baseline, Decision, Figure, decide, tell_cheaper, tell_followed
+from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, judge_sample
 from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, models_of
 from rcjax.tuning.replaying.replay import RungOutcomes, Stream, Trace, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence

@@ -20,7 +20,7 @@ from rcjax._core.pytrees import plain
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
-from rcjax.policy.ladder import MOST_TIMES
+from rcjax.policy.following import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjusted
 from rcjax.tuning.diagnostics.decision import relative

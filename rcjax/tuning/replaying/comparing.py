@@ -24,7 +24,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import ERRORS, IN_SERVICE, Comparison, Counted, Rival, Role
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
-from rcjax.solving.frontier.points import position_weights
+from rcjax.solving.frontier.hull import position_weights
 from rcjax.tuning.replaying.replay import walk_log, walk_rungs
 
 _ROUNDING = 1e-9  # of an error or a bill

@@ -30,10 +30,12 @@ from rcjax.model.calibration import calibrate_rows
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.model.label_outcomes import corrected_log, is_whole
 from rcjax.policy.comparison import ERRORS, JUDGED_SAME, Counted, counted_by
-from rcjax.policy.ladder import Bill, figure_at
+from rcjax.policy.following import Bill
+from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Policies, Seconds, seconds_of
+from rcjax.solving.frontier.points import Seconds, seconds_of
+from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.replaying.walk import (
     Columns,
     calibrated_confidence,

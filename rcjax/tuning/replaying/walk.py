@@ -23,7 +23,8 @@ from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
-from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NOBODY, Outcomes, Policies, policies_of
+from rcjax.solving.frontier.points import Outcomes
+from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, NOBODY, Policies, policies_of
 
 _FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
 

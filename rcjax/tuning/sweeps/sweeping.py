@@ -35,7 +35,7 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
 from rcjax.logs.errors import near
-from rcjax.serving.costs import GENAI
+from rcjax.serving.price_lists import GENAI
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.sweeps.engines import BatchTables, Engine, Work, connected, solve_here
 from rcjax.tuning.sweeps.problems import (

@@ -8,7 +8,7 @@ import pytest
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.evaluations import How, import_evaluations, label_of
-from rcjax.logs.log import summarise
+from rcjax.logs.oddities import summarise
 
 FILES = Path(__file__).parent / "files"
 SUMS, *_ = (FILES / "inspect").glob("*.json")

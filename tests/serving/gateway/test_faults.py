@@ -12,7 +12,7 @@ from gateway_service import SURE, UNSURE, gateway, make_policy, until
 from rcjax.policy import Ladder
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
-from rcjax.serving.gateway.chat_request import RequestLimits
+from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import Gateway
 

@@ -10,7 +10,8 @@ from gateway_service import MODELS, SURE, gateway, make_policy
 
 from rcjax._base.codec import written
 from rcjax.policy import Comparison, Ladder, Rival
-from rcjax.policy.ladder import DAY, Period, PeriodBill
+from rcjax.policy.following import DAY, PeriodBill
+from rcjax.policy.ladder import Period
 from rcjax.serving.gateway.catalog import digest_of
 from rcjax.serving.gateway.metrics import Ended
 from rcjax.serving.gateway.page import _cost_check, _period

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rcjax.solving.frontier.points import lower_hull, pareto
+from rcjax.solving.frontier.hull import lower_hull, pareto
 
 UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 

@@ -8,11 +8,12 @@ import pytest
 import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.comparison import ERRORS
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, Promise, adjusted, judge
-from rcjax.tuning.diagnostics.decision import Figure, Replacement, decide, tell_cheaper
+from rcjax.tuning.diagnostics.decision import Figure, decide, tell_cheaper
 from rcjax.tuning.diagnostics.policy_check import ModelChange, Weeks, separate_looks
+from rcjax.tuning.diagnostics.replacement import Replacement
 from rcjax.tuning.retune import RetuningGain
-from rcjax.tuning.scoring import Gain
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.policy.ladder import Bill
+from rcjax.policy.following import Bill
 from rcjax.tuning.replaying.comparing import shares_at_bill
 from rcjax.tuning.replaying.replay import RungOutcomes, replay_stream
 

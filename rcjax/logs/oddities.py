@@ -1,0 +1,241 @@
+"""A summary of a log by model, and checks for a log that looks wrong although every row is valid.
+
+Answers that are present, or labelled, are a fair sample if that happens at random, and a biased one if it depends on a
+confidence (`uneven`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rcjax._base.figures import Z95, budget_between, choose_unit, figure, no_confidence
+from rcjax.logs.errors import listed
+from rcjax.logs.log import Log
+from rcjax.policy.decisions import NO_CONFIDENCE
+
+FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second a warning
+
+
+#: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
+_ANOTHER_UNIT = 100
+
+
+#: Factors to money per query from a budget per thousand and per million queries.
+_UNITS = (1e-3, 1e-6)
+
+
+_MOST_CHEAPEST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
+
+
+_INVERTED = 0.45  # ROC area below which confidences look inverted
+
+
+_Z = 3.5  # standard errors below a half
+
+
+def oddities(log: Log) -> tuple[str, ...]:
+    """Return a sentence for each oddity of a log, with advice; empty for a log that looks right.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> oddities(log), oddities(log.take(slice(11)))
+    ((), ('11 queries tell good policies from lucky ones no better than dice: log 100 or more',))
+    """
+    return tuple(_odd(log))
+
+
+def doubts(log: Log) -> tuple[str, ...]:
+    """Return a sentence for each reason to doubt the policies of a log that looks right.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> doubts(log), doubts(log.take(slice(30)))
+    ((), ('30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more',))
+    """
+    return tuple(_doubtful(log))
+
+
+def _doubtful(log: Log) -> Iterator[str]:
+    n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
+    labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
+    if FEWEST <= n < _SOME:
+        known = [float(right[has].mean()) for right, has in zip(labels.T, labelled.T, strict=True) if has.any()]
+        best = min(max(known, default=0.5), 1 - 1 / n)
+        points = 100 * Z95 * math.sqrt(best * (1 - best) / n)
+        yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
+    if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
+        return  # answers are compared, and `read_log` has warned that there is no confidence
+    constant = dict[tuple[str, int], list[str]]()
+    for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # the last has no threshold
+        known = confidence[confidence > NO_CONFIDENCE]
+        if len(known) > 1 and (known == known[0]).all():
+            constant.setdefault((figure(math.exp(known[0])), len(known)), []).append(name)
+    for (value, answers), names in constant.items():
+        what = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
+        yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
+
+
+def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
+    """Return a sentence about a budget above the cost of asking every model, with advice; None for a lower budget.
+
+    Args:
+        budget: money per query.
+        log: the log, for its costs.
+        write: formats a budget as the user should give it, from its amount per million queries.
+
+    >>> import rcjax
+    >>> odd_budget(150.0, rcjax.sample_log(300, seed=0), "budget={}e-6".format)[-59:]
+    'was $150 per million queries meant? Then give budget=150e-6'
+    """
+    costs = np.asarray(log.cost, float)
+    dearest = float(np.nansum(costs))
+    if not 0 < dearest < budget:
+        return None
+    unit = choose_unit([dearest])
+    every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
+    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
+    return f"{what}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
+
+
+def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
+    """Return advice for a budget that is too high: the same figure in another unit, or a lower budget.
+
+    >>> _meant(0.15, [2e-5, 8e-4], "--budget {}/M".format)
+    'was $150 per million queries meant? Then give --budget 150/M'
+    >>> _meant(2e-3, [2e-5, 8e-4], "--budget {}/M".format)
+    'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
+    """
+    for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():
+        if min(costs) <= budget * scale <= sum(costs):
+            other = budget * scale
+            return f"was {choose_unit([other]).full(other)} meant? Then give {write(f'{1e6 * other:.6g}')}"
+    unit = choose_unit(costs)
+    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {alone}"
+
+
+def _odd(log: Log) -> Iterator[str]:
+    if log.n_queries < FEWEST:
+        yield f"{log.n_queries} queries tell good policies from lucky ones no better than dice: log 100 or more"
+    labelled = np.asarray(log.labelled & np.asarray(log.answered))
+    labels = np.asarray(log.correct, float)[labelled]
+    if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
+        what = "the reference's" if log.counted.noun == "difference" else "right"
+        fact = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
+        yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
+    paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
+    if log.prices is None and paid and min(paid)[0] > _MOST_CHEAPEST:
+        what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
+        yield f"{what}: is it money per million queries? Write money per query"
+    confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
+    for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
+        surer = _surer(confidence[known], right[known])
+        if surer is not None:
+            yield (
+                f"the surer {name} is, the more often it is wrong (of a right and a wrong answer the right one is the "
+                f"surer in {100 * surer:.0f} %): are its confidences inverted, or labels of other answers?"
+            )
+
+
+def _surer(confidence: np.ndarray, right: np.ndarray) -> float | None:
+    """Return the area under the ROC curve of a confidence if it is significantly below a half; else None."""
+    _, inverse, number = np.unique(confidence, return_inverse=True, return_counts=True)
+    rights = np.bincount(inverse, weights=right, minlength=len(number))
+    wrongs = number - rights
+    pairs = rights.sum() * wrongs.sum()
+    if not pairs:
+        return None
+    surer = float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs)
+    spread = math.sqrt((len(confidence) + 1) / (12 * pairs))
+    return surer if surer < _INVERTED and surer < 0.5 - _Z * spread else None
+
+
+def unsure(sure: np.ndarray) -> np.ndarray:
+    """Return an (n,) mask of the queries whose confidence `sure` (n,) has a mid-rank below the median: at most half."""
+    below, up_to = (np.searchsorted(np.sort(sure), sure, side) for side in ("left", "right"))
+    return below + up_to < len(sure)
+
+
+def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
+    """Test whether a subset of queries holds an unusual share of unsure ones.
+
+    Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
+    is the normal approximation of the hypergeometric distribution, with a continuity correction.
+
+    Args:
+        sure: (n,) confidence of a model in each query.
+        there: (n,) bool mask of the subset.
+
+    >>> sure = np.arange(100.0)
+    >>> uneven(sure, sure % 2 == 0), uneven(sure, sure < 30)[0], uneven(sure, sure >= 0)
+    ((0.0, 1.0), 0.5, (0.0, 1.0))
+    """
+    doubted = unsure(sure)
+    n, m, few = len(sure), int(there.sum()), int(doubted.sum())
+    if not 0 < m < n or not few:
+        return 0.0, 1.0
+    gap = abs(int((there & doubted).sum()) - m * few / n)
+    spread = math.sqrt(m * (n - m) * few * (n - few) / (n * n * (n - 1)))
+    return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
+
+
+def summarise(frame: pl.DataFrame) -> dict[str, Any]:
+    """Summarise a log: numbers of queries, and each model's number of answers, accuracy, separation and cost.
+
+    Separation is the area under the ROC curve of the raw confidence: the probability that a right answer is more
+    confident than a wrong one. An answer without a confidence ranks below all others. It is None for a model that is
+    always or never right. Accuracy and separation use the labelled answers. Cost is mean money per query, or None
+    without a column cost; costs of 0 beside other costs of the same model are lost, and left out (`rcjax.logs.prices`).
+
+    With a column `score` in place of `correct`, `scored` is True, accuracy is the mean score, and an answer counts as
+    right with the weight of its score.
+
+    >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
+    >>> summarise(pl.DataFrame(rows))["models"]
+    [{'model': 'm', 'answers': 2, 'accuracy': 0.5, 'separation': 1.0, 'cost': None}]
+    """
+    scored = {} if "correct" in frame.columns else {"scored": True}
+    models = [_model(name, rows) for (name,), rows in frame.group_by("model", maintain_order=True)]
+    answers = frame.group_by("query").agg(pl.col("model").n_unique())["model"]
+    complete = int((answers == len(models)).sum())
+    return {"queries": len(answers), "answered_by_all": complete, "models": models} | scored
+
+
+def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
+    costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
+    rows = rows.rename({"score": "correct"}, strict=False)
+    answers, rows = rows.height, rows.filter(rows["correct"].is_not_null())
+    right, n = float(rows["correct"].sum()), rows.height
+    ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
+    counts = right * (n - right)
+    return {
+        "model": name,
+        "answers": answers,
+        "accuracy": right / n if n else None,
+        "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
+        "cost": costs,
+    }
+
+
+def _mean_cost(costs: pl.Series) -> float:
+    paid = costs.filter(costs > 0)
+    counted = paid if len(paid) else costs
+    return float(counted.sum()) / len(counted)
+
+
+def tell_unread(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
+
+    Args:
+        rows: answers without a confidence, with `model` and `correct` (None without a label).
+    """
+    labels: dict[str, list[Any]] = {}
+    for row in rows:
+        labels.setdefault(row["model"], []).append(row["correct"])
+    known = {model: [label for label in every if label is not None] for model, every in labels.items()}
+    return no_confidence((model, len(labels[model]), len(those), sum(those)) for model, those in known.items())

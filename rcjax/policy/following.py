@@ -1,0 +1,260 @@
+"""Follow a bill: move a service along its ladder, so that its bill keeps to the budget.
+
+A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
+cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a
+window of queries. Advertisers pace their budgets by this dual descent (Balseiro & Gur 2019, "Learning in repeated
+auctions with budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the
+queries that are still expected in it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from rcjax._base.codec import (
+    Positive,
+    read,
+    require,
+)
+from rcjax.policy.ladder import Period, position_at
+from rcjax.policy.policy import AnyPolicy
+
+#: Queries within which a balance is restored: a shorter window follows more closely, and moves more on the ladder.
+WINDOW = 400.0
+
+
+#: Weight of the newest query in the running means of paid and of expected costs.
+_NEWEST = 0.005
+
+
+DAY = 86_400.0  # seconds
+
+
+#: Largest cost of an answer in the mean of paid costs, as a multiple of its rung's expected cost: a larger cost is an
+#: outlier or a wrong count, and predicts nothing.
+MOST_TIMES = 100.0
+
+
+_OTHERS = 30  # other periods whose money is remembered: a month of days
+
+
+_JUMP = 60.0  # seconds by which a clock must go back to count as set anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyBill:
+    """The costs that a service which follows its bill remembers: immutable.
+
+    Args:
+        paid: running mean of the paid costs, in dollars per query.
+        expected: running mean of the costs that the tuning expected of the same rungs, in dollars per query.
+    """
+
+    paid: float
+    expected: float
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of recent paid costs to expected costs."""
+        return self.paid / self.expected if self.expected > 0 else 1.0
+
+    def aim(self, time: float = 0.0) -> float:
+        """Return the mean cost to aim at for the next query, at a time, in dollars."""
+        raise NotImplementedError
+
+    def position(self, costs: Sequence[float], time: float = 0.0) -> float:
+        """Return the position on a ladder whose expected cost is the aim.
+
+        Args:
+            costs: expected cost of each rung by its tuning, rising, in dollars per query.
+            time: current time, in seconds since 1970; a `Bill` needs none.
+
+        >>> Bill.of(1e-4).position([5e-5, 9e-5, 2.9e-4]), Bill.of(1e-5).position([5e-5, 9e-5])
+        (1.05, 0.0)
+        """
+        aim = self.aim(time)
+        return position_at(costs, aim / self.ratio if self.ratio > 0 else aim)
+
+    def spend(self, cost: float, time: float, **means: float) -> Self:
+        """Return the bill after a cost that was complete at a time; `means` are the running means after it."""
+        raise NotImplementedError
+
+    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Self:
+        """Return the bill after a query.
+
+        Args:
+            cost: cost of all its calls, failed calls included, in dollars.
+            expected: expected cost of its rung by the tuning; None for a query that no rung decided.
+            time: end of the query, in seconds since 1970.
+        """
+        if expected is None:
+            return self.spend(cost, time)
+        paid = self.paid + _NEWEST * (min(cost, MOST_TIMES * expected) - self.paid)
+        return self.spend(cost, time, paid=paid, expected=self.expected + _NEWEST * (expected - self.expected))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill(AnyBill):
+    """The bill of a service with a budget per query: immutable; `pay` gives the bill after another query.
+
+    Args:
+        budget: dollars per query.
+        window: number of queries within which the balance returns to 0.
+        balance: dollars left of the budgets of past queries; negative after overspending. It is clipped to one window's
+            budgets on either side: old savings are not spent at once, and one wrong count does not keep the service on
+            the cheapest rung for good.
+
+    >>> bill = Bill.of(1e-4)
+    >>> bill.pay(3e-4, expected=1e-4).aim() < bill.aim() == 1e-4
+    True
+    """
+
+    budget: float
+    window: float
+    balance: float
+
+    @classmethod
+    def of(cls, budget: float, window: float = WINDOW) -> Bill:
+        """Return the bill of a service that has answered nothing."""
+        read(Positive, budget, "budget")
+        require(window >= 1, "window", "must be at least one query", window)
+        return cls(budget=budget, window=window, balance=0.0, paid=budget, expected=budget)
+
+    def aim(self, time: float = 0.0) -> float:
+        """Return the mean cost to aim at for the next query: the budget, and a part of the balance."""
+        return max(0.0, self.budget + self.balance / self.window)
+
+    def spend(self, cost: float, time: float, **means: float) -> Bill:
+        """Return the bill after a cost; `means` are the running means after it, and the time does not matter."""
+        most = self.window * self.budget
+        return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
+
+
+def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
+    """Return the bill of one client among several; the aim of the shared bill is its budget per query.
+
+    The costs of a client thus move the client's position. They leave the position of other clients alone if the budget
+    is per query, and move it by the money that is left if the budget is for a period.
+
+    Args:
+        shared: bill of all clients.
+        mine: bill of this client; None for a new client.
+        time: current time, in seconds since 1970.
+
+    Returns None if no money is left.
+
+    >>> shared = Bill.of(1e-4)
+    >>> greedy = client_bill(shared, None, 0.0).pay(1e-2, expected=1e-4)
+    >>> shared = shared.pay(1e-2, expected=1e-4)
+    >>> [client_bill(shared, one, 0.0).aim() for one in (greedy, None)]
+    [7.525e-05, 0.0001]
+    """
+    aim = shared.budget if isinstance(shared, Bill) else shared.aim(time)
+    if aim <= 0:
+        return None
+    return Bill.of(aim) if mine is None else replace(mine, budget=aim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodBill(AnyBill):
+    """The bill of a service with money for a period: immutable; `pay` gives the bill after another query.
+
+    The aim of a query is the money left over the number of queries still expected. The end of a period cancels
+    what is left, and what was overspent.
+
+    Args:
+        period: the money and the length of the period.
+        start: start of the bill's period, in seconds since 1970.
+        spent: dollars spent in the period.
+        before: (start, dollars spent) of recent other periods: a log need not be in the order of its times.
+        queries: running count of queries, which decays by a factor e in `memory` seconds.
+        time: end of the latest query, in seconds since 1970.
+    """
+
+    period: Period
+    start: float
+    spent: float
+    before: tuple[tuple[float, float], ...]
+    queries: float
+    time: float
+
+    @classmethod
+    def of(cls, period: Period, budget: float, time: float) -> PeriodBill:
+        """Return the bill of a service that has answered nothing.
+
+        Args:
+            period: the money and the length of the period.
+            budget: dollars per query, which the tuning derived from the number of queries in a period.
+            time: current time, in seconds since 1970.
+        """
+        read(Positive, budget, "budget")
+        start, _ = period.bounds(time)
+        queries = _memory(period) * period.money / budget / (DAY * period.days)
+        place = {"start": start, "spent": 0.0, "before": (), "time": time}
+        return cls(period=period, queries=queries, paid=budget, expected=budget, **place)
+
+    @property
+    def memory(self) -> float:
+        """Time constant of the running rate of queries, in seconds: the period, at most a week."""
+        return _memory(self.period)
+
+    @property
+    def earliest(self) -> float:
+        """Time of the earliest query that the bill depends on, in seconds since 1970."""
+        return min(self.start, self.time - 3 * self.memory)
+
+    def at(self, time: float) -> PeriodBill:
+        """Return the bill of the period that contains a time."""
+        start, _ = self.period.bounds(time)
+        if start == self.start:
+            return self
+        known = {**dict(self.before), self.start: self.spent}
+        spent = known.pop(start, 0.0)
+        return replace(self, start=start, spent=spent, before=tuple(known.items())[-_OTHERS:])
+
+    def left(self, time: float) -> float:
+        """Return the dollars left in the period that contains a time; negative after overspending."""
+        return self.period.money - self.at(time).spent
+
+    def aim(self, time: float = 0.0) -> float:
+        """Return the mean cost to aim at for the next query: the money left over the queries still expected."""
+        rate = self._queries_at(time) / self.memory
+        _, end = self.period.bounds(time)
+        return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
+
+    def spend(self, cost: float, time: float, *, queries: int = 1, **means: float) -> PeriodBill:
+        """Return the bill after calls, of any rung.
+
+        Args:
+            cost: cost of the calls, in dollars.
+            time: end of the calls, in seconds since 1970.
+            queries: number of queries that begin with these calls.
+            means: running means after the calls.
+        """
+        latest = time if self.time - time > _JUMP else max(self.time, time)
+        at = self.at(time)
+        return replace(at, spent=at.spent + cost, queries=self._queries_at(time) + queries, time=latest, **means)
+
+    def _queries_at(self, time: float) -> float:
+        """Return the running count at a time; a gap counts as at most a third of the memory, against jumping clocks."""
+        gap = min(max(time - self.time, 0.0), self.memory / 3)
+        return self.queries * math.exp(-gap / self.memory)
+
+
+def _memory(period: Period) -> float:
+    return DAY * min(period.days, 7.0)
+
+
+def new_bill(policy: AnyPolicy, time: float) -> AnyBill | None:
+    """Return the first bill of a service: for the money of a period, or else for the budget per query.
+
+    Args:
+        policy: policy that the service runs; None is returned for one that keeps its position.
+        time: start of the service, in seconds since 1970.
+    """
+    if not policy.follows or policy.budget is None:
+        return None
+    return Bill.of(policy.budget) if policy.period is None else PeriodBill.of(policy.period, policy.budget, time)
