@@ -21,7 +21,6 @@ from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
-TRANSFORMS = get_args(Transform)
 
 #: Largest distance of a raw probability from a stated value at which the two are the same, rounded differently.
 NEAR = 5e-4

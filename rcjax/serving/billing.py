@@ -54,6 +54,17 @@ class BudgetSpentError(RuntimeError):
 _LATE = 3600.0  # seconds after the start of a period: a log that begins later may lack calls
 
 
+@contextmanager
+def reserving(reserved: dict[object, float], cost: float) -> Iterator[None]:
+    """Put the cost of a request aside among the costs of those in progress, in dollars, until it ends."""
+    key = object()
+    reserved[key] = cost
+    try:
+        yield
+    finally:
+        del reserved[key]
+
+
 class Billing:
     """Follows the bill of a policy.
 
@@ -149,28 +160,19 @@ class Billing:
         if not covered and self.stops_at_budget:
             raise BudgetSpentError(self.bill.period, self.bill.period.bounds(now)[1])
         place = covered[0] if covered else len(options) - 1
-        with self._reservation(costs[place]):
+        with reserving(self._reserved, costs[place]):
             yield options[place]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
         """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
         is_covered = self._covers(cost)
-        with self._reservation(cost if is_covered else 0.0):
+        with reserving(self._reserved, cost if is_covered else 0.0):
             yield is_covered
 
     def _covers(self, cost: float) -> bool:
         left = math.inf if self.left is None else self.left - math.fsum(self._reserved.values())
         return cost <= left and left > 0
-
-    @contextmanager
-    def _reservation(self, cost: float) -> Iterator[None]:
-        key = object()
-        self._reserved[key] = cost
-        try:
-            yield
-        finally:
-            del self._reserved[key]
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Add the cost of a query to the bill, if there is one.

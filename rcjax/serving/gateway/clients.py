@@ -33,6 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read, read_table
 from rcjax._base.files import write_atomically
 from rcjax.policy.ladder import PERIODS, Period
+from rcjax.serving.billing import reserving
 from rcjax.serving.gateway.chat_request import ApiError
 from rcjax.serving.ledger import Total, Totals
 
@@ -288,12 +289,8 @@ class Accounts:
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_utc(bounds[1])}"
             raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
-        key = object()
-        state.reserved[key] = cost
-        try:
+        with reserving(state.reserved, cost):
             yield
-        finally:
-            del state.reserved[key]
 
     def pay(self, client: Client, cost: float) -> None:
         """Count the cost of a call for a client."""
