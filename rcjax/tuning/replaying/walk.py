@@ -91,7 +91,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
 
     With agreements, the answer of the second model is kept where it equals the answer of the first:
 
-    >>> from rcjax.solving.frontier.points import Agreements
+    >>> from rcjax.solving.frontier.policies import Agreements
     >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
     >>> policy = Policies.of_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
     >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()
