@@ -13,11 +13,11 @@ from pathlib import Path
 import absl.logging
 import jax
 import jax.numpy as jnp
-import next_steps
 import numpy as np
 import pytest
 import tiers
 from costs import Costs
+from helpers import next_steps
 from hypothesis import settings
 
 import rcjax

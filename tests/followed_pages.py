@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pretend_endpoint
-from chat_server import served
+from helpers.chat_server import served
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "rcjax" / "docs"

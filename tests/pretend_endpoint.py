@@ -14,7 +14,7 @@ import sys
 import time
 from hashlib import sha256
 
-from chat_server import Response, completion, served, sure
+from helpers.chat_server import Response, completion, served, sure
 
 KEY = "pretend"
 ABILITIES = {"small": 0.7, "other": 0.75, "large": 0.95}

@@ -9,11 +9,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bad_inputs import Command, Slot
-from bad_inputs.commands import COMMANDS
-from bad_inputs.faults import BAD_FILES
-from bad_inputs.good_files import write_good_files
-from command_line import run
+from helpers.bad_inputs import Command, Slot
+from helpers.bad_inputs.commands import COMMANDS
+from helpers.bad_inputs.faults import BAD_FILES
+from helpers.bad_inputs.good_files import write_good_files
+from helpers.command_line import run
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "on_four_devices.py"
+SCRIPT = Path(__file__).parent / "helpers" / "on_four_devices.py"
 
 
 @pytest.mark.thorough

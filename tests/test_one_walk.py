@@ -8,10 +8,10 @@ import asyncio
 import numpy as np
 import polars as pl
 import pytest
-from chat_server import Response, serving, sure
-from gateway_service import MODELS
+from helpers.chat_server import Response, serving, sure
+from helpers.gateway_service import MODELS
+from helpers.policy_samples import make_ladder
 from hypothesis import given, settings, strategies as st
-from policy_samples import make_ladder
 from tiers import examples
 
 import rcjax

@@ -6,7 +6,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from own_marginals import Kumaraswamy, LogitNormal, OneBeta
+from helpers.own_marginals import Kumaraswamy, LogitNormal, OneBeta
 from tiers import thorough
 
 from rcjax.model import BetaMixture, Marginal, param

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.submodels import of_models
 from jax.sharding import Mesh, PartitionSpec
-from submodels import of_models
 
 import rcjax
 from rcjax.model.weighted import reweigh, rows_of

@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import gateway_process
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import gateway_process
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"jax", "jaxlib", "narwhals", "numpy", "polars", "scipy"}

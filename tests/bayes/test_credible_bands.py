@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from posterior_samples import three
+from helpers.posterior_samples import three
 
 import rcjax
 from rcjax._core.batching import part

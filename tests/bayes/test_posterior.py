@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from judged_logs import partly
-from posterior_samples import keep, three, unlike
+from helpers.judged_logs import partly
+from helpers.posterior_samples import keep, three, unlike
+from helpers.stated_samples import stated_log
 from scipy.interpolate import CubicSpline
-from stated_samples import stated_log
 
 import rcjax
 from rcjax.bayes import Posterior, Priors, sample_posterior

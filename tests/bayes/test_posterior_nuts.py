@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from posterior_samples import cdf, three, unlike
+from helpers.posterior_samples import cdf, three, unlike
 
 import rcjax
 

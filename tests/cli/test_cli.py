@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
+from helpers.command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
 from tiers import thorough
 
 import rcjax

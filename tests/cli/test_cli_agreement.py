@@ -5,8 +5,8 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from agreement_logs import MODELS, make_log
-from command_line import fail, succeed
+from helpers.agreement_logs import MODELS, make_log
+from helpers.command_line import fail, succeed
 
 import rcjax
 from rcjax.logs.kept_sample import read_reference

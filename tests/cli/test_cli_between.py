@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from command_line import run
+from helpers.command_line import run
 
 import rcjax
 from rcjax.logs import read_log

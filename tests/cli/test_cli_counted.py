@@ -6,9 +6,9 @@ import re
 from functools import partial
 
 import pytest
-from command_line import run
-from reference_logs import write_answers
-from scored_logs import write_scores
+from helpers.command_line import run
+from helpers.reference_logs import write_answers
+from helpers.scored_logs import write_scores
 
 from rcjax.policy import load_policy
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from command_line import NAMES, rows_of, run, succeed, write_log
+from helpers.command_line import NAMES, rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.cli.checks import show_check, show_diagnosis

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_line import rows_of, run, succeed, write_log
+from helpers.command_line import rows_of, run, succeed, write_log
 
 import rcjax
 

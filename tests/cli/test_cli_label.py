@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
-from command_line import fail, rows_of, run, succeed, write_log
+from helpers.command_line import fail, rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.cli import label

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from command_line import succeed
-from timed_logs import timed_table, waited
+from helpers.command_line import succeed
+from helpers.timed_logs import timed_table, waited
 
 import rcjax
 

@@ -5,7 +5,7 @@ import json
 
 import jax
 import pytest
-from command_line import run
+from helpers.command_line import run
 
 import rcjax
 from rcjax.logs import read_log

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from call_samples import call, write
-from command_line import rows_of, run, write_log
+from helpers.call_samples import call, write
+from helpers.command_line import rows_of, run, write_log
 
 from rcjax.cli.inputs import at_traffic_of
 from rcjax.cli.options import BudgetOptions

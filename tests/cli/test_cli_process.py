@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import rows_of, write_folder, write_log
+from helpers.command_line import rows_of, write_folder, write_log
 
 import rcjax
 from rcjax.cli.console import COMPILING

@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from command_line import run
-from gateway_service import make_policy
+from helpers.command_line import run
+from helpers.gateway_service import make_policy
 
 from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes

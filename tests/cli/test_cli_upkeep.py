@@ -4,7 +4,7 @@ import json
 
 import jax
 import pytest
-from command_line import run, write_log
+from helpers.command_line import run, write_log
 
 import rcjax
 from rcjax.logs import read_log

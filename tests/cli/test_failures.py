@@ -7,7 +7,7 @@ import signal
 import polars as pl
 import pytest
 import typer
-from command_line import run
+from helpers.command_line import run
 from typer.testing import CliRunner
 
 import rcjax

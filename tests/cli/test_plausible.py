@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from command_line import TOKEN_PRICES, rows_of, run, write_log
+from helpers.command_line import TOKEN_PRICES, rows_of, run, write_log
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

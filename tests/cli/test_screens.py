@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from command_line import run, succeed, write_folder
+from helpers.command_line import run, succeed, write_folder
 
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load

@@ -5,9 +5,9 @@ import os
 from decimal import Decimal
 
 import pytest
-from chat_server import served
-from command_line import run
-from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+from helpers.chat_server import served
+from helpers.command_line import run
+from helpers.models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
 
 from rcjax.collecting import answer_file
 from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file

@@ -1,10 +1,10 @@
 """A log that goes on under the same ids: what was asked, of whom and how is what is asked now, or that is said."""
 
 import pytest
-from chat_server import served
-from collecting_runs import answers
-from command_line import run
-from models_of_a_test import Models, questions, write_models, write_questions
+from helpers.chat_server import served
+from helpers.collecting_runs import answers
+from helpers.command_line import run
+from helpers.models_of_a_test import Models, questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

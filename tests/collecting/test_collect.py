@@ -8,11 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from chat_server import KEY, Response, completion, served
-from collecting_runs import answers, collect, lines
-from command_line import run
+from helpers.chat_server import KEY, Response, completion, served
+from helpers.collecting_runs import answers, collect, lines
+from helpers.command_line import run
+from helpers.models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
 from hypothesis import given, settings, strategies as st
-from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
 from tiers import examples
 
 import rcjax

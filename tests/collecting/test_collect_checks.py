@@ -5,10 +5,10 @@ import math
 from pathlib import Path
 
 import pytest
-from chat_server import Response, completion, served
-from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
-from command_line import run
-from models_of_a_test import write_models, write_questions
+from helpers.chat_server import Response, completion, served
+from helpers.checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
+from helpers.command_line import run
+from helpers.models_of_a_test import write_models, write_questions
 
 import rcjax
 

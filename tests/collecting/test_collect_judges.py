@@ -5,10 +5,10 @@ import re
 from collections import Counter
 
 import pytest
-from chat_server import Response, completion, served
-from collecting_runs import answers, collect, lines
-from command_line import run
-from models_of_a_test import Models, money, questions, write_models, write_questions
+from helpers.chat_server import Response, completion, served
+from helpers.collecting_runs import answers, collect, lines
+from helpers.command_line import run
+from helpers.models_of_a_test import Models, money, questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

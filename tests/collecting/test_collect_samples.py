@@ -5,12 +5,12 @@ import math
 from collections import Counter
 from decimal import Decimal
 
-import collecting_runs
 import pytest
-from chat_server import sure
-from collecting_runs import answers
-from command_line import run
-from models_of_a_test import Models, lot, questions, write_models, write_questions
+from helpers import collecting_runs
+from helpers.chat_server import sure
+from helpers.collecting_runs import answers
+from helpers.command_line import run
+from helpers.models_of_a_test import Models, lot, questions, write_models, write_questions
 
 import rcjax
 from rcjax.logs import LeftOutWarning

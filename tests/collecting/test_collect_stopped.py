@@ -4,9 +4,9 @@ import signal
 import time
 
 import pytest
-from chat_server import served
-from collecting_runs import answers, collect, lines, start, wait_for
-from models_of_a_test import Models, questions, write_questions
+from helpers.chat_server import served
+from helpers.collecting_runs import answers, collect, lines, start, wait_for
+from helpers.models_of_a_test import Models, questions, write_questions
 
 import rcjax
 from rcjax.logs import LeftOutWarning

@@ -3,12 +3,12 @@
 import json
 import math
 
-import collecting_runs
 import pytest
-from chat_server import Response, completion, served
-from command_line import run
-from models_of_a_test import lot, write_models
-from server_replies import token
+from helpers import collecting_runs
+from helpers.chat_server import Response, completion, served
+from helpers.command_line import run
+from helpers.models_of_a_test import lot, write_models
+from helpers.server_replies import token
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -5,9 +5,9 @@ import re
 import time
 
 import pytest
-from chat_server import completion
-from collecting_runs import collect, lines
-from models_of_a_test import Models, lot, money, questions
+from helpers.chat_server import completion
+from helpers.collecting_runs import collect, lines
+from helpers.models_of_a_test import Models, lot, money, questions
 
 from rcjax.cli import console
 from rcjax.cli.collect import _show_estimate, how_far

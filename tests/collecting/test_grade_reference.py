@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from chat_server import served
-from collecting_runs import answers
-from command_line import run
-from models_of_a_test import questions, write_models, write_questions
+from helpers.chat_server import served
+from helpers.collecting_runs import answers
+from helpers.command_line import run
+from helpers.models_of_a_test import questions, write_models, write_questions
 from test_collect_judges import WithJudge
 
 import rcjax

@@ -5,12 +5,12 @@ import math
 import re
 
 import pytest
-from call_samples import both, call
-from chat_server import Response, completion, served, sure
-from command_line import run
-from gateway_service import gateway
-from models_of_a_test import write_models
-from reference_logs import COSTS, NAMES, letters
+from helpers.call_samples import both, call
+from helpers.chat_server import Response, completion, served, sure
+from helpers.command_line import run
+from helpers.gateway_service import gateway
+from helpers.models_of_a_test import write_models
+from helpers.reference_logs import COSTS, NAMES, letters
 
 from rcjax.policy import load_policy
 from rcjax.serving.call_log import CallLog

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from graded import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS, VERDICTS, cases
+from helpers.graded import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS, VERDICTS, cases
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 

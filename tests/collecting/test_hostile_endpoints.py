@@ -6,10 +6,10 @@ import time
 import zlib
 
 import pytest
-from chat_server import completion, raw_server, sure
-from collecting_runs import lines
-from command_line import run
-from models_of_a_test import questions, write_models, write_questions
+from helpers.chat_server import completion, raw_server, sure
+from helpers.collecting_runs import lines
+from helpers.command_line import run
+from helpers.models_of_a_test import questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 
-import collecting_runs
 import pytest
-from chat_server import Response, completion, served
-from command_line import run
-from models_of_a_test import write_models, write_questions
+from helpers import collecting_runs
+from helpers.chat_server import Response, completion, served
+from helpers.command_line import run
+from helpers.models_of_a_test import write_models, write_questions
 
 from rcjax.collecting import custom_graders, grading
 from rcjax.collecting.built_in_graders import Judge, verdict

@@ -4,8 +4,8 @@ import json
 
 import polars as pl
 import pytest
+from helpers.models_of_a_test import write_questions
 from hypothesis import given, settings, strategies as st
-from models_of_a_test import write_questions
 from tiers import examples
 
 from rcjax.collecting.questions import Question, draw, read_questions

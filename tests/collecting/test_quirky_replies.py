@@ -4,9 +4,9 @@ import json
 from collections import Counter
 
 import pytest
-from chat_server import Response, served
-from command_line import run
-from models_of_a_test import write_models, write_questions
+from helpers.chat_server import Response, served
+from helpers.command_line import run
+from helpers.models_of_a_test import write_models, write_questions
 
 from benchmarks.gateway.quirks import QUIRKS, whole
 

@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from chat_server import Response, completion, served
-from collecting_runs import answers, collect
-from command_line import run
-from models_of_a_test import Models
+from helpers.chat_server import Response, completion, served
+from helpers.collecting_runs import answers, collect
+from helpers.command_line import run
+from helpers.models_of_a_test import Models
 
 import rcjax
 from rcjax.collecting.built_in_graders import Judge, rubric, score

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own_families import FGM, Clayton90, Clayton270, Lopsided
+from helpers.own_families import FGM, Clayton90, Clayton270, Lopsided
 from tiers import thorough
 
 from rcjax import copulas

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
-from own_families import Clayton90, Clayton270
+from helpers.own_families import Clayton90, Clayton270
 from tiers import thorough
 
 from rcjax.copulas import (

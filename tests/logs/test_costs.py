@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from command_line import run
+from helpers.command_line import run
 
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from log_samples import HEADER, ROWS, assert_same, costed, write
+from helpers.log_samples import HEADER, ROWS, assert_same, costed, write
 
 from rcjax.logs import read_log
 from rcjax.logs.sources import open_text

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from judged_logs import judged_log
+from helpers.judged_logs import judged_log
 
 import rcjax
 from rcjax.logs.errors import LogError

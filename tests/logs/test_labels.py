@@ -6,7 +6,7 @@ import warnings
 
 import polars as pl
 import pytest
-from log_samples import costed, refusal
+from helpers.log_samples import costed, refusal
 
 from rcjax.logs import LeftOutWarning, LogError, read_log
 from rcjax.serving.call_log import Call, CallLog

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from helpers.log_samples import HEADER, ROWS, assert_same, refusal, write
 from hypothesis import HealthCheck, given, settings, strategies as st
-from log_samples import HEADER, ROWS, assert_same, refusal, write
 from tiers import examples
 
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, read_log, sources

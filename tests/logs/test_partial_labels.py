@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from log_samples import assert_same, refusal, write
+from helpers.log_samples import assert_same, refusal, write
 
 from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_log
 

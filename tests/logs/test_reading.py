@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from helpers.log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, table, write
 from hypothesis import HealthCheck, given, settings, strategies as st
-from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, table, write
 from tiers import examples
 
 from rcjax._base.tokens import Price

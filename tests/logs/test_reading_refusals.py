@@ -3,7 +3,7 @@
 import pandas as pd
 import polars as pl
 import pytest
-from log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
+from helpers.log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
 from rcjax.logs import LogError, read_log
 

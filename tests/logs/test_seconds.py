@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from log_samples import write
-from timed_logs import timed_log
+from helpers.log_samples import write
+from helpers.timed_logs import timed_log
 
 from rcjax.logs import read_log
 from rcjax.logs.kept_sample import describe_reference, read_reference

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from stated_samples import KINDS, stated_log
+from helpers.stated_samples import KINDS, stated_log
 from tiers import thorough
 
 import rcjax

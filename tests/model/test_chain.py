@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.submodels import of_models
 from scipy import stats
-from submodels import of_models
 
 import rcjax
 from rcjax.model.marginals import Atoms, BetaMixture

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdicts
 from hypothesis import given, settings, strategies as st
-from judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdicts
 from tiers import examples
 
 import rcjax

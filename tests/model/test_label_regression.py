@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from judged_logs import judged_log, partly
+from helpers.judged_logs import judged_log, partly
 from scipy import optimize, special
 
 import rcjax

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from own_marginals import Kumaraswamy, OneBeta
+from helpers.own_marginals import Kumaraswamy, OneBeta
 
 import rcjax
 from rcjax.model import BetaMixture

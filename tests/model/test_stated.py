@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.stated_samples import KINDS, stated, stated_log
 from hypothesis import given, strategies as st
 from scipy.optimize import isotonic_regression
-from stated_samples import KINDS, stated, stated_log
 from tiers import thorough
 
 import rcjax

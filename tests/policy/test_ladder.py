@@ -6,8 +6,8 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from helpers.policy_samples import make_ladder, make_policy, policies
 from hypothesis import given, settings, strategies as st
-from policy_samples import make_ladder, make_policy, policies
 from tiers import examples
 
 import rcjax

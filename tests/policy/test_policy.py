@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from bare_python import run_bare
+from helpers.bare_python import run_bare
+from helpers.policy_samples import CHOICE, GENERATION, PLAIN, make_policy
 from hypothesis import given, strategies as st
-from policy_samples import CHOICE, GENERATION, PLAIN, make_policy
 
 from rcjax.policy import Answer, Calibration, Defer, Rule
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from agreement_logs import make_log
-from policy_samples import make_policy
+from helpers.agreement_logs import make_log
+from helpers.policy_samples import make_policy
 
 import rcjax
 from rcjax.policy import Agreement, Answer, Defer, load_policy

@@ -6,8 +6,8 @@ import math
 import pickle
 
 import pytest
+from helpers.policy_samples import PLAIN, edited, make_json, make_policy, policies
 from hypothesis import given, settings, strategies as st
-from policy_samples import PLAIN, edited, make_json, make_policy, policies
 from tiers import examples
 
 from rcjax.policy import Answer, Defer, Policy, load_policy

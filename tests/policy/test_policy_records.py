@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.policy_samples import edited, places, wrong
 from hypothesis import HealthCheck, given, settings, strategies as st
-from policy_samples import edited, places, wrong
 from tiers import examples
 
 import rcjax

@@ -1,7 +1,7 @@
 """The log, its report, its page and a browser, made once for the tests of a module."""
 
 import pytest
-from page_samples import CHROMIUM, halves, page_of_half, report_of_half
+from helpers.page_samples import CHROMIUM, halves, page_of_half, report_of_half
 
 
 @pytest.fixture(scope="module")

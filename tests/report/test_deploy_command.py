@@ -6,8 +6,8 @@ import re
 import shlex
 
 import pytest
-from command_line import TOKEN_PRICES, rows_of, succeed, write_log
-from page_samples import embedded
+from helpers.command_line import TOKEN_PRICES, rows_of, succeed, write_log
+from helpers.page_samples import embedded
 
 import rcjax
 

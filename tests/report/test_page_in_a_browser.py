@@ -1,7 +1,7 @@
 """The page in a browser: what people see, click and download."""
 
 import pytest
-from page_samples import embedded, in_a_browser
+from helpers.page_samples import embedded, in_a_browser
 
 import rcjax
 from rcjax.report.page import _policies

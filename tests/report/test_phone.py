@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from page_samples import in_a_browser
+from helpers.page_samples import in_a_browser
 
 import rcjax
 from rcjax.policy.ladder import Period, Queries

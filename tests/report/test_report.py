@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
-from command_line import fail, run, succeed, write_folder
-from page_samples import MODELS, embedded, policy_for
-from timed_logs import timed_log
+from helpers.command_line import fail, run, succeed, write_folder
+from helpers.page_samples import MODELS, embedded, policy_for
+from helpers.timed_logs import timed_log
 
 import rcjax
 from rcjax.policy.comparison import what_to_do

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from chat_server import Response, completion, serving, sure
-from command_line import run
+from helpers.chat_server import Response, completion, serving, sure
+from helpers.command_line import run
+from helpers.scripted_cascade import POLICY, PRICES
 from openai import AsyncOpenAI
-from scripted_cascade import POLICY, PRICES
 
 import rcjax
 from rcjax._base.tokens import Price

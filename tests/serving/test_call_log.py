@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from call_samples import both, call, write
+from helpers.call_samples import both, call, write
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
@@ -44,7 +44,7 @@ def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
 
 KILLED = """
 import sys
-from call_samples import call
+from helpers.call_samples import call
 from rcjax.serving.call_log import CallLog
 
 path, name = sys.argv[1:]

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from chat_server import serving
-from gateway_service import MODELS, SURE
+from helpers.chat_server import serving
+from helpers.gateway_service import MODELS, SURE
+from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, script
 from openai import AsyncOpenAI, OpenAI
-from scripted_cascade import POLICY, ask, cascade_policy, good, script
 
 from rcjax.policy import signals
 from rcjax.serving.cascade import Cascade

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import openai
 import pytest
-from chat_server import completion
+from helpers.chat_server import completion
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import openai_client

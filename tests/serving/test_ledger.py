@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gateway_service import until
-from ledger_replica import BUDGET, LADDER, QUERIES, costs_in
-from redis_store import Proxy, in_a_store, store
+from helpers.gateway_service import until
+from helpers.ledger_replica import BUDGET, LADDER, QUERIES, costs_in
+from helpers.redis_store import Proxy, in_a_store, store
 
 from rcjax.policy.ladder import Period
 from rcjax.serving import ledger as module
@@ -231,7 +231,7 @@ class Replicas:
 
     def start(self, name, url, clock=0.0, queries=QUERIES // 5, first=0):
         words = [name, url, self.folder / f"{name}.jsonl", self.seconds, clock, queries, first]
-        line = [sys.executable, Path(__file__).parents[1] / "ledger_replica.py", *words]
+        line = [sys.executable, Path(__file__).parents[1] / "helpers" / "ledger_replica.py", *words]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         process = subprocess.Popen([*map(str, line)], stderr=(self.folder / name).open("w"), **pipes)
         self.processes[name] = process

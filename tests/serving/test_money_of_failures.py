@@ -8,9 +8,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from chat_server import Response, completion, events_of
-from gateway_service import gateway, make_policy
-from scripted_cascade import ask, broken, cascade_policy, script
+from helpers.chat_server import Response, completion, events_of
+from helpers.gateway_service import gateway, make_policy
+from helpers.scripted_cascade import ask, broken, cascade_policy, script
 from test_serving_votes import voting_policy
 
 from rcjax.policy import Ladder, Policy, Rule, signals

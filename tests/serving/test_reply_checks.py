@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
+from helpers.checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
 
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Reply, ReplyCheck, SignalError

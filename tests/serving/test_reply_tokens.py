@@ -4,9 +4,9 @@ import json
 import math
 
 import pytest
-from chat_server import Response
-from gateway_service import gateway, make_policy
-from server_replies import FAMILIES, QUESTION, token, total
+from helpers.chat_server import Response
+from helpers.gateway_service import gateway, make_policy
+from helpers.server_replies import FAMILIES, QUESTION, token, total
 
 from rcjax.collecting.built_in_graders import right_choice
 from rcjax.collecting.custom_graders import Attempt

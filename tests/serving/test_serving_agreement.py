@@ -1,10 +1,10 @@
 """A cascade and a gateway whose policy compares answers: who is asked, what is known of answers."""
 
 import pytest
-from chat_server import Response, completion, sure
-from gateway_service import MODELS, UNSURE, gateway, make_policy
-from policy_samples import make_ladder
-from scripted_cascade import ask, script
+from helpers.chat_server import Response, completion, sure
+from helpers.gateway_service import MODELS, UNSURE, gateway, make_policy
+from helpers.policy_samples import make_ladder
+from helpers.scripted_cascade import ask, script
 
 from rcjax.policy import Agreement, signals
 

@@ -5,9 +5,9 @@ import json
 
 import polars as pl
 import pytest
-from chat_server import serving
-from gateway_service import MODELS, SURE, UNSURE
-from scripted_cascade import POLICY, ask, good, script
+from helpers.chat_server import serving
+from helpers.gateway_service import MODELS, SURE, UNSURE
+from helpers.scripted_cascade import POLICY, ask, good, script
 
 from rcjax import read_log
 from rcjax._base.tokens import Price

@@ -10,10 +10,10 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from chat_server import KEY, Response, completion, serving, sure
-from gateway_service import MODELS, SURE, UNSURE
-from policy_samples import make_ladder
-from scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy, good, script
+from helpers.chat_server import KEY, Response, completion, serving, sure
+from helpers.gateway_service import MODELS, SURE, UNSURE
+from helpers.policy_samples import make_ladder
+from helpers.scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy, good, script
 
 import rcjax
 from rcjax._base.extras import how_to_install

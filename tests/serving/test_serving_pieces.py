@@ -4,10 +4,10 @@ import math
 import time
 
 import pytest
-import scripted_cascade
-from chat_server import Response, completion, sure
-from gateway_service import SURE, UNSURE
-from scripted_cascade import POLICY, cascade_policy, good, script
+from helpers import scripted_cascade
+from helpers.chat_server import Response, completion, sure
+from helpers.gateway_service import SURE, UNSURE
+from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax.policy import signals
 

@@ -10,9 +10,9 @@ from copy import deepcopy
 
 import polars as pl
 import pytest
-from chat_server import Response, completion, serving, sure
-from gateway_service import MODELS, SURE, UNSURE
-from scripted_cascade import PRICES, ask, good, script
+from helpers.chat_server import Response, completion, serving, sure
+from helpers.gateway_service import MODELS, SURE, UNSURE
+from helpers.scripted_cascade import PRICES, ask, good, script
 
 from rcjax import read_log
 from rcjax.policy import Calibration, Policy, Rule, signals

@@ -7,8 +7,8 @@ import threading
 import warnings
 
 import pytest
-from chat_server import Response, completion, serving, sure
-from gateway_service import PRICES, make_policy
+from helpers.chat_server import Response, completion, serving, sure
+from helpers.gateway_service import PRICES, make_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule, signals

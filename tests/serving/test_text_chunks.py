@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import pytest
-from chat_server import Response
-from gateway_service import gateway
+from helpers.chat_server import Response
+from helpers.gateway_service import gateway
 
 from rcjax.serving.completions import Assembly, read_chunks
 from rcjax.serving.streaming import _TRIES, Pattern, Patterns, TextChunk

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from chat_server import Response, sure
-from command_line import run
-from gateway_service import SURE
-from scripted_cascade import ask, cascade_policy, script
+from helpers.chat_server import Response, sure
+from helpers.command_line import run
+from helpers.gateway_service import SURE
+from helpers.scripted_cascade import ask, cascade_policy, script
 
 import rcjax
 from rcjax._base.tokens import Price, Tokens

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stated_samples import KINDS, stated_log
+from helpers.stated_samples import KINDS, stated_log
 from tiers import thorough
 
 import rcjax

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiers
-from cascade_references import random_models, take
+from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
 from rcjax.solving.bellman import best_cascades, candidate_paths, make_plan

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cascade_references import random_models, take
+from helpers.cascade_references import random_models, take
 from scipy.optimize import minimize
 
 import rcjax

@@ -5,7 +5,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cascade_references import (
+from helpers.cascade_references import (
     batched,
     make_model,
     pair_reference,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cascade_references import PlainMarginal, gumbel_cdf, mean_above, random_models, random_thresholds, take
+from helpers.cascade_references import PlainMarginal, gumbel_cdf, mean_above, random_models, random_thresholds, take
 
 from benchmarks.paper.factorisation import error_and_cost, solve_frontier
 from rcjax.model import CascadeModel, Marginal

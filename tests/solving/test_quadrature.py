@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cascade_references import random_models
+from helpers.cascade_references import random_models
 
 from rcjax._core.batching import part
 from rcjax.copulas import Gumbel

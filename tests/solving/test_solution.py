@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stated_samples import stated_log
-from submodels import of_models
+from helpers.stated_samples import stated_log
+from helpers.submodels import of_models
 
 import rcjax
 from rcjax.solving.frontier.points import PointStatus

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cascade_references import make_model, random_models, take
+from helpers.cascade_references import make_model, random_models, take
 
 import rcjax
 from rcjax import solve_frontier

@@ -6,7 +6,7 @@ The references know the confidences' distribution by scipy or by draws, and noth
 import jax
 import numpy as np
 import pytest
-from cascade_references import PlainMarginal, mean_above, random_models, take
+from helpers.cascade_references import PlainMarginal, mean_above, random_models, take
 from tiers import thorough
 
 from rcjax import solve_frontier

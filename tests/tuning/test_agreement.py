@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from agreement_logs import make_log
+from helpers.agreement_logs import make_log
+from helpers.selection_references import centred
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
-from selection_references import centred
 
 import rcjax
 from rcjax.model.calibrated import pairs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
-from selection_references import CUTS, draws_of, fixed_frontier, make_log
+from helpers.selection_references import CUTS, draws_of, fixed_frontier, make_log
 
 import rcjax
 from rcjax.tuning.bootstrapping import bootstrap, quantiles, search_optimism

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from cross_validation_references import best_for, every_policy, useful
-from selection_references import draws_of, make_log
+from helpers.cross_validation_references import best_for, every_policy, useful
+from helpers.selection_references import draws_of, make_log
 
 import rcjax
 from rcjax.solving.frontier.hull import lower_hull

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cross_validation_references import columns, walk_by_hand
+from helpers.cross_validation_references import columns, walk_by_hand
 
 import rcjax
 from rcjax.tuning.tune import with_bills

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import agreement_logs
 import numpy as np
 import pytest
-from cross_validation_references import best_for, columns, dealt, mix_for, walk_by_hand
-from selection_references import make_log
+from helpers import agreement_logs
+from helpers.cross_validation_references import best_for, columns, dealt, mix_for, walk_by_hand
+from helpers.selection_references import make_log
 
 import rcjax
 from rcjax.model.fitting import fit_near

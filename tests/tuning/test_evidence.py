@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from judged_logs import judged_log, partly
+from helpers.judged_logs import judged_log, partly
 
 import rcjax
 from rcjax.logs import LogError

@@ -5,7 +5,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from selection_references import centred
+from helpers.selection_references import centred
 
 from rcjax.tuning.pairs import Blending, CandidateRows, score_pairs
 

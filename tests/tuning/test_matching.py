@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from judged_logs import judged_log
+from helpers.judged_logs import judged_log
 
 import rcjax
 from rcjax.policy.comparison import Reference

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.selection_references import COSTS, best_by_labels, feature, judge, logistic, make_log
 from hypothesis import given, settings, strategies as st
-from selection_references import COSTS, best_by_labels, feature, judge, logistic, make_log
 from tiers import examples
 
 import rcjax

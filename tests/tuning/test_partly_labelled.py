@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from judged_logs import MODELS, judged_log, partly
+from helpers.judged_logs import MODELS, judged_log, partly
 
 import rcjax
 from rcjax.model.label_outcomes import labelled_by_hand

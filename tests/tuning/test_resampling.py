@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from selection_references import make_log
+from helpers.selection_references import make_log
 
 from rcjax.tuning import scoring
 from rcjax.tuning.diagnostics.diagnosis import without

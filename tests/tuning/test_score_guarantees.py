@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from scored_logs import scored_frame
+from helpers.scored_logs import scored_frame
 
 import rcjax
 from rcjax.model.calibration import transform_confidence

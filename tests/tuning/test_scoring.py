@@ -5,8 +5,8 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.selection_references import logistic, make_log
 from scipy.optimize import minimize
-from selection_references import logistic, make_log
 
 from rcjax.tuning import scoring as module
 from rcjax.tuning.pairs import Blending, recentre

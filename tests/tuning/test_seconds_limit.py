@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from timed_logs import timed_log, waited
+from helpers.timed_logs import timed_log, waited
 
 import rcjax
 from rcjax.logs import LogError

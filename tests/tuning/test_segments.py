@@ -7,8 +7,8 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from chat_server import serving
-from scripted_cascade import good, script
+from helpers.chat_server import serving
+from helpers.scripted_cascade import good, script
 
 import rcjax
 from rcjax.logs import with_segments

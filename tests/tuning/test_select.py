@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cross_validation_references import every_policy, useful
-from selection_references import as_rows, make_log
+from helpers.cross_validation_references import every_policy, useful
+from helpers.selection_references import as_rows, make_log
 
 import rcjax
 from rcjax.solving.frontier.hull import lower_hull

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from selection_references import make_log
+from helpers.selection_references import make_log
 
 import rcjax
 from rcjax.tuning.search import search_of

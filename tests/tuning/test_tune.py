@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from command_line import succeed, write_folder
+from helpers.command_line import succeed, write_folder
 from tiers import thorough
 
 import rcjax

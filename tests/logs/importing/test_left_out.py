@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_line import run
+from helpers.command_line import run
 
 import rcjax
 from rcjax.logs.errors import LogError

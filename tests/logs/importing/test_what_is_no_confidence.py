@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from server_replies import token
+from helpers.server_replies import token
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.evaluations import How, import_evaluations

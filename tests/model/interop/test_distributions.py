@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import statsmodels.distributions.copula.api as references
-from interop_libraries import NAMES, Library
+from helpers.interop_libraries import NAMES, Library
 from scipy import stats
 
 import rcjax

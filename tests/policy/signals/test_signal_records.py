@@ -1,8 +1,8 @@
 """Signals by name and as JSON, and a cascade that reads confidences as its log did."""
 
 import pytest
+from helpers.policy_samples import make_policy
 from openai import AsyncOpenAI
-from policy_samples import make_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import signals

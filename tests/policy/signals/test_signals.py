@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from bare_python import run_bare
+from helpers.bare_python import run_bare
 from hypothesis import given, strategies as st
 
 from rcjax.policy.signals import (

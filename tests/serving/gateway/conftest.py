@@ -1,8 +1,8 @@
 """A gateway before models that act as those of OpenAI, which the tests of the session share."""
 
 import pytest
-from acting_models import ActingModels
-from gateway_service import gateway
+from helpers.acting_models import ActingModels
+from helpers.gateway_service import gateway
 
 #: Of requests, which a service passes on where its operator permits it.
 FIELDS = frozenset(

@@ -1,7 +1,7 @@
 """Whatever JSON a client or a server sends, a gateway answers it, or says in one line what is wrong: it never fails."""
 
-from chat_server import Response, sure
-from gateway_service import SURE
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE
 from hypothesis import HealthCheck, given, settings, strategies as st
 from openai.types.chat import completion_create_params
 from tiers import examples

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from acting_models import FORM
-from chat_server import Response
-from gateway_service import SURE
+from helpers.acting_models import FORM
+from helpers.chat_server import Response
+from helpers.gateway_service import SURE
+from helpers.response_clients import KEY, Sync
 from openai import OpenAI
 from pydantic import BaseModel
-from response_clients import KEY, Sync
 
 QUESTION = [{"role": "user", "content": "A or B?"}]
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}

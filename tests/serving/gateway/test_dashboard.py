@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import yaml
-from gateway_samples import make_call, make_result
+from helpers.gateway_samples import make_call, make_result
 from prometheus_client.parser import text_string_to_metric_families
 
 import rcjax

@@ -6,8 +6,8 @@ import socket
 import threading
 
 import pytest
-from chat_server import KEY, Response, completion, events_of, sure
-from gateway_service import SURE, UNSURE, gateway, make_policy, until
+from helpers.chat_server import KEY, Response, completion, events_of, sure
+from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
 from rcjax.serving.gateway.catalog import Settings

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway, make_policy
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway, make_policy
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period

@@ -5,8 +5,8 @@ import os
 import warnings
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway, make_policy
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway, make_policy
 
 from rcjax.serving.call_log import CascadeWarning
 

@@ -5,8 +5,8 @@ import socket
 import time
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway
 
 QUESTION = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
 OPEN = json.dumps(QUESTION)[:-1].encode()

@@ -5,8 +5,8 @@ import gzip
 import json
 
 import pytest
-from chat_server import Response, completion, events_of, raw_server, served, sure
-from gateway_service import MODELS, SURE, gateway
+from helpers.chat_server import Response, completion, events_of, raw_server, served, sure
+from helpers.gateway_service import MODELS, SURE, gateway
 
 TEXTLESS = {
     "held back by a filter": {"message": {"role": "assistant", "content": ""}, "finish_reason": "content_filter"},

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import pytest
-from chat_server import Response, completion, sure
-from gateway_service import SURE, gateway, gateway_process, until
+from helpers.chat_server import Response, completion, sure
+from helpers.gateway_service import SURE, gateway, gateway_process, until
 
 from benchmarks.gateway.servers import boxed
 from rcjax.serving.gateway.processes import Connection

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 import yaml
-from chat_server import Response, sure
-from gateway_service import make_policy, write_models
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import make_policy, write_models
 from starlette.routing import Route
 
 from rcjax.cli.app import load

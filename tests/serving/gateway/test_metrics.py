@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from gateway_samples import make_call, make_result
+from helpers.gateway_samples import make_call, make_result
 from prometheus_client.parser import text_string_to_metric_families
 
 from rcjax.serving.gateway.catalog import METRICS_FOLDER
@@ -77,7 +77,7 @@ def test_names_are_escaped_whatever_they_hold(metrics):
 PROGRAM = """
 import os, sys
 from types import SimpleNamespace
-from gateway_samples import make_call, make_result
+from helpers.gateway_samples import make_call, make_result
 from rcjax.serving.gateway.metrics import Metrics
 
 other = os.fork()

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from chat_server import Response, completion, sure
-from command_line import run
-from gateway_service import SURE, gateway, gateway_process, make_policy, until
+from helpers.chat_server import Response, completion, sure
+from helpers.command_line import run
+from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings

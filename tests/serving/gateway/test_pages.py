@@ -5,8 +5,8 @@ import itertools
 import shutil
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import MODELS, SURE, gateway, make_policy
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import MODELS, SURE, gateway, make_policy
 
 from rcjax._base.codec import written
 from rcjax.policy import Comparison, Ladder, Rival

@@ -1,8 +1,8 @@
 """What clients may ask for: fields that are passed on, tokens of answers, and what the operator's file says instead."""
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 

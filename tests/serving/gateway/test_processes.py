@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway_process, until
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway_process, until
 from test_hostile_requests import QUESTION
 from test_reloading import alone
 

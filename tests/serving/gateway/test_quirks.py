@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from chat_server import Response
-from gateway_service import PRICES, gateway
+from helpers.chat_server import Response
+from helpers.gateway_service import PRICES, gateway
 
 from benchmarks.gateway.quirks import QUIRKS, stream_of, whole
 from rcjax.logs.importing.evaluations import How, import_evaluations

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from chat_server import Response, sure
-from command_line import run
-from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy
+from helpers.chat_server import Response, sure
+from helpers.command_line import run
+from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy
 
 from rcjax.policy import Calibration, Rule
 

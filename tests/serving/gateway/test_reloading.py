@@ -8,8 +8,8 @@ import signal
 import threading
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
 from rcjax.policy import Rule
 from rcjax.serving.gateway import service as gateway_module

@@ -7,9 +7,9 @@ import sys
 import time
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway, gateway_process, make_policy, until
-from redis_store import in_a_store, store
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
+from helpers.redis_store import in_a_store, store
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period

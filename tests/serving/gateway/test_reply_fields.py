@@ -9,8 +9,8 @@ import types
 from typing import Annotated, Literal, Union, get_args, get_origin
 
 import pytest
-from chat_server import Response, completion, events_of, sure
-from gateway_service import SURE, UNSURE
+from helpers.chat_server import Response, completion, events_of, sure
+from helpers.gateway_service import SURE, UNSURE
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel

@@ -1,8 +1,8 @@
 """Every field of a request that the client of OpenAI knows: judged, given to one model unchanged, or refused."""
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE
 from openai.types.chat import completion_create_params
 
 QUESTION = [{"role": "user", "content": "A or B?"}]

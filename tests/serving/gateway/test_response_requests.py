@@ -3,12 +3,12 @@
 from typing import get_args, get_type_hints
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE
+from helpers.response_clients import sent
 from openai.types import responses
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
-from response_clients import sent
 from test_request_fields import IS_JUDGED, by_largest, told
 
 HERE = {*response_create_params.ResponseCreateParamsBase.__annotations__}

@@ -4,11 +4,11 @@ import asyncio
 import json
 
 import pytest
-from acting_models import ActingModels, said
-from chat_server import Response, sure
-from gateway_service import UNSURE, gateway, make_policy
+from helpers.acting_models import ActingModels, said
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import UNSURE, gateway, make_policy
+from helpers.response_clients import EVENTS, QUESTION, check_events, events_of, sent
 from openai.types import responses
-from response_clients import EVENTS, QUESTION, check_events, events_of, sent
 from test_clients import BREAKS_OFF, TOOLS as OF_BOTH
 
 from rcjax.policy import Rule

@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import pytest
-from chat_server import Response, completion
-from gateway_service import gateway, make_policy
+from helpers.chat_server import Response, completion
+from helpers.gateway_service import gateway, make_policy
 from openai import AsyncOpenAI
 
 from rcjax.policy import Rule

@@ -4,9 +4,9 @@ import re
 import threading
 
 import pytest
-from chat_server import Response, completion
-from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
-from gateway_service import MODELS, gateway, make_policy
+from helpers.chat_server import Response, completion
+from helpers.checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
+from helpers.gateway_service import MODELS, gateway, make_policy
 from openai import AsyncOpenAI
 
 from rcjax.policy.signals import ReplyCheck

@@ -4,8 +4,8 @@ import re
 import threading
 
 import pytest
-from chat_server import Response, completion, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from helpers.chat_server import Response, completion, sure
+from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from openai import OpenAI
 
 from rcjax.policy import Policy, Rule

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import SURE, gateway, make_policy
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import SURE, gateway, make_policy
 from scipy.stats import ks_2samp
 
 from rcjax.serving.gateway import metrics as metrics_module

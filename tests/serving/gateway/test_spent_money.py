@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from chat_server import Response, completion, sure
-from gateway_service import SURE, gateway
+from helpers.chat_server import Response, completion, sure
+from helpers.gateway_service import SURE, gateway
 from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Period

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from chat_server import Response, completion, sure
-from command_line import run
-from gateway_service import PRICES, gateway_process, until
+from helpers.chat_server import Response, completion, sure
+from helpers.command_line import run
+from helpers.gateway_service import PRICES, gateway_process, until
 
 import rcjax
 from rcjax.policy import Defer, Policy

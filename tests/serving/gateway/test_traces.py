@@ -6,8 +6,8 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from chat_server import Response, sure
-from gateway_service import gateway, gateway_process
+from helpers.chat_server import Response, sure
+from helpers.gateway_service import gateway, gateway_process
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes, url_attributes

@@ -5,8 +5,8 @@ import json
 import os
 
 import pytest
-from gateway_service import make_policy
-from routers import Router
+from helpers.gateway_service import make_policy
+from helpers.routers import Router
 
 from rcjax.policy import Ladder
 from rcjax.serving.gateway.catalog import digest_of

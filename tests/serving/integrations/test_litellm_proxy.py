@@ -16,9 +16,9 @@ from pathlib import Path
 import openai
 import pytest
 import yaml
-from acting_models import ActingModels
-from chat_server import KEY, served
-from gateway_service import make_policy
+from helpers.acting_models import ActingModels
+from helpers.chat_server import KEY, served
+from helpers.gateway_service import make_policy
 
 from rcjax.policy.signals import Choice
 from rcjax.policy.signals.records import record_signal

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.policy_samples import edited, places, wrong
 from hypothesis import HealthCheck, example, given, settings, strategies as st
-from policy_samples import edited, places, wrong
 from tiers import examples
 
 import rcjax

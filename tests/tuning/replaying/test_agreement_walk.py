@@ -6,8 +6,8 @@ import math
 import jax
 import numpy as np
 import pytest
+from helpers.policy_samples import make_ladder
 from hypothesis import given, settings, strategies as st
-from policy_samples import make_ladder
 from tiers import examples
 
 import rcjax

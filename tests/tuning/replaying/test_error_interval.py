@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.stats
-from judged_logs import MODELS, judged_log
+from helpers.judged_logs import MODELS, judged_log
 
 import rcjax
 from rcjax.model.goodness_of_fit.reliability import wilson_interval

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from timed_logs import timed_log, waited
+from helpers.timed_logs import timed_log, waited
 
 import rcjax
 from rcjax.solving.frontier.points import seconds_of

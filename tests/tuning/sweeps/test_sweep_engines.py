@@ -5,7 +5,7 @@ import socket
 import sys
 
 import pytest
-from command_line import rows_of, run, write_log
+from helpers.command_line import rows_of, run, write_log
 
 import rcjax
 from rcjax._base.extras import how_to_install

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from sweep_worker import SETTINGS, SIZES
+from helpers.sweep_worker import SETTINGS, SIZES
 
 pytestmark = pytest.mark.thorough
-WORKER = Path(__file__).parents[2] / "sweep_worker.py"
+WORKER = Path(__file__).parents[2] / "helpers" / "sweep_worker.py"
 PROBLEMS = len(SIZES) * (SETTINGS["replicates"] + 1)
 PARTS = PROBLEMS // SETTINGS["batch"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from ray_cluster import two_nodes
+from helpers.ray_cluster import two_nodes
 
 import rcjax
 from rcjax.tuning.sweeps import engines

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from judged_logs import partly
+from helpers.judged_logs import partly
 
 import rcjax
 from rcjax.solving.frontier.points import PointStatus

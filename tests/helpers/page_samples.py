@@ -7,9 +7,9 @@ import shutil
 
 import polars as pl
 import pytest
-from command_line import rows_of
 
 import rcjax
+from helpers.command_line import rows_of
 from rcjax.policy.spec import Target
 from rcjax.report import Report
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from inspect import currentframe
 from pathlib import Path
 
-import command_line
 import polars as pl
 import pytest
+
+from helpers import command_line
 
 TOKENS = "query,model,logprob,correct,input_tokens,output_tokens"
 

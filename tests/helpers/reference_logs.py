@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-from gateway_service import PRICES
 
 import rcjax
+from helpers.gateway_service import PRICES
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 COSTS = {name: (100 * read + written) / 1e6 for name, (read, written) in PRICES.items()}  # of 100 tokens and one

@@ -15,7 +15,7 @@ def two_nodes():
 
     small = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
     with pytest.MonkeyPatch.context() as patch:
-        root = str(Path(__file__).parents[1])
+        root = str(Path(__file__).parents[2])
         patch.setenv("PYTHONPATH", os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]))
         patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 starves on a machine that is busy
         cluster = Cluster(initialize_head=True, head_node_args=small)

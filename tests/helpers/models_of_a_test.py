@@ -10,7 +10,7 @@ from collections import Counter
 from decimal import Decimal
 from hashlib import sha256
 
-from chat_server import KEY, Response, completion, sure
+from helpers.chat_server import KEY, Response, completion, sure
 
 ABILITIES = {"tiny": 0.4, "small": 0.6, "medium": 0.8, "large": 0.95}
 PRICES = {"tiny": (0.1, 0.3), "small": (0.5, 1.5), "medium": (2.0, 6.5), "large": (10.0, 30.0)}

@@ -1,6 +1,6 @@
 """The commands, with every file that each of them reads or writes."""
 
-from bad_inputs import Command, Slot
+from helpers.bad_inputs import Command, Slot
 
 _LOG = Slot("", "log")
 _PRICES = Slot("--prices", "prices")

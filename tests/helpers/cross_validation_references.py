@@ -4,8 +4,8 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from selection_references import logistic
 
+from helpers.selection_references import logistic
 from rcjax.solving.frontier.policies import ABSTAIN, NOBODY
 
 

@@ -2,8 +2,8 @@
 
 import json
 
-from chat_server import KEY, Response, completion, sure
-from gateway_service import SURE, UNSURE
+from helpers.chat_server import KEY, Response, completion, sure
+from helpers.gateway_service import SURE, UNSURE
 
 FORM = {"letter": "B", "why": "“é”"}  # what is said where JSON is asked for
 

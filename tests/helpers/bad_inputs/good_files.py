@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import jax
-from command_line import TOKEN_PRICES, rows_of, write_log
 
 import rcjax
+from helpers.command_line import TOKEN_PRICES, rows_of, write_log
 
 QUERIES = 60
-EVALUATION = Path(__file__).parents[1] / "logs" / "importing" / "files" / "promptfoo" / "results.json"
+EVALUATION = Path(__file__).parents[2] / "logs" / "importing" / "files" / "promptfoo" / "results.json"
 LOG = "log.csv"
 FILES = {
     "log": LOG,

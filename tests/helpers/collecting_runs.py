@@ -4,9 +4,9 @@ import json
 import subprocess
 import sys
 
-from chat_server import served
-from command_line import run
-from models_of_a_test import ABILITIES, questions, write_models, write_questions
+from helpers.chat_server import served
+from helpers.command_line import run
+from helpers.models_of_a_test import ABILITIES, questions, write_models, write_questions
 
 
 def collect(place, behave, *options, n=20, names=tuple(ABILITIES), rows=None, more=""):

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from chat_server import KEY, Response, serving, sure
-from gateway_service import make_policy
-
+from helpers.chat_server import KEY, Response, serving, sure
+from helpers.gateway_service import make_policy
 from rcjax.policy import signals
 from rcjax.serving.cascade import Cascade, CascadeError
 

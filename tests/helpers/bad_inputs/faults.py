@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bad_inputs import BadFile, text_file
-from bad_inputs.good_files import LOG, QUERIES
+from helpers.bad_inputs import BadFile, text_file
+from helpers.bad_inputs.good_files import LOG, QUERIES
 
 ENDINGS = {
     **{"log": "csv", "labels": "csv", "said": "csv", "prices": "json", "policy": "json"},
@@ -18,7 +18,7 @@ ENDINGS = {
 }
 DEEP = "[" * 100_000
 PRICE = "input = 1\noutput = 2\n"
-INSPECT = Path(__file__).parents[1] / "logs" / "importing" / "files" / "inspect"
+INSPECT = Path(__file__).parents[2] / "logs" / "importing" / "files" / "inspect"
 ANSWER = {"call_log": 1, "call": "a", "query": "q", "model": "m", "text": "4", "reference": [], "correct": None} | {
     "cost": 0.0,
     "asked": '{"signal": "stated"}',

@@ -1,6 +1,6 @@
 """What public functions give over meshes of four CPU devices, explicit and automatic; run by `test_meshes.py`.
 
-python tests/on_four_devices.py explicit|auto [solve]
+python tests/helpers/on_four_devices.py explicit|auto [solve]
 """
 
 import os

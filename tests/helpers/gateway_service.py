@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
-from chat_server import KEY, Server, served
 
+from helpers.chat_server import KEY, Server, served
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.intake import RequestLimits

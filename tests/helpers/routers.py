@@ -1,7 +1,7 @@
 """A router of LiteLLM's as far as rcjax asks one: models that say what a test wants, in this process."""
 
-from acting_models import ActingModels
-from chat_server import KEY
+from helpers.acting_models import ActingModels
+from helpers.chat_server import KEY
 
 
 class Answered:

@@ -1,4 +1,4 @@
-"""A sweep in a process of its own: `python sweep_worker.py FOLDER SETTINGS`, settings as JSON."""
+"""A sweep in a process of its own: `python tests/helpers/sweep_worker.py FOLDER SETTINGS`, settings as JSON."""
 
 import json
 import sys
