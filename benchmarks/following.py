@@ -27,7 +27,7 @@ from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW, Bill
 from rcjax.tuning.replaying.comparing import shares_at_bill
-from rcjax.tuning.replaying.replay import RungOutcomes
+from rcjax.tuning.replaying.replay import LadderReplay
 
 FIGURES = ("error", "for the same money", "used", "overspent", "on the way", "until")
 WINDOWS = (100.0, 200.0, WINDOW, 1000.0)
@@ -43,7 +43,7 @@ CHANGES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 }
 
 
-def error_for(rungs: RungOutcomes, money: float) -> float:
+def error_for(rungs: LadderReplay, money: float) -> float:
     """The error of a ladder where its bill is some money."""
     return float(shares_at_bill(rungs.spent.mean(1), money) @ rungs.wrong.mean(1))
 
@@ -57,7 +57,7 @@ class Stream(NamedTuple):
     until: int  # queries, from which on the bill was within `NEAR` of the budget
 
 
-def follow(rungs: RungOutcomes, budget: float, window: float, changes: np.ndarray, rng: np.random.Generator) -> Stream:
+def follow(rungs: LadderReplay, budget: float, window: float, changes: np.ndarray, rng: np.random.Generator) -> Stream:
     """A stream of (N,) queries, whose costs are those of the log times `changes`, by the code that serves."""
     count = len(changes)
     queries, lots = rng.integers(0, rungs.wrong.shape[1], count), rng.random(count)
@@ -81,7 +81,7 @@ def measure(split: Split, budgets: int, queries: int) -> list[dict]:
     everyone = targets_of(plain[: len(train.models)], [budgets, 1, 1])["budget"]
     policy = rcjax.tune(train, budget=float(everyone.max()), intervals=False).policy
     assert policy is not None  # as there is a target
-    rungs = RungOutcomes.of(policy, test)
+    rungs = LadderReplay.of(policy, test)
     place, rows = np.arange(queries) / queries, []
     for change, window in [("as tuned", window) for window in WINDOWS] + [(name, WINDOW) for name in CHANGES][1:]:
         rng = np.random.default_rng(split.split)

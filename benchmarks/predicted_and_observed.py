@@ -23,7 +23,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
 from rcjax.tuning.diagnostics.checks import Promise
-from rcjax.tuning.diagnostics.diagnosis import LeftOut, held_out, try_promise
+from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, held_out_parts, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
@@ -48,11 +48,11 @@ def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, Promise]:
     """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
     model = rcjax.fit(train)
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
-    held = [LeftOut(model, test)]
+    held = [HeldOutPart(model, test)]
     return {
         "fresh": try_promise(frontier, held, train.n_queries),
         "model": try_promise(rcjax.solve_frontier(model), held, train.n_queries),
-        "folds": try_promise(frontier, held_out(model, train, folds=True), train.n_queries),
+        "folds": try_promise(frontier, held_out_parts(model, train, folds=True), train.n_queries),
     }
 
 

@@ -41,7 +41,7 @@ from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.policy_check import WINDOW, check_policy
 from rcjax.tuning.diagnostics.replacement import judge_replacement
-from rcjax.tuning.replaying.replay import RungOutcomes
+from rcjax.tuning.replaying.replay import LadderReplay
 from rcjax.tuning.retune import held_out_gain
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
@@ -133,7 +133,7 @@ def together(weeks: Sequence[rcjax.Log]) -> rcjax.Log:
 
 def true_error(policy: AnyPolicy, world: World) -> float:
     """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
-    rungs, share = RungOutcomes.of(policy, world.log), world.weights / world.weights.sum()
+    rungs, share = LadderReplay.of(policy, world.log), world.weights / world.weights.sum()
     cost, wrong = rungs.spent @ share, rungs.wrong @ share
     order = np.argsort(cost)
     return float(np.interp(policy.budget or np.inf, cost[order], wrong[order]))

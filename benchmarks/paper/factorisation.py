@@ -24,7 +24,7 @@ from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, PointStatus, check_lam
+from rcjax.solving.frontier.points import LossTerms, PointStatus, check_lam
 from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import Optima, Solutions, asked_at_all, settle
@@ -57,7 +57,7 @@ def evaluate(
     links: jax.Array,
     first: jax.Array,
     above: jax.Array | None = None,
-) -> Outcomes:
+) -> LossTerms:
     """What is expected of a query by a cascade; scalar in u: `vmap` it over λ.
 
     Args:
@@ -85,7 +85,7 @@ def evaluate(
         missing = above - (answered * grid.quantile).sum(-1)
         wrong -= missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(grid, u, density)
     cost = ((grid.weight * density).sum(-1) * tables.cost).sum()
-    return Outcomes(wrong.sum(), cost, jnp.zeros_like(cost))
+    return LossTerms(wrong.sum(), cost, jnp.zeros_like(cost))
 
 
 @jax.jit
@@ -96,7 +96,7 @@ def error_and_cost(model: rcjax.CascadeModel, thresholds: Any) -> tuple[jax.Arra
     copulas = part(model.copulas, neighbours)
     tables = build_tables(model.marginals, copulas, model.cost, np.arange(k - 1), np.arange(1, k))
 
-    def single(cuts: jax.Array) -> Outcomes:
+    def single(cuts: jax.Array) -> LossTerms:
         u, _, above = jax.vmap(Marginal.profile)(model.marginals, jnp.append(cuts[: k - 1], ALWAYS_ANSWER))
         return evaluate(tables, copulas, u, jnp.ones(k - 1, bool), jnp.zeros((), int), above)
 
@@ -152,7 +152,7 @@ def _points_at(tables: Tables, copulas: Copula, optima: Optima, plan: CascadePla
     u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> Outcomes:
+    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> LossTerms:
         return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)
 
     expected = jax.vmap(single)(ranks, above, path)

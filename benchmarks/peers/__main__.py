@@ -56,7 +56,7 @@ from benchmarks.peers.promises import promises, table_of_promises
 from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW
-from rcjax.tuning.replaying.replay import RungOutcomes
+from rcjax.tuning.replaying.replay import LadderReplay
 from rcjax.tuning.tune import with_bills
 
 RCJAX, STILL, BARE = "rcjax", "rcjax, not followed", "rcjax, not followed, without answers"
@@ -100,7 +100,7 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
 def by_following(tuned: rcjax.tuning.Tuned, still: Way, test: rcjax.Log) -> Way:
     """The ladder that follows its bill over a stream of the queries; what it is on the labels is as where it starts."""
     assert tuned.policy is not None  # as there is a target
-    rungs = RungOutcomes.of(tuned.policy, test)
+    rungs = LadderReplay.of(tuned.policy, test)
 
     def choose(target: str, value: float) -> np.ndarray:
         figures = still(target, value).copy()

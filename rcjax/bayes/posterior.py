@@ -45,7 +45,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Bands, Outcomes, check_level
+from rcjax.solving.frontier.points import Bands, LossTerms, check_level
 from rcjax.solving.objective import build_tables, evaluate
 
 _NEWTON_STEPS = 60
@@ -334,7 +334,7 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
 
 
 @takes(posterior=Posterior, frontier=Frontier)
-def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> Outcomes:
+def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> LossTerms:
     """Predict the outcomes of a frontier's L policies under each of D draws; (D, L).
 
     The frontier must be solved from the posterior's reference model, with one threshold per model. At most `draws`
@@ -365,7 +365,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
-    return Outcomes(*map(jnp.asarray, figures))
+    return LossTerms(*map(jnp.asarray, figures))
 
 
 @takes(posterior=Posterior, frontier=Frontier)
@@ -413,17 +413,17 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
 @partial(compiled, runs="long")
 def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
-) -> Outcomes:
+) -> LossTerms:
     """Evaluate L policies (thresholds, links, first models, refusals or None) under D draws; (D, L)."""
     thresholds = policies[0]
     left, right = np.triu_indices(thresholds.shape[-1], 1)
 
-    def under(draw: CascadeModel) -> Outcomes:
+    def under(draw: CascadeModel) -> LossTerms:
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
         quantile = jax.vmap(accuracy)(draw.calibrators, reference, tables.grid.quantile)
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
-        def single(policy: tuple[jax.Array, ...]) -> Outcomes:
+        def single(policy: tuple[jax.Array, ...]) -> LossTerms:
             thresholds, links, first, refusals = policy
             cdf = jax.vmap(Marginal.cdf)
             refused = None if refusals is None else cdf(draw.marginals, refusals)

@@ -1,4 +1,4 @@
-"""`rcjax check` and `rcjax diagnose`: a policy in service, and the promise of a tuning; the verdict on screens."""
+"""`rcjax check` and `rcjax diagnose`: a policy in service, and the promise of a tuning; the decision on screens."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
             screen.hang("note", reversal)
 
 
-def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
-    """Print the verdict and, with `reasons`, the gain expected of tuning again, or the objections to it."""
+def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
+    """Print the decision and, with `reasons`, the gain expected of tuning again, or the objections to it."""
     decision, looked = facts["decision"], facts["looked"]
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
     if looked["since"]:
@@ -102,7 +102,7 @@ def show_verdict(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = Tr
 
 
 def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
-    """Return (advice of the verdict, command); the command is empty unless the advice is to tune again."""
+    """Return (advice of the decision, command); the command is empty unless the advice is to tune again."""
     decision = facts["decision"]
     return decision["advice"], retune if decision["tune_again"] else ""
 
@@ -264,7 +264,7 @@ def diagnose(
 ) -> None:
     """Does the promise of a tuning hold on a log, and are confidences calibrated? With advice if not.
 
-    Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the verdict of
+    Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the decision of
     `rcjax check` on the policy for your target; the default target is the least money at a point more error than
     today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each check is
     fine, doubtful or bad, and comes with advice.
@@ -312,7 +312,7 @@ def diagnose(
 
 @shown
 def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool = False) -> None:
-    """Print a diagnosis (its JSON form): the verdict, the promise, the advice, then the checks.
+    """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the checks.
 
     Only the worst check of each kind is printed, unless `every` is set. `retune` is the command that tunes again.
     """
@@ -324,7 +324,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
     check = document.get("check")
     if check:
-        show_verdict(screen, check)
+        show_decision(screen, check)
         screen.print()
     if document.get("promise") is not None:
         where = "these queries" if document["held_out"] else "queries left out"
@@ -357,7 +357,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
 def show_check(
     facts: Mapping[str, Any], retune: str = "", money: Money | None = None, *, explain: bool = False
 ) -> None:
-    """Print the check of a policy: the verdict, the comparison with today's, each figure with its limit, the advice.
+    """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
     Args:
         facts: JSON form of the check.
@@ -373,7 +373,7 @@ def show_check(
     if looked["described"]:
         screen.print(looked["described"])
     screen.print()
-    show_verdict(screen, facts)
+    show_decision(screen, facts)
     show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:

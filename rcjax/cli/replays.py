@@ -12,7 +12,7 @@ import typer
 from rcjax._base.codec import written
 from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import POSITIONS, compare_fresh, judge_policy, next_of, show_comparison, show_verdict
+from rcjax.cli.checks import POSITIONS, compare_fresh, judge_policy, next_of, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -221,7 +221,7 @@ def _show_replay(
     rungs: Any,
     money: Money,
 ) -> None:
-    """Print the verdict on a policy and its replay on a log, with today's and the promise.
+    """Print the decision on a policy and its replay on a log, with today's and the promise.
 
     Args:
         heading: description of the log.
@@ -235,7 +235,7 @@ def _show_replay(
     screen = Screen()
     screen.print(heading)
     if document.get("check"):
-        show_verdict(screen, document["check"])
+        show_decision(screen, document["check"])
     show_comparison(screen, document, money, noun)
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
@@ -336,7 +336,7 @@ def retune(
         "check": facts,
         "replacement": plain(replacement.to_json()),
         "comparison": written(retuned.comparison),
-        "remarks": [*retuned.explanations, *(reasons if facts is None and problem is None else ())],
+        "remarks": [*retuned.notes, *(reasons if facts is None and problem is None else ())],
     }
     document["remarks"] += [POSITIONS] * old.follows
     if out and problem is None and written_to is None:
@@ -352,7 +352,7 @@ def retune(
 
 @shown
 def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], money: Money) -> None:
-    """Print the verdict on a policy, its comparison with the new policy, the new policy's with today's, the next step.
+    """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
         heading: description of the log.
@@ -364,7 +364,7 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_verdict(screen, document["check"], reasons=any(then) or "written" in document)
+        show_decision(screen, document["check"], reasons=any(then) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
@@ -424,12 +424,12 @@ def demo(
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
     document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
-    verdict = capitalised(what_to_do(tuned.policy, comparison, tuned.money, margin=MARGIN))
-    conclude(document, partial(_show_demo, document, verdict, tuned.money), as_json=json_)
+    advice = capitalised(what_to_do(tuned.policy, comparison, tuned.money, margin=MARGIN))
+    conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 
 @shown
-def _show_demo(document: Mapping[str, Any], verdict: str, money: Money) -> None:
+def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     """Print the demo in 24 lines: its log, error and cost of each model alone, the policy, and the fresh queries."""
     screen, policy = Screen(), document["policy"]
     today = document["promised"]["rivals"][0]["name"]
@@ -441,6 +441,6 @@ def _show_demo(document: Mapping[str, Any], verdict: str, money: Money) -> None:
     for line in cascade_lines(policy):
         screen.print(line)
     show_comparison(screen, document, money, "error")
-    screen.print(f"{verdict}.")
+    screen.print(f"{advice}.")
     screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")
     screen.next_step("with a log of your own", "rcjax tune log.csv --prices prices.toml --match 1% --out policy.json")

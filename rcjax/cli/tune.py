@@ -20,7 +20,7 @@ from rich.table import Table
 from rcjax._base.codec import read
 from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import next_of, show_verdict, tune_and_again
+from rcjax.cli.checks import next_of, show_decision, tune_and_again
 from rcjax.cli.console import (
     LEVEL,
     TERMINAL,
@@ -319,8 +319,8 @@ def _words_of(tuned: Tuned) -> dict[str, Any]:
     aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
     keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
-        "verdict": f"{str(tuned.verdict)[:1].upper()}{str(tuned.verdict)[1:]}.",
-        "notes": list(tuned.explanations),
+        "advice": f"{str(tuned.advice)[:1].upper()}{str(tuned.advice)[1:]}.",
+        "notes": list(tuned.notes),
         "money": keeps,
         "aim": aim if period is None else f"at most {period}",
     }
@@ -340,7 +340,7 @@ def _show_policy(
     """
     screen = Screen()
     screen.print("What to do", style="bold")
-    screen.print(Padding(words["verdict"], (0, 2)))
+    screen.print(Padding(words["advice"], (0, 2)))
     screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
     screen.hang("note", *words["notes"])
     screen.print(f"\nPolicy for your target ({words['aim']}):", style="bold")
@@ -449,10 +449,10 @@ def report(
 
 @shown
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
-    """Print the headline and the file of a report, and the verdict by fresh queries, if there are any."""
+    """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
     screen = Screen()
     if check:
-        show_verdict(screen, check)
+        show_decision(screen, check)
     screen.print(headline)
     if written:
         screen.print_path(f"Report written to {written}")

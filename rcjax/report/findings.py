@@ -142,7 +142,9 @@ class Findings:
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
         errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
-        guarantee = "" if self.tuned.guarantee is None else f" {capitalised(self.tuned.guarantee)}."
+        certificate = self.tuned.certificate
+        noun = self.log.counted.noun
+        guarantee = "" if certificate is None else f" {capitalised(certificate.describe(noun))}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"
         promised = self.promised.headline(self.money, self.log.counted)

@@ -42,7 +42,7 @@ function row(each) {
 
 function show() {
   const point = points[place()];
-  for (const id of ["error", "errors", "cost", "costs", "verdict", "target"]) byId(id).textContent = point[id];
+  for (const id of ["error", "errors", "cost", "costs", "advice", "target"]) byId(id).textContent = point[id];
   for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
   byId("tried").textContent = point.tried;
   byId("members").replaceChildren(...point.rows.map(row));

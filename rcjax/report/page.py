@@ -259,10 +259,10 @@ def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
     margin = report.spec.match if policy is report.policy else None
-    verdict = what_to_do(policy, comparison, money, report.log.counted, margin)
+    advice = what_to_do(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
     if single is not None:
-        verdict += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"
+        advice += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"
     return {
         "cascade": ", ".join(cascades),
         "cost": f"${money.show(expected['cost'])}",
@@ -272,7 +272,7 @@ def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any
         "seconds": "" if seconds is None else figure(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
-        "verdict": f"{capitalised(verdict)}.",
+        "advice": f"{capitalised(advice)}.",
         "tried": _describe_fresh(report, comparison),
         "rows": rows,
     }

@@ -37,7 +37,7 @@ from rcjax._core.numerics import bisection, divide, implicit_root
 from rcjax._core.pytrees import exportable
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal, Probes
-from rcjax.solving.frontier.points import Outcomes
+from rcjax.solving.frontier.points import LossTerms
 
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
@@ -453,14 +453,14 @@ def outcome_of_cuts(
     )
 
 
-def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> Outcomes:
+def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> LossTerms:
     """Error, cost and refusals of one cascade, as `outcome_of_cuts` computes them.
 
     Args:
         tables, u, links, first, options: as in `outcome_of_cuts`.
     """
     expected = outcome_of_cuts(tables, u, links, first, **options)
-    return Outcomes(expected.error, expected.cost, expected.refused)
+    return LossTerms(expected.error, expected.cost, expected.refused)
 
 
 def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:

@@ -36,7 +36,7 @@ from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import CascadePlan, Cut, best_cascades, crossing, gain_tolerance, plan_cascades
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
 from rcjax.solving.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, CascadeSet, Policies
 from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, evaluate
 
@@ -194,7 +194,7 @@ def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool 
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: Array) -> Outcomes:
+    def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
         refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
         return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refused=refused)
 
@@ -303,7 +303,7 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 
 def evaluate_intervals(
     tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
-) -> Outcomes:
+) -> LossTerms:
     """Expected outcome of a query under one adaptive policy.
 
     Args:
@@ -321,7 +321,7 @@ def evaluate_intervals(
     answered = to(action, weights, np.arange(k))
     wrong, cost = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
     refused = (to(action, weights, np.full(k, ABSTAIN)) * density).sum() if refusing else jnp.zeros_like(wrong)
-    return Outcomes(wrong, tables.cost @ cost, refused)
+    return LossTerms(wrong, tables.cost @ cost, refused)
 
 
 def asked_at_all(thresholds: Any, members: Any) -> Any:
@@ -420,7 +420,7 @@ class _Problem(NamedTuple):
     first: jax.Array  # ()
     defers: Array  # (k,) bool
 
-    def expected(self, thresholds: jax.Array) -> Outcomes:
+    def expected(self, thresholds: jax.Array) -> LossTerms:
         """Expected outcome of a query."""
         u, _, above = jax.vmap(Marginal.profile)(self.tables.marginals, thresholds)
         return evaluate(self.tables, u, self.links, self.first, above=above)

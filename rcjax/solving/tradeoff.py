@@ -24,7 +24,7 @@ from rcjax.solving.bellman import CascadePlan, Cut, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
-    Outcomes,
+    LossTerms,
     Points,
     PointStatus,
     check_abstain_price,
@@ -391,7 +391,7 @@ def _between(lam: Array, gaps: np.ndarray) -> np.ndarray:
 
 def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
     """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
-    expected = Outcomes(*(figure.astype(float) for figure in solved.expected))
+    expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
     error = expected.penalty(None if refusal is None else 1 - float(refusal))
     hull = lower_hull(cost, error)

@@ -20,11 +20,11 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Bands, Outcomes, check_level
+from rcjax.solving.frontier.points import Bands, LossTerms, check_level
 from rcjax.solving.frontier.policies import Policies
-from rcjax.tuning.candidates import ENOUGH_QUERIES, RUNGS
+from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
 from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.scoring import sample_queries
 from rcjax.tuning.search import Retuner, search_of
 
@@ -93,31 +93,31 @@ def bootstrap(
     retune = retuner and retuner(frontier, sample, None if frontier.search == "selected" else points)
     fixed, tuned = _replicated(frontier, points, sample, retune, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
-    noise = Outcomes(*(figure * np.sqrt(sample.n_queries / log.n_queries) for figure in noise))
+    noise = LossTerms(*(figure * np.sqrt(sample.n_queries / log.n_queries) for figure in noise))
     return _bands(frontier, log, noise, optimism if refit else None, level)
 
 
 def _replicated(
     frontier: Frontier, points: np.ndarray, log: Log, retune: Retuner | None, replicates: int, seed: int
-) -> tuple[Outcomes, Outcomes]:
-    """Return (outcomes of the frontier's policies, outcomes of policies tuned on each draw), (B, G, 3) and (S, G, 3).
+) -> tuple[LossTerms, LossTerms]:
+    """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
 
     The last axis is (on the log, in the bag, out of the bag), with NaN where no query is. S is `_SEARCHED` at most;
     without `retune`, the two results are the same.
     """
     judged, complete, n = corrected_log(log), log.complete, log.n_queries
 
-    def walked(calibrators: Calibrator, policies: Policies) -> Outcomes:
-        outcomes = outcomes_on_log(calibrators, policies.on_host(), judged, judged.correct, judged.query_cost)
-        return Outcomes(*(np.asarray(figure, float) for figure in outcomes))
+    def walked(calibrators: Calibrator, policies: Policies) -> LossTerms:
+        terms = loss_terms_on_log(calibrators, policies.on_host(), judged, judged.correct, judged.query_cost)
+        return LossTerms(*(np.asarray(figure, float) for figure in terms))
 
-    def means(outcomes: Outcomes, draws: np.ndarray) -> Outcomes:
+    def means(terms: LossTerms, draws: np.ndarray) -> LossTerms:
         weight = np.stack([np.bincount(draw, minlength=n) for draw in draws]) * complete
         shares = np.stack(np.broadcast_arrays(complete, weight, complete & (weight == 0)), axis=1).astype(float)
         with np.errstate(invalid="ignore"):
             shares /= shares.sum(-1, keepdims=True)
-        sums = (figure @ shares.reshape(-1, n).T for figure in outcomes)
-        return Outcomes(*(np.moveaxis(sum_.reshape(-1, len(draws), 3), 0, 1) for sum_ in sums))
+        sums = (figure @ shares.reshape(-1, n).T for figure in terms)
+        return LossTerms(*(np.moveaxis(sum_.reshape(-1, len(draws), 3), 0, 1) for sum_ in sums))
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
     fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
@@ -132,20 +132,20 @@ def _replicated(
 def _spread(frontier: Frontier) -> np.ndarray:
     """Spread positions evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
-    size = RUNGS if frontier.search == "selected" else min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
+    size = RESAMPLED_RUNGS if frontier.search == "selected" else min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 
 def _noise_and_optimism(
-    frontier: Frontier, points: np.ndarray, fixed: Outcomes, tuned: Outcomes
-) -> tuple[Outcomes, Outcomes]:
+    frontier: Frontier, points: np.ndarray, fixed: LossTerms, tuned: LossTerms
+) -> tuple[LossTerms, LossTerms]:
     """Return (deviations of the draws from the log (B, L), optimism of the search (L,)).
 
     Args:
         frontier: the frontier, of L points.
         points: (G,) positions of the points that were replicated; figures between them are interpolated.
-        fixed: (B, G, 3) outcomes of the frontier's policies, as `_replicated` returns them.
-        tuned: (S, R, 3) outcomes of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
+        fixed: (B, G, 3) figures of the frontier's policies, as `_replicated` returns them.
+        tuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
     """
     bills = fixed.cost
     if frontier.search == "selected":  # each replicate keeps the budget by moving along its own ladder
@@ -153,7 +153,7 @@ def _noise_and_optimism(
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
         alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        fixed, tuned = (_hold_fixed(alone, fixed, for_money(outcomes, money)) for outcomes in (fixed, tuned))
+        fixed, tuned = (_hold_fixed(alone, fixed, for_money(terms, money)) for terms in (fixed, tuned))
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: Array) -> np.ndarray:
@@ -164,15 +164,15 @@ def _noise_and_optimism(
     optimism = [between(search_optimism(kept[:searched], retuned)[None])[0] for kept, retuned in pairs]
     # Noise is of the frontier's policies alone: replicates at the same λ may trade error for cost.
     noise = [between(figure[..., 0] - figure[..., 1]) for figure in (fixed.wrong, bills, fixed.refused)]
-    return Outcomes(*noise), Outcomes(*optimism)
+    return LossTerms(*noise), LossTerms(*optimism)
 
 
-def _hold_fixed(which: np.ndarray, fixed: Outcomes, moved: Outcomes) -> Outcomes:
+def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTerms:
     """Keep the figures of `which` (G, 1) policies, and take the moved figures of the others: (S, G, 3)."""
-    return Outcomes(*(np.where(which, kept[: len(new)], new) for kept, new in zip(fixed, moved, strict=True)))
+    return LossTerms(*(np.where(which, kept[: len(new)], new) for kept, new in zip(fixed, moved, strict=True)))
 
 
-def _bands(frontier: Frontier, log: Log, noise: Outcomes, optimism: Outcomes | None, level: float) -> Bands:
+def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None where the search was not repeated."""
     replayed, selected = replay(frontier, log), frontier.search == "selected"
     bill = replayed.spent if selected else replayed.cost  # the same kind of cost as the frontier's
@@ -193,17 +193,17 @@ def _bands(frontier: Frontier, log: Log, noise: Outcomes, optimism: Outcomes | N
     return Bands(error, cost, level, len(noise.wrong), abstention if refusing else None)
 
 
-def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
-    """Return the outcomes of B ladders that follow their bills, at M bills, on S sets of queries: (B, M, S).
+def for_money(rungs: LossTerms, money: np.ndarray) -> LossTerms:
+    """Return the figures of B ladders that follow their bills, at M bills, on S sets of queries: (B, M, S).
 
     On each set a ladder stands at the position whose cost is the bill, or at its cheapest or dearest rung.
 
     Args:
-        rungs: (B, R, S) outcomes of each rung on each set of queries.
+        rungs: (B, R, S) figures of each rung on each set of queries.
         money: (M,) bills, in money per query.
 
     >>> wrong, bill = np.array([[[0.4] * 3, [0.2] * 3]]), np.array([[[1.0] * 3, [3.0, 2.0, 5.0]]])
-    >>> for_money(Outcomes(wrong, bill, 0 * bill), np.array([2.0])).wrong.round(2).tolist()
+    >>> for_money(LossTerms(wrong, bill, 0 * bill), np.array([2.0])).wrong.round(2).tolist()
     [[[0.3, 0.2, 0.35]]]
     """
     order = np.argsort(rungs.cost, axis=1)
@@ -214,7 +214,7 @@ def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
         rows = [np.interp(money, cost, row) for cost, row in zip(costs, figure.reshape(costs.shape), strict=True)]
         return np.moveaxis(np.array(rows).reshape(len(order), figure.shape[1], len(money)), 1, 2)
 
-    return Outcomes(*map(at, ordered))
+    return LossTerms(*map(at, ordered))
 
 
 def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:

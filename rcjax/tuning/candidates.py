@@ -28,8 +28,9 @@ from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_R
 #: bootstrap are fitted again: more would not change a choice.
 ENOUGH_QUERIES = 5_000
 
-#: Rungs of the ladders of folds and replicates; the last rung is repeated, so that few shapes are compiled.
-RUNGS = 32
+#: Rungs of the ladders of folds and bootstrap replicates, more than a deployed ladder has (`frontier.MOST_RUNGS`); the
+#: last rung is repeated, so that few shapes are compiled.
+RESAMPLED_RUNGS = 32
 
 
 @partial(
@@ -99,14 +100,14 @@ class Candidates:
         return self.take(self.loss(lam).argmin(1))
 
     def rungs(self) -> "Candidates":
-        """Return the corners of the lower hull, by rising cost: (R,), `RUNGS` at most."""
+        """Return the corners of the lower hull, by rising cost: (R,), `RESAMPLED_RUNGS` at most."""
         hull = lower_hull(self.cost, self.error)
-        return self.take(hull[thinned(self.cost[hull], self.error[hull], RUNGS)])
+        return self.take(hull[thinned(self.cost[hull], self.error[hull], RESAMPLED_RUNGS)])
 
     def padded(self) -> "Candidates":
-        """Repeat the last candidate until there are `RUNGS`."""
+        """Repeat the last candidate until there are `RESAMPLED_RUNGS`."""
         count = len(self.cost)
-        return self.take(np.minimum(np.arange(max(RUNGS, count)), count - 1))
+        return self.take(np.minimum(np.arange(max(RESAMPLED_RUNGS, count)), count - 1))
 
     def policies(self, comparing: bool | None = None, xp: Any = np) -> Policies:
         """Return the candidates as `Policies`: (C,).
@@ -182,9 +183,9 @@ class ChosenPolicies(NamedTuple):
         return self.weights @ self.rungs.error
 
     def padded(self) -> "ChosenPolicies":
-        """Repeat the last rung, with the weight 0, until there are `RUNGS`."""
+        """Repeat the last rung, with the weight 0, until there are `RESAMPLED_RUNGS`."""
         count = len(self.rungs.cost)
-        weights = np.pad(self.weights, ((0, 0), (0, max(RUNGS - count, 0))))
+        weights = np.pad(self.weights, ((0, 0), (0, max(RESAMPLED_RUNGS - count, 0))))
         return ChosenPolicies(self.rungs.padded(), weights)
 
 
@@ -210,8 +211,8 @@ def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
     return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
 
-#: Models in a chain at most.
-MOST_RUNGS = 8
+#: Most models in a chain.
+LONGEST_CHAIN = 8
 
 _MOST_TRIPLES = 2_500  # of models: 25 models have 2,300
 
@@ -281,7 +282,7 @@ def _cut(confidence: np.ndarray) -> float:
 def _grow_chain(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
     chain, reaching, grown = [first], np.ones(len(passes), bool), list[tuple[int, ...]]()
-    while len(chain) < MOST_RUNGS:
+    while len(chain) < LONGEST_CHAIN:
         passed, later = reaching & passes[:, chain[-1]], range(chain[-1] + 1, passes.shape[1])
         if not passed.any() or not later:
             break

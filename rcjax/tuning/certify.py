@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rcjax._base.codec import Object, read, takes
+from rcjax._base.figures import percent
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, read_reference
@@ -53,9 +54,9 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
-from rcjax.solving.frontier.points import Outcomes
-from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, default_today, models_of
-from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
+from rcjax.solving.frontier.points import LossTerms
+from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, default_today, models_of
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 
 _MOST_STAKED = 0.9  # of the stake that could lose the whole capital at once
 
@@ -217,8 +218,8 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
-def outcomes_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> Outcomes:
-    """Return the outcomes of the queries of a log under the R rungs of a frontier's ladder: (R, n).
+def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> LossTerms:
+    """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
     Args:
         frontier: the frontier.
@@ -228,27 +229,27 @@ def outcomes_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> 
     """
     rungs = frontier.rungs
     policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
-    outcomes = outcomes_on_log(frontier.model.calibrators, policies, log, right, charge)
-    return Outcomes(*(np.asarray(figure, float)[: len(rungs)] for figure in outcomes))
+    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, charge)
+    return LossTerms(*(np.asarray(figure, float)[: len(rungs)] for figure in terms))
 
 
 @dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """Outcomes of n held-out queries, in random order, under the R rungs of a frontier's ladder."""
+class LadderTest:
+    """The test of a frontier's ladder: the losses of n held-out queries, in random order, under its R rungs."""
 
     tested: Log
     """The held-out log, with the queries that do not count."""
-    outcomes: Outcomes
-    """(R, n) outcomes; `wrong` is 1 for an error and else 0, or the score lost, or the outcome corrected by labels."""
+    terms: LossTerms
+    """(R, n) terms of the losses; `wrong` is 1 for an error and else 0, or the score lost, or corrected by labels."""
     most: np.ndarray
     """(n,) upper end of the loss of each query."""
     price: float
     """Price of a refusal, in errors."""
-    rival: PolicyOutcomes | None = None
+    rival: ErrorsAndCosts | None = None
     """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
 
     @classmethod
-    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> HeldOut:
+    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> LadderTest:
         """Replay the rungs of a frontier on a log.
 
         Args:
@@ -284,10 +285,10 @@ class HeldOut:
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         of_frontier = right[:, columns].astype(log.logprob.dtype)
-        outcomes = outcomes_of_rungs(frontier, walked, of_frontier, fitted.cost)
+        terms = loss_terms_of_rungs(frontier, walked, of_frontier, fitted.cost)
         most = np.maximum(most, price)
-        rival = None if today is None else PolicyOutcomes.of(today, with_outcomes(log, right))
-        return cls(tested, outcomes, most if rival is None else 2 * most - 1, price, rival)
+        rival = None if today is None else ErrorsAndCosts.of(today, with_outcomes(log, right))
+        return cls(tested, terms, most if rival is None else 2 * most - 1, price, rival)
 
     def positions(self, frontier: Frontier) -> np.ndarray:
         """Return the positions (m,) to test in turn, from the dearest; beside a rival, those below its bill."""
@@ -305,10 +306,10 @@ class HeldOut:
         penalty = self.at(positions).penalty(self.price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
 
-    def at(self, positions: ArrayLike) -> Outcomes:
-        """Return the expected outcomes of the queries at positions (m,) of the ladder: (m, n)."""
-        weights = position_weights(np.asarray(positions, float), len(self.outcomes.wrong))
-        return Outcomes(*(weights @ figure for figure in self.outcomes))
+    def at(self, positions: ArrayLike) -> LossTerms:
+        """Return the expected terms of the losses of the queries at positions (m,) of the ladder: (m, n)."""
+        weights = position_weights(np.asarray(positions, float), len(self.terms.wrong))
+        return LossTerms(*(weights @ figure for figure in self.terms))
 
     def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
         """Test whether the expected loss at positions is below a limit: (m,) bool."""
@@ -369,6 +370,15 @@ class Certificate:
     """Price of a refusal, in errors; None: models do not refuse."""
     more: float | None = None
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
+
+    def describe(self, noun: str) -> str:
+        """Describe the guarantee and the queries that it rests on, in words; `noun` names what is counted."""
+        refused = f" and refused {self.refusals:,}" if self.refusals else ""
+        figures = f"{percent(self.errors / self.n)} {noun}"
+        if self.more is not None:
+            figures += f", {abs(100 * self.more):.1f} points {'more' if self.more > 0 else 'less'} than today's"
+        test = f"on {self.n:,} queries held out for the test it had {figures}"
+        return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}{refused}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, the policy by its `to_json`."""
@@ -432,15 +442,15 @@ def certify(
     others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
     judged = spec.judged and log.hand is not None
-    held_out = HeldOut.of(frontier, log, _with_judges(log, tuned_on) if judged else None, today)
-    positions = held_out.positions(frontier)
+    test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if judged else None, today)
+    positions = test.positions(frontier)
     if not positions.size:
         raise InfeasibleError("no policy of the frontier costs less than today's")
-    shown = held_out.errs_below(positions, target.value, level)
+    shown = test.errs_below(positions, target.value, level)
     passed = len(shown) if shown.all() else int(shown.argmin())  # the first null that is kept ends the sequence
     if not passed:
-        raise InfeasibleError(_infeasible(held_out, float(positions[0]), target, level, frontier.counted.noun))
-    return _certificate(frontier, held_out, float(positions[passed - 1]), spec)
+        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.counted.noun))
+    return _certificate(frontier, test, float(positions[passed - 1]), spec)
 
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
@@ -454,24 +464,24 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
     return target, confidence
 
 
-def _certificate(frontier: Frontier, held_out: HeldOut, position: float, spec: Spec) -> Certificate:
+def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
     """Make the certificate of a position that passed."""
     target, confidence = _limit_of(spec)
     kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), kept)
-    outcomes = held_out.at([position])
-    lost, (losses, added) = float(outcomes.wrong.sum()), held_out.losses([position])
+    terms = test.at([position])
+    lost, (losses, added) = float(terms.wrong.sum()), test.losses([position])
     figures = {
-        "n": outcomes.wrong.size,
-        "errors": lost if held_out.tested.scores is not None else round(lost),
-        "refusals": round(float(outcomes.refused.sum())),
-        "error_bound": held_out.error_bound(position, 1 - confidence, target.value),
+        "n": terms.wrong.size,
+        "errors": lost if test.tested.scores is not None else round(lost),
+        "refusals": round(float(terms.refused.sum())),
+        "error_bound": test.error_bound(position, 1 - confidence, target.value),
         **target.to_json(),
         "confidence": confidence,
         "abstain_price": frontier.abstain_price,
-        "more": None if held_out.rival is None else float(losses.mean()) - added,
+        "more": None if test.rival is None else float(losses.mean()) - added,
     }
-    tested = held_out.tested.select(frontier.models)
+    tested = test.tested.select(frontier.models)
     guarantee = figures | {"source": PurePath(tested.source).name, "digest": tested.digest}
     return Certificate(with_provenance(policy, guarantee=guarantee), position, **figures)
 
@@ -483,20 +493,20 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     return tuned_on.select(log.models)
 
 
-def _infeasible(held_out: HeldOut, position: float, target: Target, level: float, noun: str) -> str:
+def _infeasible(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
     """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
-    first, beside = held_out.at([position]), held_out.rival is not None
+    first, beside = test.at([position]), test.rival is not None
 
     def phrase(share: float, digits: str = ".3g") -> str:
         if not beside:
             return f"{100 * share:{digits}} % {noun}"
         return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
 
-    losses, added = held_out.losses([position])
+    losses, added = test.losses([position])
     rate, refused = float(losses.mean()) - added, round(float(first.refused.sum()))
     figures = f"had {phrase(rate)}"
-    figures += f" and refused {refused:,}, each counted as {100 * held_out.price:.4g} %" if refused else ""
-    bound = math.ceil(1e4 * held_out.error_bound(position, level)) / 1e4
+    figures += f" and refused {refused:,}, each counted as {100 * test.price:.4g} %" if refused else ""
+    bound = math.ceil(1e4 * test.error_bound(position, level)) / 1e4
     instead = f"at most {phrase(bound, '.2f')}"
     limit = f"at most {phrase(target.value, '.4g')}"
     return (

@@ -19,7 +19,7 @@ from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import Outcomes, lam_range, log_lam
+from rcjax.solving.frontier.points import LossTerms, lam_range, log_lam
 from rcjax.tuning.agreement import expected_on_log
 from rcjax.tuning.candidates import (
     ChosenPolicies,
@@ -29,7 +29,7 @@ from rcjax.tuning.candidates import (
     concatenate,
 )
 from rcjax.tuning.pairs import Blending
-from rcjax.tuning.replaying.walk import outcomes_on_log
+from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import charges, deal_folds, score_all
 
 PRICES, BUDGETS = 40, 24
@@ -157,7 +157,7 @@ class CrossValidation:
         return np.abs(log_lam(self.targets.lam) - log_lam(lam)[..., None]).argmin(-1)
 
 
-class Losses(NamedTuple):
+class HeldOutLosses(NamedTuple):
     """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
 
     The candidate sets are nested: single models; with pairs; with policies that compare answers, where there are any.
@@ -223,7 +223,7 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, PRICES), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, seed: int = 0) -> Losses:
+def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, seed: int = 0) -> HeldOutLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
@@ -246,23 +246,23 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, 
         logs = [dataclasses.replace(expected, correct=right) for right in outcomes]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `Losses`."""
+        """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `HeldOutLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
         walked = [[_replay_fold(calibrators, choice, out, log, of, charge) for choice in choices] for of in forms]
-        outcomes = Outcomes(*(np.array([[of[n] for of in form] for form in walked]) for n in range(3)))
-        penalty = outcomes.penalty(price)
-        expected = penalty if likely is None else penalty + (likely[..., out] - outcomes.wrong)
-        return penalty, outcomes.cost[0], expected, np.stack([choice.error for choice in choices])
+        terms = LossTerms(*(np.array([[of[n] for of in form] for form in walked]) for n in range(3)))
+        penalty = terms.penalty(price)
+        expected = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
+        return penalty, terms.cost[0], expected, np.stack([choice.error for choice in choices])
 
     *figures, promised = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
     # Sort the queries back from the order of the folds to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, expected = (np.concatenate(some, axis=-1)[..., order] for some in figures)
     promised = np.average(promised, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return Losses(targets, penalty, spent, expected, promised, folds)
+    return HeldOutLosses(targets, penalty, spent, expected, promised, folds)
 
 
 def _choose_without(
@@ -289,7 +289,7 @@ def _choose_without(
     return calibrators, filled, np.stack([choice.weights @ of for choice, of in zip(filled, wrong, strict=True)])
 
 
-def _replay_fold(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> Outcomes:
-    """Return the outcomes (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    outcomes = outcomes_on_log(calibrators, choice.rungs.policies(), *of)
-    return Outcomes(*(choice.weights @ np.asarray(figure[:, out], float) for figure in outcomes))
+def _replay_fold(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> LossTerms:
+    """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
+    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), *of)
+    return LossTerms(*(choice.weights @ np.asarray(figure[:, out], float) for figure in terms))

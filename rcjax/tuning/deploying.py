@@ -32,11 +32,11 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
 from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.certify import Certificate, certify, outcomes_of_rungs
-from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, paired_error, single_model_errors
+from rcjax.tuning.certify import Certificate, certify, loss_terms_of_rungs
+from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, paired_error, single_model_errors
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.search import search_of
 
@@ -139,9 +139,9 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     rungs = frontier.rungs
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
-    outcomes = outcomes_of_rungs(frontier, walked, walked.correct, walked.query_cost)
-    loss = outcomes.penalty(frontier.abstain_price)
-    theirs, error = PolicyOutcomes.of(today, shared), None
+    terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
+    loss = terms.penalty(frontier.abstain_price)
+    theirs, error = ErrorsAndCosts.of(today, shared), None
     bill = float(theirs.spent.mean())
     if isinstance(today, str):  # by all of its answers, as on the screens
         column = log.models.index(today)
@@ -207,8 +207,8 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     lam = np.asarray(frontier.lam)[place : place + 1]
     members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]
     policies = Policies.of_cascades(np.zeros((1, len(frontier.models)), dtype), members)
-    outcomes = Outcomes(*(np.full(1, figure, dtype) for figure in (error, cost, 0.0)))
-    points = Points(lam, np.full(1, PointStatus.CONVERGED), outcomes, policies)
+    expected = LossTerms(*(np.full(1, figure, dtype) for figure in (error, cost, 0.0)))
+    points = Points(lam, np.full(1, PointStatus.CONVERGED), expected, policies)
     alone = make_frontier(frontier.model, points, frontier.spec)
     if frontier.bands is not None:
         alone = alone.with_bands(bootstrap(alone, log, refit=False))

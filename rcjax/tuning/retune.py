@@ -23,14 +23,14 @@ from rcjax.policy.comparison import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
-from rcjax.tuning.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
@@ -251,7 +251,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     right, price = alike(corrected_log(log)), tuning.spec.abstain_price
     retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
     walked, old = walk_log(policy, right), carried_rows(log)
-    served = np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
+    served = np.asarray(LossTerms(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
     if old.sum() >= FEWEST_QUERIES:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
@@ -271,8 +271,8 @@ def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: 
     """
 
     def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
-        outcomes = outcomes_on_log(calibrators, policies, right, right.correct, right.cost)
-        return np.asarray(outcomes.loss(lam, spec.abstain_price), float)[0]
+        terms = loss_terms_on_log(calibrators, policies, right, right.correct, right.cost)
+        return np.asarray(terms.loss(lam, spec.abstain_price), float)[0]
 
     return np.stack([losses(*tuned) for tuned in _tuned_on_others(policy, log, spec, lam)])
 
@@ -313,7 +313,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     model, widest = search.fit(log), max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
     nothing = np.zeros(1, model.cost.dtype)
     policies = policies_of([model.models], [widest])
-    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
+    point = Points(nothing + lam, np.zeros(1, int), LossTerms(nothing, nothing, nothing), policies)
     frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)
     retune_on, n = search.retuner(frontier, log, np.array([0])), min(map(len, others))

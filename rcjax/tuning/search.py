@@ -29,13 +29,13 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, check_abstain_price, check_lam, refusal_at
 from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate
 from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.comparing import single_model_errors
-from rcjax.tuning.replaying.walk import outcomes_on_log
+from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
 
 
@@ -148,7 +148,7 @@ def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | 
     wrong = np.maximum(table.error - (price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
-    solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), Outcomes(*expected), table.policies())
+    solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())
     return make_frontier(model, solved, Spec(abstain_price=price), compare)
 
 
@@ -205,8 +205,8 @@ class SecondsFilter:
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
             charge = np.asarray(log.seconds)
-            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
-            waits = np.asarray(outcomes.cost, float)
+            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
+            waits = np.asarray(terms.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
             counted = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
@@ -307,7 +307,7 @@ class LabelSearch:
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
         """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
 
-        The rungs are by rising cost; the last is repeated up to `RUNGS`.
+        The rungs are by rising cost; the last is repeated up to `RESAMPLED_RUNGS`.
 
         Args:
             frontier: the frontier that was tuned.

@@ -145,7 +145,7 @@ class Tuned:
     comparison: Comparison | None = None
     """Comparison of the policy with today's, and with the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
-    """Notes on the policy, in words."""
+    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and what was decided."""
 
     @property
     def target(self) -> Mapping[str, float]:
@@ -158,7 +158,7 @@ class Tuned:
         return self.spec.money(np.asarray(self.model.cost, float).tolist())
 
     @property
-    def verdict(self) -> str | None:
+    def advice(self) -> str | None:
         """Sentence that says what to do; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
@@ -217,24 +217,13 @@ class Tuned:
         return None if shown else UnshownGain(log.models[best], expected, held_out, se)
 
     @property
-    def explanations(self) -> tuple[str, ...]:
-        """The cost of the last avoided error, the guarantee and the notes, in words."""
-        last = None if self.comparison is None else self.comparison.last_error(self.log.counted)
-        return (*filter(None, (last, self.guarantee)), *self.notes)
-
-    @property
-    def guarantee(self) -> str | None:
-        """The guarantee and the queries that it rests on, in words; None without a guarantee."""
-        return None if self.certificate is None else _describe_guarantee(self.certificate, self.log.counted.noun)
-
-    @property
     def remarks(self) -> tuple[str, ...]:
-        """The verdict, the best single model, the cost of the last avoided error, the guarantee and the notes."""
+        """The advice, the best single model and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        lines = [] if self.verdict is None else [self.verdict]
+        lines = [] if self.advice is None else [self.advice]
         if single is not None:
             lines.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
-        return (*lines, *self.explanations)
+        return (*lines, *self.notes)
 
     def describe(self) -> str:
         """Return lines of text: the log, the number of policies, the policy for the target, and the remarks.
@@ -410,13 +399,20 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     aim = Target.of(**target)
     policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.unshown_gain(policy, aim), aim)
     policy = with_spec(with_following(policy, follows=spec.follows, period=spec.period), spec)
-    comparison = tuned.compare(policy, aim)
+    comparison, counted = tuned.compare(policy, aim), tuned.log.counted
+    guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*remarks, *why, *note_unspent(frontier, policy, target), *correction),
+        notes=(
+            *filter(None, (comparison.last_error(counted), guarantee)),
+            *remarks,
+            *why,
+            *note_unspent(frontier, policy, target),
+            *correction,
+        ),
     )
 
 
@@ -432,17 +428,6 @@ def _replace_unearned(
         return policy, []
     why = unshown.describe(f"points of {log.counted.noun} and money")
     return single_policy(frontier, log, unshown.model, target), [why]
-
-
-def _describe_guarantee(certificate: Certificate, noun: str) -> str:
-    """Describe the guarantee and the queries that it rests on, in words."""
-    refused, more = f" and refused {certificate.refusals:,}" if certificate.refusals else "", certificate.more
-    figures = f"{percent(certificate.errors / certificate.n)} {noun}"
-    if more is not None:
-        figures += f", {abs(100 * more):.1f} points {'more' if more > 0 else 'less'} than today's"
-    test = f"on {certificate.n:,} queries held out for the test it had {figures}"
-    confidence = f"guaranteed with {100 * certificate.confidence:.4g} % confidence"
-    return f"{confidence}: the target is kept; {test}{refused}"
 
 
 def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:

@@ -23,7 +23,7 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.likelihood import SMOOTH, log_likelihood, ranks
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Outcomes
+from rcjax.solving.frontier.points import LossTerms
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
 pytestmark = pytest.mark.usefixtures("float64")
@@ -185,7 +185,7 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
     expected = [float(CubicSpline(KNOTS, curve, bc_type="natural")(x)) for curve, x in zip(curves, at, strict=True)]
     np.testing.assert_allclose(interpolate(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
     drawn = rng.normal(size=(3, 40, 2))
-    monkeypatch.setattr("rcjax.bayes.posterior.posterior_figures", lambda *_, draws: Outcomes(*drawn[:, :draws]))
+    monkeypatch.setattr("rcjax.bayes.posterior.posterior_figures", lambda *_, draws: LossTerms(*drawn[:, :draws]))
     posterior, frontier = (object.__new__(kind) for kind in (Posterior, Frontier))
     object.__setattr__(frontier, "abstention", drawn[2])
     bands = credible_bands(posterior, frontier, level=0.8, draws=30)

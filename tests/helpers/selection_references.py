@@ -11,7 +11,7 @@ import rcjax
 from rcjax.logs import Log
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies
 
 #: Mean costs of the models of a made log.
@@ -142,7 +142,7 @@ def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
     thresholds = np.where(members, 0.0, 1.0)
     thresholds[:, 0] = CUTS
     nothing = np.zeros(len(CUTS))
-    policies, expected = Policies.of_cascades(thresholds, members), Outcomes(nothing, nothing, nothing)
+    policies, expected = Policies.of_cascades(thresholds, members), LossTerms(nothing, nothing, nothing)
     return make_frontier(model, Points(LAM, nothing.astype(int), expected, policies), Spec(cascade="all"))
 
 

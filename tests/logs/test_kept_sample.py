@@ -15,7 +15,7 @@ from rcjax.logs.kept_sample import describe_reference, read_reference
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -98,7 +98,7 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     log = rcjax.sample_log(500, seed=0)
     thresholds, members = np.array([[0.6, 0.6, 0.6, 0.6, 0.0]]), np.ones((1, 5), bool)
     tenth, nothing = np.array([0.1]), np.zeros(1)
-    expected, policies = Outcomes(tenth, tenth, nothing), Policies.of_cascades(thresholds, members)
+    expected, policies = LossTerms(tenth, tenth, nothing), Policies.of_cascades(thresholds, members)
     points = Points(tenth, nothing.astype(int), expected, policies)
     frontier = make_frontier(rcjax.fit(log), points, Spec(cascade="full"))
     policy = frontier.policy(lam=0.1)

@@ -29,7 +29,7 @@ def opened(browser, page, tmp_path):
 
 
 def shown(tab):
-    return {name: tab.inner_text(f"#{name}") for name in ("error", "cost", "members", "verdict", "target")}
+    return {name: tab.inner_text(f"#{name}") for name in ("error", "cost", "members", "advice", "target")}
 
 
 @in_a_browser

@@ -13,7 +13,7 @@ from rcjax import solve_frontier
 from rcjax.policy.spec import Spec
 from rcjax.solving import minimise, minimising as module, outcomes, smooth_quantile
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
 from rcjax.solving.frontier.policies import Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -73,7 +73,7 @@ def random_values(objective, model, lam, count=5_000):
     thresholds = low + np.random.default_rng(0).random((count, len(low))) * (high - low)
     thresholds[:, -1] = 0.0
     nothing, policies = np.zeros(count), Policies.of_cascades(thresholds, np.ones(thresholds.shape, bool))
-    points = Points(nothing, nothing.astype(int), Outcomes(nothing, nothing, nothing), policies)
+    points = Points(nothing, nothing.astype(int), LossTerms(nothing, nothing, nothing), policies)
     tried = outcomes(make_frontier(model, points, Spec(cascade="all")))
     return np.array([np.asarray(jax.vmap(objective, (0, None))(tried, price)).min() for price in lam])
 

@@ -13,7 +13,7 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model import BetaMixture, Marginal
 from rcjax.solving import error_and_cost
-from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.tradeoff import select
 
@@ -201,7 +201,7 @@ def test_infill_stays_near_the_optima(demo, cascade):
 
 
 def test_what_failed_at_a_price_gives_way_to_what_was_found_at_others():
-    expected = Outcomes(*map(jnp.array, ([0.1, 0.5, 0.3], [0.3, 0.4, 0.1], [0.0] * 3)))
+    expected = LossTerms(*map(jnp.array, ([0.1, 0.5, 0.3], [0.3, 0.4, 0.1], [0.0] * 3)))
     lam, members = [0.5, 0.8, 3.0], np.eye(3, dtype=bool)
     policies = Policies.of_cascades(np.where(members, 0.0, 1.0), members)
     chosen = select(Points(jnp.array(lam), jnp.zeros(3, int), expected, policies), None)

@@ -21,7 +21,7 @@ from rcjax.solving.frontier.policies import NEVER_ANSWER
 from rcjax.tuning.agreement import expected_on_log, score_triples
 from rcjax.tuning.candidates import concatenate
 from rcjax.tuning.pairs import Blending, CandidateRows
-from rcjax.tuning.replaying.walk import outcomes, outcomes_on_log
+from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
 from rcjax.tuning.scoring import score_all
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -140,7 +140,7 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     refusal = jnp.array(WORTH) if refusing else None
     trial = jax.tree.map(np.asarray, judged((confidence, crossed, correct, everyone, answer), charge, refusal=refusal))
     places = np.flatnonzero(np.isfinite(trial.error))
-    walked = outcomes(confidence, correct, charge, trial.take(places).policies(), answer)
+    walked = loss_terms(confidence, correct, charge, trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
 
@@ -174,8 +174,8 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     rows = log.logprob, log.correct, log.answered
     policies = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
     expected = expected_on_log(model.calibrators, rows, log, [policies])[0].mean(1)
-    outcomes = outcomes_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
-    seen = np.asarray(outcomes.wrong).mean(1)
+    terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
+    seen = np.asarray(terms.wrong).mean(1)
     np.testing.assert_allclose(expected, seen, atol=0.05)
     assert np.abs(expected - seen).mean() < 0.025
 

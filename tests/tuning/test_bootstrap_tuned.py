@@ -12,7 +12,7 @@ import rcjax
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping
 from rcjax.tuning.bootstrapping import bootstrap, quantiles
-from rcjax.tuning.candidates import RUNGS
+from rcjax.tuning.candidates import RESAMPLED_RUNGS
 from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import search_of
 
@@ -47,11 +47,11 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     again = search_of(frontier.spec).retuner(frontier, log, None)
     for draw in draws:
         _, policies = again(log, draw)
-        assert policies.first.shape == (RUNGS,)
+        assert policies.first.shape == (RESAMPLED_RUNGS,)
         every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), blending), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         corners = lower_hull(cost, error)
-        for rung in range(RUNGS):
+        for rung in range(RESAMPLED_RUNGS):
             assert_is(policies, rung, every[corners[min(rung, len(corners) - 1)]])
 
 

@@ -12,7 +12,7 @@ import pytest
 import rcjax
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points
+from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.certify import Certificate, _infeasible, certify, refuted, upper_limit
 
@@ -40,7 +40,7 @@ def singles(model, error, cost=COST) -> Frontier:
 def build(model, thresholds, members, error, cost) -> Frontier:
     error, cost = np.asarray(error, float), np.asarray(cost, float)[: len(error)]
     nothing = np.zeros(len(error))
-    expected = Outcomes(error, cost, nothing)
+    expected = LossTerms(error, cost, nothing)
     policies = Policies.of_cascades(thresholds, members)
     return make_frontier(model, Points(nothing, nothing.astype(int), expected, policies), Spec(cascade="all"))
 

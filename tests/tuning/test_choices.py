@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from test_pairs import COST, K, random_log, tried
 from tiers import examples
 
-from rcjax.tuning.candidates import RUNGS, Candidates, Targets, choose, choose_unmixed
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, Targets, choose, choose_unmixed
 from rcjax.tuning.scoring import _undominated
 
 
@@ -26,11 +26,11 @@ def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
     table = made(seed, count, levels)
     targets = Targets(np.geomspace(0.01, 100, 9), np.linspace(-0.1, 1.1, 13))
     choice, one = choose(table, targets), choose_unmixed(table, targets)
-    assert len(choice.rungs.cost) <= RUNGS
+    assert len(choice.rungs.cost) <= RESAMPLED_RUNGS
     np.testing.assert_allclose(choice.weights.sum(1), 1, rtol=1e-12)
     assert ((choice.weights > 0).sum(1) <= 2).all()
     filled = choice.padded()
-    assert filled.weights.shape == (22, RUNGS)
+    assert filled.weights.shape == (22, RESAMPLED_RUNGS)
     np.testing.assert_allclose(filled.error, choice.error, rtol=1e-12)
     wanted = [{name: each} for name, values in zip(("lam", "budget"), targets, strict=True) for each in values]
     for target, weights, alone in zip(wanted, choice.weights, one.weights, strict=True):

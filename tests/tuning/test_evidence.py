@@ -9,8 +9,8 @@ from helpers.judged_logs import judged_log, partly
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy import Spec
-from rcjax.solving.frontier.points import Outcomes
-from rcjax.tuning.certify import HeldOut, hold_out
+from rcjax.solving.frontier.points import LossTerms
+from rcjax.tuning.certify import LadderTest, hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 SURE = Spec(max_error=0.2, confidence=0.95)
@@ -28,7 +28,7 @@ def frontier(log):
 
 @pytest.mark.thorough
 def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
-    held_out = HeldOut.of(frontier, judged_log(200, 200, seed=9), log)
+    held_out = LadderTest.of(frontier, judged_log(200, 200, seed=9), log)
     whole = rcjax.replay(frontier, rcjax.sample_log(200, seed=9).select(log.models))
     error = np.asarray(whole.error)[frontier.rungs]
     assert held_out.at([0, 1, 0.25]).wrong.mean(1) == pytest.approx([*error, error @ [0.75, 0.25]], abs=1e-12)
@@ -36,7 +36,7 @@ def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
 
 
 def test_what_is_behind_the_last_label_does_not_count(log, frontier):
-    held_out = HeldOut.of(frontier, judged_log(200, 20, seed=9), log)
+    held_out = LadderTest.of(frontier, judged_log(200, 20, seed=9), log)
     wrong = held_out.at([1]).wrong
     assert 20 <= wrong.size == len(held_out.most) <= 200
     assert (wrong <= held_out.most + 1e-12).all()
@@ -72,6 +72,6 @@ def test_another_log_shares_no_query(log):
 
 def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
-    held_out = HeldOut(log, Outcomes(nothing, nothing, one), np.ones(50), price=2.0)
+    held_out = LadderTest(log, LossTerms(nothing, nothing, one), np.ones(50), price=2.0)
     assert held_out.error_bound(0, 0.05) == 2.0
     assert not held_out.errs_below([0], 1.5, 0.05)

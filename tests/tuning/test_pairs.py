@@ -13,7 +13,7 @@ from rcjax.model.calibrated import pairs
 from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.frontier.policies import NEVER_ANSWER
 from rcjax.tuning.pairs import Blending, CandidateRows, cross_calibrate, score_pairs
-from rcjax.tuning.replaying.walk import outcomes
+from rcjax.tuning.replaying.walk import loss_terms
 from rcjax.tuning.scoring import charges, score_all
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -75,7 +75,7 @@ def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
     rows = CandidateRows(confidence, crossed, correct, present, charge)
     found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
-    fates = jax.jit(outcomes)(confidence, correct, charge, found.policies(xp=jnp))
+    fates = jax.jit(loss_terms)(confidence, correct, charge, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
     assert not refused.any()
     assert (np.abs(wrong.mean(1) - found.error[kept])[K:] > 1e-3).any()

@@ -7,7 +7,7 @@ from helpers.scored_logs import scored_frame
 
 import rcjax
 from rcjax.model.calibration import transform_confidence
-from rcjax.tuning.certify import HeldOut, upper_limit
+from rcjax.tuning.certify import LadderTest, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -62,7 +62,7 @@ def test_the_score_equations_hold_on_fractions(log):
 def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
     held_out = rcjax.read_log(scored_frame(192, 1))
     certificate = rcjax.certify(frontier, held_out, max_error=0.45, confidence=0.9)
-    (lost,) = HeldOut.of(frontier, held_out.select(frontier.models)).at([certificate.position]).wrong
+    (lost,) = LadderTest.of(frontier, held_out.select(frontier.models)).at([certificate.position]).wrong
     assert certificate.errors == pytest.approx(lost.sum(), rel=1e-6)
     assert certificate.errors != round(certificate.errors)
     assert certificate.errors / 192 == pytest.approx(float(rcjax.replay(certificate.policy, held_out).error))

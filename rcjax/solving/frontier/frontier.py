@@ -38,7 +38,7 @@ from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target, read_search
 from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
-from rcjax.solving.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
+from rcjax.solving.frontier.points import Bands, LossTerms, Points, PointStatus, Seconds
 from rcjax.solving.frontier.policies import (
     ABSTAIN,
     NEVER_ANSWER,
@@ -433,7 +433,7 @@ def frontier_from_json(data: Any) -> Frontier:
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
         model,
-        Points(lam, status.astype(int), Outcomes(*map(np.nan_to_num, expected)), policies),
+        Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
         Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
         next((one.compare for point in points for one in point.agreements.values()), None),
     )

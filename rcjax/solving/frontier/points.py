@@ -16,10 +16,10 @@ from rcjax._core.pytrees import Array, Status, plain
 from rcjax.solving.frontier.policies import Policies
 
 
-class Outcomes(NamedTuple):
-    """Outcomes of queries, or their means: numbers, or arrays of one shape, of numpy or jax.
+class LossTerms(NamedTuple):
+    """The terms of the loss of queries under a policy, or their means: numbers, or numpy or jax arrays of one shape.
 
-    >>> Outcomes(wrong=0.1, cost=2.0, refused=0.5).loss(lam=0.01, abstain_price=0.3)
+    >>> LossTerms(wrong=0.1, cost=2.0, refused=0.5).loss(lam=0.01, abstain_price=0.3)
     0.27
     """
 
@@ -61,7 +61,7 @@ class Points:
 
     lam: Array  # (L,) error probability per unit of money
     status: Array  # (L,) `PointStatus` of each point
-    expected: Outcomes  # (L,) expected outcomes per query
+    expected: LossTerms  # (L,) expected terms of the loss per query
     policies: Policies  # (L,) policies
 
 

@@ -21,7 +21,8 @@ from rcjax.model.goodness_of_fit.reliability import holm
 from rcjax.policy.comparison import ERRORS, Counted
 from rcjax.solving.frontier.policies import CascadeSet
 
-Verdict = Literal["fine", "doubtful", "bad"]
+#: Verdict of a check on the one figure that it looks at, as a judge's is on one answer; a policy gets a `Decision`.
+CheckVerdict = Literal["fine", "doubtful", "bad"]
 
 
 class Limits(NamedTuple):
@@ -53,7 +54,7 @@ class Kind:
         advice: str,
         *,
         p_value: float | None = None,
-        verdict: Verdict = "fine",
+        verdict: CheckVerdict = "fine",
         noun: str = ERRORS.noun,
     ) -> "CheckResult":
         """Make a check of this kind.
@@ -77,13 +78,13 @@ class CheckResult(Kind):
     """Figure, in `unit`."""
     p_value: float | None = None
     """p-value of the figure; None if it is not tested."""
-    verdict: Verdict = "fine"
+    verdict: CheckVerdict = "fine"
     """Verdict on the figure."""
     advice: str = ""
     """Sentence that explains the figure and says what to do; empty if all is fine."""
 
 
-def worst(checks: Iterable[CheckResult]) -> Verdict:
+def worst(checks: Iterable[CheckResult]) -> CheckVerdict:
     """Return the worst verdict of some checks."""
     verdicts = {check.verdict for check in checks}
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
@@ -185,7 +186,7 @@ KINDS = by_name(
 PRIMARY = ("error", "difference", "cost", "budget")
 
 
-def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> Verdict:
+def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None) -> CheckVerdict:
     """Judge a figure by its limits; a large figure that chance explains is doubtful at worst.
 
     Args:
@@ -232,7 +233,7 @@ def adjusted(checks: Iterable[CheckResult], looks: float = 1.0, alarm: float = A
     ]
 
 
-def _verdict(check: CheckResult, p_value: float, alarm: float) -> Verdict:
+def _verdict(check: CheckResult, p_value: float, alarm: float) -> CheckVerdict:
     if not check.figure > check.limits.doubtful:
         return "fine"
     if p_value < alarm:
@@ -248,7 +249,7 @@ def _check(
     advice: str,
     *,
     p_value: float | None = None,
-    verdict: Verdict | None = None,
+    verdict: CheckVerdict | None = None,
     noun: str = ERRORS.noun,
 ) -> CheckResult:
     """Make a check; its advice is dropped if the verdict is fine."""

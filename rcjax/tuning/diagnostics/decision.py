@@ -1,8 +1,8 @@
-"""Decide the verdict on a policy, in words, with advice: `evaluate`, `check`, `diagnose`, `report`, `retune` print it.
+"""Decide on a policy, in words, with advice: `evaluate`, `check`, `diagnose`, `report` and `retune` print the decision.
 
 `rcjax retune` writes a new policy if and only if the others say "tune again".
 
-The verdict rests on two primary figures, the policy's error and its money. Each is compared with its promise, the
+The decision rests on two primary figures, the policy's error and its money. Each is compared with its promise, the
 figure expected by the tuning, whose sampling error is that of the queries tuned on. On 144 tunings of six logs, with
 300 labels each, errors were 0.54 points above the promise on average (`benchmarks.drift --promises`). They were 0.78
 points above the error on the queries tuned on, and 0.37 above the middle of the interval; the middle is no promise, as
@@ -32,7 +32,7 @@ _CHOSEN = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class PrimaryFigure:
     """A primary figure: the mean over a log's queries, compared with a promise or a limit."""
 
     seen: float
@@ -138,7 +138,7 @@ class Baseline:
         promise = Mean.of(carried, None if expected is None else float(expected), queries)
         return cls(promise, tuned=float(carried.mean()), interval=interval)
 
-    def beside(self, values: np.ndarray, earlier: np.ndarray) -> Figure:
+    def beside(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
         """Compare the queries of a log with the baseline.
 
         Args:
@@ -151,10 +151,10 @@ class Baseline:
             se, p_value = excess(now, limit)
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
-            return Figure(now.mean, limit, se, p_value, now.n, 0, self.tuned, rival=self.rival)
+            return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, self.tuned, rival=self.rival)
         before = self.promise.and_(Mean.of(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
-        return Figure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, self.tuned, interval)
+        return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, self.tuned, interval)
 
 
 State = Literal["as promised", "better than promised", "worse than promised", "unclear", "no fair sample"]
@@ -162,7 +162,7 @@ State = Literal["as promised", "better than promised", "worse than promised", "u
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """The verdict of a check of a policy."""
+    """The decision on a policy that was checked."""
 
     state: State
     """State of the policy, in a word or two."""
@@ -193,15 +193,15 @@ class Decision:
 def decide(
     primary: Sequence[CheckResult],
     sample: Sequence[CheckResult],
-    error: Figure,
-    cost: Figure,
+    error: PrimaryFigure,
+    cost: PrimaryFigure,
     replacement: Replacement | None,
     money: Money,
     counted: Counted = ERRORS,
     unlabelled: int = 0,
     tuned_on: int = 0,
 ) -> Decision:
-    """Decide the verdict on a policy.
+    """Decide on a policy.
 
     Args:
         primary: checks of its error and its money, adjusted for each other.
@@ -246,7 +246,7 @@ def decide(
     return Decision(state, sentence, tune_again, advice, reasons)
 
 
-def _error_in_words(error: Figure, check: CheckResult, counted: Counted) -> str:
+def _error_in_words(error: PrimaryFigure, check: CheckResult, counted: Counted) -> str:
     points, se = 100 * error.gap, 100 * error.se
     if check.name == "difference":
         more = f"{abs(100 * error.seen):.1f} ± {se:.1f} points {'more' if error.seen > 0 else 'less'} {counted.noun}"
@@ -256,7 +256,7 @@ def _error_in_words(error: Figure, check: CheckResult, counted: Counted) -> str:
     return f"the policy {counted.does(percent(error.seen))}, {than} {percent(error.expected)} promised{_chance(check)}"
 
 
-def _money_in_words(cost: Figure, check: CheckResult, money: Money) -> str:
+def _money_in_words(cost: PrimaryFigure, check: CheckResult, money: Money) -> str:
     if check.name == "budget":
         if check.verdict == "fine":
             return f"its budget is kept, {money.full(cost.expected)}"
@@ -274,7 +274,7 @@ def _chance(check: CheckResult) -> str:
     return f" ({'by chance, ' * (check.verdict == 'fine')}p = {check.p_value:.2g})"
 
 
-def _too_few(doubted: Figure, unlabelled: int, tuned_on: int) -> str:
+def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:
     """Explain whether the queries tuned on or those of the log are too few to tell, in words."""
     if doubted.tuned_on_is_the_limit:
         return f"that may be chance: the {tuned_on:,} that it was tuned on are too few to tell"
@@ -282,7 +282,7 @@ def _too_few(doubted: Figure, unlabelled: int, tuned_on: int) -> str:
     return f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
 
 
-def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, counted: Counted = ERRORS) -> str:
+def tell_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted = ERRORS) -> str:
     """Describe a ladder that follows its bill: its bill, its position, and the errors that a change of cost makes.
 
     Args:
@@ -302,7 +302,7 @@ def tell_followed(followed: Mapping[str, float], cost: Figure, money: Money, cou
     )
 
 
-def tell_cheaper(cost: Figure, money: Money) -> Iterator[str]:
+def tell_cheaper(cost: PrimaryFigure, money: Money) -> Iterator[str]:
     """Yield a remark if the bill is significantly lower than promised, which is no drift."""
     if cost.rise < -0.05 and cost.p_value > 0.95:
         less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"

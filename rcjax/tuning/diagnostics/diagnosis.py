@@ -40,12 +40,12 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.diagnostics.checks import (
     CheckResult,
+    CheckVerdict,
     MarginalFit,
     MarkovFit,
     ModelCalibration,
     PairFit,
     Promise,
-    Verdict,
     judge_size,
     worst,
 )
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from rcjax.model.marginals import Marginal
 
 
-class LeftOut(NamedTuple):
-    """A model with held-out queries."""
+class HeldOutPart(NamedTuple):
+    """A part of a log, or a whole log, with a model that has not seen it."""
 
     model: Fitted
     """Fitted model."""
@@ -68,7 +68,7 @@ class LeftOut(NamedTuple):
     """Other queries of the same log, which the model was fitted to; None if the model is of another log."""
 
 
-def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[LeftOut]:
+def held_out_parts(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOutPart]:
     """Return models with held-out queries, which together hold every query of a log once.
 
     Args:
@@ -79,12 +79,12 @@ def held_out(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[Lef
         seed: seed of the folds.
     """
     if not folds:
-        return [LeftOut(model, log)]
+        return [HeldOutPart(model, log)]
     fold = deal_folds(log.complete, FOLDS, seed)
 
-    def without_fold(number: int) -> LeftOut:
+    def without_fold(number: int) -> HeldOutPart:
         rest = without(log, fold == number)
-        return LeftOut(_fitted_near(model, rest), log.take(fold == number), rest)
+        return HeldOutPart(_fitted_near(model, rest), log.take(fold == number), rest)
 
     return side_by_side(without_fold, range(FOLDS), n=log.n_queries)
 
@@ -131,20 +131,20 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
     return model.provenance.get("digest") == log.digest
 
 
-def try_promise(frontier: Frontier, held: Sequence[LeftOut], trained_on: int, seed: int = 0) -> Promise:
+def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int, seed: int = 0) -> Promise:
     """Compare the figures of a frontier with held-out queries, at sixteen λ.
 
     The frontier itself answers a separate log; each fold is answered by the frontier of the same search without it.
 
     Args:
         frontier: the frontier with the promised figures.
-        held: models with held-out queries, of `held_out`.
+        held: models with held-out queries, of `held_out_parts`.
         trained_on: number of queries that the frontier was tuned on.
         seed: seed of the folds of the search.
     """
     lam = lambdas(frontier.model)
 
-    def judged_by(fold: LeftOut) -> tuple[Frontier, Log]:
+    def judged_by(fold: HeldOutPart) -> tuple[Frontier, Log]:
         if fold.rest is None:
             return at_prices(frontier, lam), fold.log
         # Another seed: the same seed would deal the folds that are left out already.
@@ -256,7 +256,7 @@ class Diagnosis:
         return (f"{caveat}: that queries to come are harder, only fresh ones can show (--test)",)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckVerdict:
         """Worst verdict of all checks."""
         return worst(self.checks)
 
@@ -356,7 +356,7 @@ def _promise(
     searched_by: Fitted = model
     if frontier.search == "selected":  # the search by labels needs only the calibration
         searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
-    held = held_out(searched_by, log, folds=is_training_log(model, log), seed=seed)
+    held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
     return try_promise(frontier, held, trained_on, seed)
 
 

@@ -34,11 +34,11 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, Verdict, adjusted, worst
-from rcjax.tuning.diagnostics.decision import Baseline, Decision, Figure, decide, tell_cheaper, tell_followed
+from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, CheckVerdict, adjusted, worst
+from rcjax.tuning.diagnostics.decision import Baseline, Decision, PrimaryFigure, decide, tell_cheaper, tell_followed
 from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, judge_sample
-from rcjax.tuning.replaying.comparing import PolicyOutcomes, Today, comparable_log, models_of
-from rcjax.tuning.replaying.replay import RungOutcomes, Stream, Trace, walk_log
+from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, models_of
+from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
 
@@ -254,19 +254,19 @@ class PolicyCheck:
     """Window of the check, and its number of looks per year."""
     models: tuple[ModelChange, ...]
     """Figures of each model."""
-    error: Figure
+    error: PrimaryFigure
     """Error of the policy; for a ladder that follows its bill, the error of the followed ladder."""
-    cost: Figure
+    cost: PrimaryFigure
     """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
     that follows its bill, the bill of its cheapest rung, beside the budget."""
-    bill: Figure
+    bill: PrimaryFigure
     """Cost at the position as tuned, beside its promise; mostly the same as `cost`."""
     replacement: Replacement | None
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     checks: tuple[CheckResult, ...]
     """Checks, the two primary ones first; p-values are adjusted, and a "bad" figure has changed."""
     decision: Decision
-    """Verdict and advice, the same on every screen."""
+    """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
     """Further remarks, in words."""
     followed: dict[str, float] | None = None
@@ -283,7 +283,7 @@ class PolicyCheck:
         return self.decision.alarm
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckVerdict:
         """Verdict on the primary figures: a "bad" one has drifted, a "doubtful" one may be chance."""
         return worst(self.checks[:2]) if not self.decision.alarm else "bad"
 
@@ -355,9 +355,9 @@ def check_policy(
         named = {*policy.models, *models_of(today)}
         log = log.take(log.select([name for name in log.models if name in named]).complete)
     new = log.select(policy.models)
-    weeks, outcomes = Weeks.of(new), _outcomes(policy, old, new, log)
+    weeks, evidence = Weeks.of(new), _gather_evidence(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    looked = _look_at_windows(outcomes, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
+    looked = _look_at_windows(evidence, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window, fine = new.take(weeks.in_window), weeks.ago_in(looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
@@ -367,7 +367,7 @@ def check_policy(
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
-    followed = outcomes.followed(looked.rows)
+    followed = evidence.followed(looked.rows)
     money = recorded_tuning(policy).spec.money([looked.cost.expected, looked.cost.seen])
     on_money = tell_cheaper(looked.bill, money)
     on_money = on_money if followed is None else (tell_followed(followed, looked.bill, money, log.counted),)
@@ -391,8 +391,8 @@ def check_policy(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Outcomes:
-    """Outcomes of the N queries of a log that all models answered, with the baselines of the primary figures."""
+class _Evidence:
+    """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
     wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, those of the stream
     money: np.ndarray  # (N,) cost; of a ladder that follows its bill, that of its cheapest rung
@@ -410,7 +410,7 @@ class _Outcomes:
         return Stream(*(column[rows] for column in self.stream)).to_json() | self.about
 
 
-def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
+def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Evidence:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
     Args:
@@ -427,14 +427,14 @@ def _outcomes(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Outcomes:
     if (today := _matched(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=f"{today} alone" if isinstance(today, str) else IN_SERVICE)
-        now = now._replace(wrong=PolicyOutcomes.of(policy, shared).wrong - PolicyOutcomes.of(today, shared).wrong)
+        now = now._replace(wrong=ErrorsAndCosts.of(policy, shared).wrong - ErrorsAndCosts.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
-        return _Outcomes(now.wrong, bill, bill, error, promised, promised)
-    rungs = RungOutcomes.of(policy, new)
+        return _Evidence(now.wrong, bill, bill, error, promised, promised)
+    rungs = LadderReplay.of(policy, new)
     stream = rungs.stream(Bill.of(policy.budget))
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
-    return _Outcomes(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
+    return _Evidence(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
 
 
 def _matched(policy: AnyPolicy, log: Log) -> Today | None:
@@ -449,9 +449,9 @@ class _Seen(NamedTuple):
     """The findings of the look at the last weeks."""
 
     rows: np.ndarray  # (N,) bool: the queries looked at
-    error: Figure
-    cost: Figure
-    bill: Figure  # at the position as tuned
+    error: PrimaryFigure
+    cost: PrimaryFigure
+    bill: PrimaryFigure  # at the position as tuned
     primary: list[CheckResult]
     joined: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
@@ -464,13 +464,13 @@ class _Seen(NamedTuple):
         return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
 
 
-def _look_at_windows(outcomes: _Outcomes, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
+def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
     """Look at every window from the first week on, and return the findings of the last look.
 
     Weeks without an alarm join the baseline of later looks.
 
     Args:
-        outcomes: outcomes of the queries.
+        evidence: errors and money of the queries, with the baselines.
         weeks: weeks of the queries.
         separate: number of separate looks in a year.
         counted: kind of error that is counted.
@@ -480,8 +480,8 @@ def _look_at_windows(outcomes: _Outcomes, weeks: Weeks, separate: float, counted
         if rows.sum() < 2 and ago:
             continue
         fine = earlier & ~np.isin(weeks.ago, [*spoilt])
-        error = outcomes.error.beside(outcomes.wrong[rows], outcomes.wrong[fine])
-        cost = outcomes.cost.beside(outcomes.money[rows], outcomes.money[fine])
+        error = evidence.error.beside(evidence.wrong[rows], evidence.wrong[fine])
+        cost = evidence.cost.beside(evidence.money[rows], evidence.money[fine])
         primary = adjusted([error.error_check(counted), cost.money_check()], separate)
         if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST:
             spoilt |= {*weeks.ago[rows].tolist()}
@@ -491,13 +491,13 @@ def _look_at_windows(outcomes: _Outcomes, weeks: Weeks, separate: float, counted
     rows, fine, error, cost, primary = last
     since = None
     if weeks.end is not None and (bad := [check.verdict == "bad" for check in primary])[0] | bad[1]:
-        figure, values = (error, outcomes.wrong) if bad[0] else (cost, outcomes.money)
+        figure, values = (error, evidence.wrong) if bad[0] else (cost, evidence.money)
         since = weeks.since(values, figure.expected)
     if error.n < _FEWEST:
         primary = [
             dataclasses.replace(one, verdict="doubtful" if one.verdict == "bad" else one.verdict) for one in primary
         ]
-    bill = outcomes.promised.beside(outcomes.bill[rows], outcomes.bill[fine])
+    bill = evidence.promised.beside(evidence.bill[rows], evidence.bill[fine])
     return _Seen(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), alarms, since)
 
 
@@ -563,7 +563,7 @@ def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= _MOST_COMPARED else rng.choice(values, _MOST_COMPARED, replace=False)
 
 
-def _costs(walked: Trace, by_model: bool) -> np.ndarray:
+def _costs(walked: QueryReplay, by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
     The kinds are bills, and costs at the models' mean costs (`by_model`). A value of the second kind is the influence

@@ -27,8 +27,8 @@ from rcjax.logs.oddities import uneven, unsure
 from rcjax.policy.comparison import Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Target, recorded_tuning
-from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, Verdict, adjusted
-from rcjax.tuning.replaying.comparing import PolicyOutcomes, comparable_log
+from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, CheckVerdict, adjusted
+from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.retune import (
     FEWEST_QUERIES,
@@ -65,7 +65,7 @@ def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
     failed = sum(one.queries for one in lost)
     asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
     kind, advice = KINDS["lacking answers"], ""
-    verdict: Verdict = "bad" if failed > kind.limits.bad * asked else "fine"
+    verdict: CheckVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
     if verdict == "bad":
         by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
         most = max(by_model, key=lambda name: by_model[name])
@@ -122,7 +122,7 @@ class Replacement:
     """Gain of the new policy on the queries that it was tuned on, in errors per query; None if not comparable."""
     against: tuple[str, ...] = ()
     """Faults of the log or of the new policy, in words; empty without any."""
-    gain: RetuningGain | None = None
+    held_out: RetuningGain | None = None
     """Held-out gain of retuned policies, estimated where the improvement is large enough."""
     limit: str = ""
     """Limit of the target, in words, where the policy in service exceeds it on these queries and the new one less."""
@@ -140,7 +140,7 @@ class Replacement:
         """Whether the new policy replaces one that keeps its promise: no faults, and it gains enough, if known."""
         if self.against or self.improvement is None:
             return not self.against
-        kept = self.gain is None or self.gain.gain.mean >= -self.gain.gain.se
+        kept = self.held_out is None or self.held_out.gain.mean >= -self.held_out.gain.se
         return self.improvement > _GAINS and kept
 
     def in_words(self, counted: Counted, *, renewed: bool = False) -> tuple[str, ...]:
@@ -151,15 +151,15 @@ class Replacement:
         known = f"{verb} the equivalent of {points:.1f} points of {counted.noun} on all known queries"
         small = 0 <= self.improvement <= _GAINS and not renewed
         then = f"; below {100 * _GAINS:.1f} the policy stays" if small else ""
-        if self.gain is not None:
-            then = f", and {self.gain.describe(counted.noun)} on queries left out"
+        if self.held_out is not None:
+            then = f", and {self.held_out.describe(counted.noun)} on queries left out"
         elif self.limit and renewed and self.improvement < 0:
             then = f", but come nearer to its limit, {self.limit}"
         return (f"tuned again, it would {known}{then}",)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures of the gain, `accepted`, and the faults."""
-        gain = {} if self.gain is None else self.gain.to_json() | {"p_value": self.gain.p_value}
+        gain = {} if self.held_out is None else self.held_out.to_json() | {"p_value": self.held_out.p_value}
         figures = {"improvement": self.improvement, "accepted": self.accepted, "against": list(self.against)}
         return gain | figures
 
@@ -202,7 +202,7 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
 def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> float:
     """Return the mean loss of one policy minus that of another on a log, in errors per query: error + λ·cost."""
     log = comparable_log(log, (before, after))
-    old, new = (PolicyOutcomes.of(policy, log) for policy in (before, after))
+    old, new = (ErrorsAndCosts.of(policy, log) for policy in (before, after))
     return float((old.wrong - new.wrong + lam * (old.spent - new.spent)).mean())
 
 
@@ -210,7 +210,7 @@ def _exceeded(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
     """Return the limit of a policy's target that it exceeds on a log, the other by less, in words; empty if none."""
     target = Target.of(**recorded_tuning(before).spec.target)
     log = comparable_log(log, (before, after))
-    old, new = (PolicyOutcomes.of(policy, log) for policy in (before, after))
+    old, new = (ErrorsAndCosts.of(policy, log) for policy in (before, after))
     figures = {"max_error": (old.wrong, new.wrong), "budget": (old.spent, new.spent)}
     if target.name not in figures:
         return ""

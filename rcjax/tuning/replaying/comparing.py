@@ -33,7 +33,7 @@ Today = str | AnyPolicy
 """The model, by name, or the policy that is in use today."""
 
 
-class PolicyOutcomes(NamedTuple):
+class ErrorsAndCosts(NamedTuple):
     """Errors and costs of n queries under a model or a policy."""
 
     wrong: np.ndarray
@@ -42,7 +42,7 @@ class PolicyOutcomes(NamedTuple):
     """(n,) dollars."""
 
     @classmethod
-    def of(cls, subject: Today, log: Log) -> PolicyOutcomes:
+    def of(cls, subject: Today, log: Log) -> ErrorsAndCosts:
         """Replay a model or a policy on a log with corrected labels and complete queries.
 
         A ladder that follows its bill stands at the position whose bill on these queries is the budget.
@@ -181,11 +181,11 @@ def compare_policy(
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
-    replies = PolicyOutcomes.of(policy, shared)
+    replies = ErrorsAndCosts.of(policy, shared)
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = PolicyOutcomes.of(subject, shared)
+        theirs = ErrorsAndCosts.of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
         err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
         if tuned and isinstance(subject, str):
@@ -206,7 +206,7 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
-    return float(PolicyOutcomes.of(policy, comparable_log(log, [policy])).spent.mean())
+    return float(ErrorsAndCosts.of(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def _alone(policy: AnyPolicy) -> str | None:

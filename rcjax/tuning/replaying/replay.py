@@ -304,8 +304,11 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
-class Trace(NamedTuple):
-    """Outcomes of n queries under a policy of k models, or their probabilities; under R rungs, (R, …) each."""
+class QueryReplay(NamedTuple):
+    """The replay of n queries, one by one, under a policy of k models; under R rungs, (R, …) each.
+
+    Lots between rungs turn outcomes into probabilities.
+    """
 
     wrong: Any  # (n,) wrong answer, or score lost
     refused: Any  # (n,) refusal
@@ -316,17 +319,17 @@ class Trace(NamedTuple):
     waits: Any = None  # (n,) seconds, NaN where they are not known; None: the log has no seconds
     query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
 
-    def mean(self, weights: Sequence[float]) -> Trace:
+    def mean(self, weights: Sequence[float]) -> QueryReplay:
         """Return the expected outcomes if lots send queries to R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
-        return Trace(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
+        return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
-    def first(self, n: int) -> Trace:
+    def first(self, n: int) -> QueryReplay:
         """Take the first n queries, in float64."""
-        return Trace(*(None if column is None else np.asarray(column, float)[..., :n] for column in self))
+        return QueryReplay(*(None if column is None else np.asarray(column, float)[..., :n] for column in self))
 
 
-def walk_log(policy: AnyPolicy, log: Log) -> Trace:
+def walk_log(policy: AnyPolicy, log: Log) -> QueryReplay:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
 
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
@@ -335,7 +338,7 @@ def walk_log(policy: AnyPolicy, log: Log) -> Trace:
     return rungs.mean(policy.weights).first(counts.sum())
 
 
-def walk_rungs(policy: AnyPolicy, log: Log) -> Trace:
+def walk_rungs(policy: AnyPolicy, log: Log) -> QueryReplay:
     """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
     rungs, counts = _walk_rungs(policy, log, policy.rungs)
     return rungs.first(counts.sum())
@@ -355,7 +358,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Trace, np.ndarray]:
+def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
@@ -398,7 +401,7 @@ def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np
     return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
 
 
-def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
+def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryReplay:
     """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
@@ -406,10 +409,10 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> Trace:
     charged, spent = route.paid(mean_cost), route.paid(query_cost)
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, refused = route.wrong(columns.correct).astype(phi.dtype), route.refused.astype(phi.dtype)
-    return Trace(wrong, refused, charged, spent, route.answers, route.asked, waits)
+    return QueryReplay(wrong, refused, charged, spent, route.answers, route.asked, waits)
 
 
-def _figures(paths: Trace, counts: jax.Array) -> tuple[jax.Array, ...]:
+def _figures(paths: QueryReplay, counts: jax.Array) -> tuple[jax.Array, ...]:
     """Compute the fields of `Replay` without the seconds, from the outcomes of the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.charge, counts)
@@ -433,8 +436,8 @@ _seconds_of = compiled(seconds_of)
 
 
 @compiled
-def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> Trace:
-    def one(policy: Policies, place: jax.Array) -> Trace:
+def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay:
+    def one(policy: Policies, place: jax.Array) -> QueryReplay:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 
@@ -467,8 +470,8 @@ class Stream(NamedTuple):
         return {name: float(np.mean(value)) for name, value in (means | ends).items()}
 
 
-class RungOutcomes(NamedTuple):
-    """Outcomes of n queries under each of R rungs of a ladder."""
+class LadderReplay(NamedTuple):
+    """The replay of n queries under each of R rungs of a ladder, from which a stream follows its bill."""
 
     tuned: tuple[float, ...]  # (R,) expected money per query, as tuned
     wrong: np.ndarray  # (R, n) wrong answer, or score lost
@@ -476,7 +479,7 @@ class RungOutcomes(NamedTuple):
     spent: np.ndarray  # (R, n) money
 
     @classmethod
-    def of(cls, policy: AnyPolicy, log: Log) -> RungOutcomes:
+    def of(cls, policy: AnyPolicy, log: Log) -> LadderReplay:
         """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
         walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
@@ -490,7 +493,7 @@ class RungOutcomes(NamedTuple):
             changes: (n,) factor on the cost of each query; None: costs are those of the log.
 
         >>> wrong, spent = np.array([[1, 1], [0, 0]]), np.array([[1.0, 1.0], [4.0, 4.0]])
-        >>> rungs = RungOutcomes((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
+        >>> rungs = LadderReplay((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
         >>> rungs.stream(Bill.of(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
@@ -519,4 +522,4 @@ def replay_stream(policy: AnyPolicy, log: Log) -> Stream | None:
     """
     if policy.budget is None or not policy.follows:
         return None
-    return RungOutcomes.of(policy, log).stream(Bill.of(policy.budget))
+    return LadderReplay.of(policy, log).stream(Bill.of(policy.budget))

@@ -23,7 +23,7 @@ from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
-from rcjax.solving.frontier.points import Outcomes
+from rcjax.solving.frontier.points import LossTerms
 from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, NOBODY, Policies, policies_of
 
 _FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
@@ -131,15 +131,15 @@ def _at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:
     return target
 
 
-def outcomes(
+def loss_terms(
     confidence: jax.Array,
     correct: jax.Array,
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
     waits: bool = False,
-) -> Outcomes:
-    """Return the outcomes of n queries under each of L policies: (L, n); a refused query is not wrong.
+) -> LossTerms:
+    """Return the terms of the losses of n queries under each of L policies: (L, n); a refused query is not wrong.
 
     Args:
         confidence: (n, k) calibrated confidence.
@@ -151,23 +151,23 @@ def outcomes(
     """
     codes = None if answer is None else answer.T
 
-    def one(policy: Policies) -> Outcomes:
+    def one(policy: Policies) -> LossTerms:
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
         charged = waiting_time(route, policy, cost.T) if waits else charged
         shares = route.wrong(correct.T), charged, route.refused
-        return Outcomes(*(share.astype(cost.dtype) for share in shares))
+        return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(one)(policies)
 
 
-def outcomes_on_log(
+def loss_terms_on_log(
     calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any, *, waits: bool = False
-) -> Outcomes:
-    """Return `outcomes` of the queries of a log, by a compiled function; numpy arrays.
+) -> LossTerms:
+    """Return `loss_terms` of the queries of a log, by a compiled function; numpy arrays.
 
-    Missing answers have a stand-in confidence, so that every query has an outcome.
+    Missing answers have a stand-in confidence, so that every query has a loss.
 
     Args:
         calibrators: (k,) calibrators of the models.
@@ -175,17 +175,17 @@ def outcomes_on_log(
         log: the log.
         right: (n, k) whether the answer is right, or its score.
         charge: cost of each answer (n, k), or mean cost of each model (k,).
-        waits: as for `outcomes`.
+        waits: as for `loss_terms`.
     """
     codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     rows = fill_up(log.logprob, right, log.answered)
-    shares = _outcomes_filled(calibrators, rows, money, policies, *codes, waits=waits)
-    return Outcomes(*(np.asarray(share)[:, : log.n_queries] for share in shares))
+    shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, waits=waits)
+    return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
 @partial(compiled, runs="long", static_argnames="waits")
-def _outcomes_filled(
+def _loss_terms_filled(
     calibrators: Calibrator,
     rows: tuple[jax.Array, ...],
     cost: jax.Array,
@@ -193,9 +193,9 @@ def _outcomes_filled(
     answer: Any = None,
     *,
     waits: bool = False,
-) -> Outcomes:
+) -> LossTerms:
     logprob, correct, answered = rows
-    return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, waits)
+    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, waits)
 
 
 def require_answers(policies: Policies, log: Log) -> None:

@@ -38,7 +38,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import CascadePlan, candidate_paths
-from rcjax.solving.frontier.points import Outcomes, Points as FrontierPoints, PointStatus, check_lam
+from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, check_lam
 from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
@@ -207,7 +207,7 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     logprob, correct, answered = (column[sample, rows] for column in columns)
     best = score(fit.calibrators, (logprob, correct, answered), fit.cost, Blending()).best(lam)
-    expected = Outcomes(best.error, best.cost, jnp.zeros_like(lam))
+    expected = LossTerms(best.error, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
 
 

@@ -20,7 +20,7 @@ from rcjax.model.calibrated import Details, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import Outcomes, Points, PointStatus
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
 from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.tradeoff import select
 from rcjax.tuning.sweeps.problems import Batch, Fit, Search, SweepSettings
@@ -147,5 +147,5 @@ def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Fr
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
     policies = Policies(first, bounds, actions, members)
-    solved = select(Points(lam, status, Outcomes(error, cost, np.zeros_like(error)), policies), None)
+    solved = select(Points(lam, status, LossTerms(error, cost, np.zeros_like(error)), policies), None)
     return make_frontier(model, solved, Spec(cascade=None if search == "labels" else search))

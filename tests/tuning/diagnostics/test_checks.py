@@ -10,7 +10,7 @@ from rcjax._base.figures import choose_unit
 from rcjax.policy.comparison import ERRORS
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, Promise, adjusted, judge
-from rcjax.tuning.diagnostics.decision import Figure, decide, tell_cheaper
+from rcjax.tuning.diagnostics.decision import PrimaryFigure, decide, tell_cheaper
 from rcjax.tuning.diagnostics.policy_check import ModelChange, Weeks, separate_looks
 from rcjax.tuning.diagnostics.replacement import Replacement
 from rcjax.tuning.retune import RetuningGain
@@ -94,13 +94,13 @@ def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little()
 
 
 def figure(seen, expected, p_value=0.5, n=1000, before=300):
-    return Figure(seen, expected, 0.02, p_value, n, before, expected)
+    return PrimaryFigure(seen, expected, 0.02, p_value, n, before, expected)
 
 
 SAME = figure(0.2, 0.2)
 BETTER = RetuningGain(0.2, Gain(0.02, 0.005), 1000.0, 500)
 MONEY = choose_unit([0.2])
-TAKEN, ALIKE, LEFT = Replacement(0.02, gain=BETTER), Replacement(0.001), Replacement(-0.02)
+TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Replacement(-0.02)
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):

@@ -16,9 +16,9 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows
 from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
-    LeftOut,
+    HeldOutPart,
     compare_frontier,
-    held_out,
+    held_out_parts,
     is_training_log,
     try_promise,
     without,
@@ -147,7 +147,7 @@ def test_folds_part_the_queries(model, logs):
     log = logs[0]
     assert is_training_log(model, log)
     assert not is_training_log(model, logs[1])
-    held = held_out(model, log, folds=True, seed=3)
+    held = held_out_parts(model, log, folds=True, seed=3)
     assert len(held) == FOLDS
     assert sorted(query for _, part, _ in held for query in part.queries) == list(range(N))
     for fitted, some, _ in held:
@@ -157,16 +157,16 @@ def test_folds_part_the_queries(model, logs):
     for fitted, some, _ in held:
         rows = np.isin(log.queries, some.queries)
         np.testing.assert_allclose(confidence[rows], fitted.calibrate(some), rtol=1e-6)
-    assert held_out(model, log, folds=False) == [LeftOut(model, log)]
+    assert held_out_parts(model, log, folds=False) == [HeldOutPart(model, log)]
 
 
 def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
     """Answers of the first fold turned over and its confidences moved: its model stays as it was."""
     log = logs[0]
-    (one, part, _), (other, *_), *_ = held_out(model, log, folds=True)
+    (one, part, _), (other, *_), *_ = held_out_parts(model, log, folds=True)
     rows = np.isin(log.queries, part.queries)[:, None]
     turned = dataclasses.replace(log, correct=log.correct ^ rows, logprob=jnp.where(rows, -0.3, log.logprob))
-    (same, *_), (changed, *_), *_ = held_out(model, turned, folds=True)
+    (same, *_), (changed, *_), *_ = held_out_parts(model, turned, folds=True)
     np.testing.assert_array_equal(same.calibrators.coefficients, one.calibrators.coefficients)
     np.testing.assert_array_equal(same.marginals.a, one.marginals.a)
     np.testing.assert_array_equal(same.copulas.theta, one.copulas.theta)
@@ -218,9 +218,9 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
-    told = try_promise(rosy, [LeftOut(model, logs[1])], N)
+    told = try_promise(rosy, [HeldOutPart(model, logs[1])], N)
     assert next(told.checks(N)).verdict == "bad"
-    honest = try_promise(tuned, [LeftOut(model, logs[1])], N)
+    honest = try_promise(tuned, [HeldOutPart(model, logs[1])], N)
     np.testing.assert_allclose(honest.predicted_error - told.predicted_error, 0.15)
     assert next(honest.checks(N)).verdict != "bad"
 

@@ -77,13 +77,13 @@ def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
     turned = dataclasses.replace(log, logprob=log.logprob[:, ::-1], correct=log.correct[:, ::-1])
     found = rcjax.check_policy(policy, turned)
     assert found.replacement.improvement > 0.005
-    assert found.replacement.gain.n == 2 * N
+    assert found.replacement.held_out.n == 2 * N
     assert found.decision.tune_again == found.replacement.accepted == (not found.replacement.against)
 
 
 def test_a_small_improvement_is_told_and_not_cross_validated(policy, logs):
     found = rcjax.check_policy(policy, logs[2])
-    assert (found.replacement.gain, found.replacement.accepted, found.decision.tune_again) == (None, False, False)
+    assert (found.replacement.held_out, found.replacement.accepted, found.decision.tune_again) == (None, False, False)
     assert abs(found.replacement.improvement) <= 0.005
     (reason,) = found.decision.reasons
     assert "on all known queries" in reason
@@ -123,7 +123,7 @@ def test_the_promise_is_what_was_expected_whatever_its_interval(policy, logs):
 def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
     found = rcjax.check_policy(dataclasses.replace(policy, expected={}), logs[1])
     assert found.error.expected == found.error.tuned
-    assert found.replacement.gain is None
+    assert found.replacement.held_out is None
     assert found.remarks == ("whether tuning again would gain was not tested: the policy does not record its λ",)
 
 

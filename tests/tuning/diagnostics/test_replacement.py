@@ -161,7 +161,7 @@ def test_equal_prompts_count_once(asked, tmp_path):
 def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_queries_left_out(
     improvement, mean, better
 ):
-    judged = Replacement(improvement, gain=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300))
+    judged = Replacement(improvement, held_out=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300))
     assert (judged.accepted, judged.acceptable) == (better, improvement >= 0)
     (said,) = judged.in_words(ERRORS)
     verb = "gain" if improvement >= 0 else "lose"

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.policy.following import Bill
 from rcjax.tuning.replaying.comparing import shares_at_bill
-from rcjax.tuning.replaying.replay import RungOutcomes, replay_stream
+from rcjax.tuning.replaying.replay import LadderReplay, replay_stream
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -43,7 +43,7 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
 
 def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
     ladder, fresh = ladder_and_fresh
-    rungs = RungOutcomes.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
+    rungs = LadderReplay.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
     n = rungs.wrong.shape[1]
     usual, dearer = (rungs.stream(Bill.of(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
     for told in (usual, dearer):
@@ -56,7 +56,7 @@ def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
 def test_a_service_comes_to_rest_where_a_comparison_places_it(bills):
     spent = np.tile(np.array(bills)[:, None], 6000)
     wrong = np.tile([[0.6], [0.1], [0.0]], 6000)
-    stream = RungOutcomes((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.of(2.0))
+    stream = LadderReplay((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.of(2.0))
     shares = shares_at_bill(spent[:, 0], 2.0)
     assert stream.wrong[3000:].mean() == pytest.approx(shares @ wrong[:, 0], abs=0.002)
     assert stream.spent[3000:].mean() == pytest.approx(shares @ spent[:, 0], rel=0.01)
