@@ -167,11 +167,7 @@ def sample_posterior(
     >>> posterior.model.calibrators.coefficients.shape, posterior.model.copulas.theta.shape
     ((50, 2, 2), (50, 1))
     """
-    if method not in ("nuts", "laplace"):
-        raise ValueError(f"method is {method!r}; it is 'nuts' or 'laplace'")
-    least = 4 if method == "nuts" else 1
-    if draws < least or chains < 1:
-        raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
+    _check_draws(method, draws, chains)
     if log.scores is not None:
         problem = "its answers have scores, and this model needs labels of 1 and 0: the default tuning takes scores"
         raise LogError(f"{log.source}: {problem}")
@@ -198,6 +194,15 @@ def sample_posterior(
     model = dataclasses.replace(drawn, models=reference.models, details=reference.details)
     r_hat, effective = (None, None) if method == "laplace" else _diagnose(sites)
     return Posterior(model, reference, sites, r_hat, effective, divergences)
+
+
+def _check_draws(method: str, draws: int, chains: int) -> None:
+    """Raise ValueError for an unknown method, or too few draws or chains."""
+    if method not in ("nuts", "laplace"):
+        raise ValueError(f"method is {method!r}; it is 'nuts' or 'laplace'")
+    least = 4 if method == "nuts" else 1
+    if draws < least or chains < 1:
+        raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
 
 
 @compiled

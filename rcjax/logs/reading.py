@@ -132,19 +132,16 @@ def read_log(
 
 def _read(source: Any, how: ReadOptions) -> Log:
     gathered = gather(source, how)
-    answers, name, reference, failed = gathered.answers, name_of(source), None, gathered.failed
+    name = name_of(source)
+    answers, reference, failed = gathered.answers, None, gathered.failed
     if how.held_to is not None:
         answers, reference, silent = hold_to(how.held_to, answers, name, how.say)
         failed += silent
-    answers = answers.select(_usable_models(answers, how.models, name))
-    _require_answers(answers, name)
     differences = reference is not None and reference.counts == "differences"
     needed = not how.unlabelled and not differences
-    if needed:
-        answers = answers.select(_labelled_models(answers, how.models is not None, name, how.say))
-    if how.models is None:
-        answers = answers.select(_by_cost(answers))
-    compared, names, scores = answers, answers.models, Scores(how.scoring.most)
+    compared = _select_models(answers, how, name, labelled=needed)
+    names = compared.models
+    scores = Scores(how.scoring.most)
     answers = count_differences(compared) if differences else compared
     code = equal_answers(compared.matrix("answer", UNKNOWN)) if "answer" in compared.frame.columns else None
     log = Log(
@@ -167,15 +164,45 @@ def _read(source: Any, how: ReadOptions) -> Log:
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     how.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    if (unread := log.without_confidence()) is not None:
-        how.say(NoConfidenceWarning, f"{name}: {unread}")
-    if not log.complete.all():
-        how.say(IncompleteLogWarning, log.describe(confidences=False))
-    if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
-        labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
-        unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
-        how.say(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if gathered.replaced else ''}")
+    _warn_of_gaps(log, name, how.say)
+    if needed:
+        _warn_of_missing_labels(log, how.say, gathered.replaced)
     return log
+
+
+def _select_models(answers: Answers, how: ReadOptions, name: str, *, labelled: bool) -> Answers:
+    """Select the models of a log that can be used; by rising cost, if none are named.
+
+    Args:
+        answers: the answers of all models.
+        how: options of reading.
+        name: name of the log, for messages.
+        labelled: leave out models without labels.
+
+    Raises LogError if a named model cannot be used, or if too few models are left.
+    """
+    answers = answers.select(_usable_models(answers, how.models, name))
+    _require_answers(answers, name)
+    if labelled:
+        answers = answers.select(_labelled_models(answers, how.models is not None, name, how.say))
+    return answers if how.models is not None else answers.select(_by_cost(answers))
+
+
+def _warn_of_gaps(log: Log, name: str, say: Say) -> None:
+    """Warn if answers lack a confidence, or queries an answer."""
+    if (unread := log.without_confidence()) is not None:
+        say(NoConfidenceWarning, f"{name}: {unread}")
+    if not log.complete.all():
+        say(IncompleteLogWarning, log.describe(confidences=False))
+
+
+def _warn_of_missing_labels(log: Log, say: Say, replaced: bool) -> None:
+    """Warn if answers lack labels; `replaced`: other labels have replaced those of the log's own column."""
+    if log.hand is None or log.labelled[np.asarray(log.answered)].all():
+        return
+    labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
+    unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
+    say(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if replaced else ''}")
 
 
 def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:

@@ -265,7 +265,7 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
 class _Newton(NamedTuple):
     """State of Newton's method: the current point, and the step to try next."""
 
-    number: Any  # () steps taken; −1 until the start is evaluated
+    number: jax.Array | int  # () steps taken; −1 until the start is evaluated
     beta: jax.Array  # (2,)
     value: jax.Array  # () the penalised likelihood
     inverse: jax.Array  # (2, 2) of Fisher's matrix

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,10 +48,25 @@ _AT_END = 7.0
 class Ascent:
     """The maximum likelihood fit of a family; leading axes batch it."""
 
-    member: Any
+    member: Parametric
     standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
     mean: jax.Array  # () mean log-likelihood at the maximum
     status: jax.Array  # () a `FitStatus`
+
+
+class _Summit(NamedTuple):
+    """The highest place of a climb so far, with the derivatives of the objective there."""
+
+    z: jax.Array  # (p,) unconstrained parameters
+    mean: jax.Array  # () objective; −∞ before the start is evaluated
+    gradient: jax.Array  # (p,)
+    hessian: jax.Array  # (p, p)
+
+    @property
+    def climbable(self) -> jax.Array:
+        """Whether Newton's step still promises a gain above the tolerance: () bool."""
+        rest = self.gradient @ _direction(self.gradient, self.hessian) / 2
+        return ~(jnp.isfinite(self.mean) & (rest <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
 def climb(
@@ -77,41 +92,45 @@ def climb(
 
     z = place_of(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
-    z = jnp.clip(z, within * nearest, within * farthest)
-
-    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        count, trial, length, best = state
-        mean, gradient, hessian = _derivatives(value, trial)
-        climbs = (mean >= best[1]) & jnp.all(jnp.isfinite(gradient))
-        best = jax.tree.map(lambda new, old: jnp.where(climbs, new, old), (trial, mean, gradient, hessian), best)
-        length = jnp.where(climbs, jnp.minimum(4 * length, 1.0), length / 4)
-        z, _, gradient, hessian = best
-        longest = _LONGEST + jnp.abs(z) / 2
-        ahead = z + length * jnp.clip(_direction(gradient, hessian), -longest, longest)
-        return count + 1, jnp.clip(ahead, nearest, farthest), length, best
-
-    def climbable(best: tuple[jax.Array, ...]) -> jax.Array:
-        """Whether Newton's step still promises a gain above the tolerance."""
-        _, mean, gradient, hessian = best
-        rest = gradient @ _direction(gradient, hessian) / 2
-        return ~(jnp.isfinite(mean) & (rest <= jnp.sqrt(jnp.finfo(z.dtype).eps) * 1e-2))
-
-    # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
-    like = jnp.zeros_like(value(z), z.dtype)
-    z = z + like
-    nowhere = z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(names), dtype=z.dtype)
-    state = 0, z, like + 1, nowhere
-    *_, best = lax.while_loop(lambda state: (state[0] < steps) & climbable(state[-1]), step, state)
+    best = _ascend(value, jnp.clip(z, within * nearest, within * farthest), (nearest, farthest), steps)
     z, mean, _, hessian = best
     low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))
     bounded = jnp.any((z <= low) | (z >= high))
-    settled = jnp.where(climbable(best), FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
+    settled = jnp.where(best.climbable, FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     return Ascent(
         member_at(start, z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status
     )
+
+
+def _ascend(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array], steps: int) -> _Summit:
+    """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers it is shortened.
+
+    Args:
+        value: function of (p,) numbers.
+        z: (p,) initial numbers.
+        ends: smallest and largest numbers, (p,) each.
+        steps: greatest number of steps.
+    """
+
+    def step(state: tuple[Any, jax.Array, jax.Array, _Summit]) -> tuple[Any, jax.Array, jax.Array, _Summit]:
+        count, trial, length, best = state
+        here = _Summit(trial, *_derivatives(value, trial))
+        climbs = (here.mean >= best.mean) & jnp.all(jnp.isfinite(here.gradient))
+        best = jax.tree.map(lambda new, old: jnp.where(climbs, new, old), here, best)
+        length = jnp.where(climbs, jnp.minimum(4 * length, 1.0), length / 4)
+        longest = _LONGEST + jnp.abs(best.z) / 2
+        ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
+        return count + 1, jnp.clip(ahead, *ends), length, best
+
+    # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
+    like = jnp.zeros_like(value(z), z.dtype)
+    z = z + like
+    nowhere = _Summit(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
+    state = 0, z, like + 1, nowhere
+    return lax.while_loop(lambda state: (state[0] < steps) & state[-1].climbable, step, state)[-1]
 
 
 def member_at(member: Any, z: jax.Array) -> Any:

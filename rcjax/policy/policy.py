@@ -64,7 +64,7 @@ class AnyPolicy:
     __slots__ = ()
 
     FORMAT: ClassVar[str]
-    rungs: tuple[Any, ...]  # of `Policy`
+    rungs: tuple[Policy, ...]
     position: float  # from 0 to the number of rungs less 1
     models: tuple[str, ...]  # all models that may be asked
     calibrations: Mapping[str, Calibration]  # by model, the map from raw to calibrated confidence

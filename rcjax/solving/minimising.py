@@ -12,7 +12,7 @@ by trial.
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,9 @@ from rcjax.solving.frontier.policies import CascadeSet
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.solution import Optima
 from rcjax.solving.tradeoff import evaluate_optima, lay_out_problem
+
+if TYPE_CHECKING:
+    from optax import OptState
 
 #: Number of times that every model tries every step: a model's best step may change after another has moved.
 _ROUNDS = 2
@@ -109,7 +112,7 @@ class _Descent(NamedTuple):
     x: Array  # (n,)
     value: Array  # ()
     slope: Array  # (n,)
-    state: Any  # state of L-BFGS
+    state: "OptState"  # state of L-BFGS
     direction: Array  # (n,)
     length: Array  # () length of the next trial, as a share of the direction
     count: Array  # () number of trials

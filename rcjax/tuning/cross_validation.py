@@ -7,7 +7,8 @@ error. The more policies are searched, the more optimistic the in-sample error o
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+import math
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -41,16 +42,20 @@ _LEAST = 0.002  # least gain in error + λ·cost over all prices, as a share of 
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
 
 
-class Gain(NamedTuple):
-    """The gain of one policy or candidate set over another on held-out queries; numbers, or numpy arrays."""
+#: A number, or a numpy array of several.
+Figures = TypeVar("Figures", float, np.ndarray)
 
-    mean: Any
+
+class Gain(NamedTuple, Generic[Figures]):
+    """The gain of one policy or candidate set over another on held-out queries."""
+
+    mean: Figures
     """Mean over the queries."""
-    se: Any
+    se: Figures
     """Standard error of the mean."""
 
     @classmethod
-    def of(cls, forms: np.ndarray) -> "Gain":
+    def of(cls, forms: np.ndarray) -> "Gain[Any]":
         """Return the mean gain and its standard error from the gains of m queries, in F forms of outcomes (F, …, m).
 
         The first form gives the mean, the last the standard error; they are the same where all answers are labelled.
@@ -60,19 +65,19 @@ class Gain(NamedTuple):
         """
         return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
 
-    def at(self, index: Any) -> "Gain":
-        """Return the gains at an index of the arrays."""
-        return Gain(self.mean[index], self.se[index])
+    def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
+        """Return the gain at an index of the arrays."""
+        return Gain(float(self.mean[index]), float(self.se[index]))
 
 
 class Gains(NamedTuple):
     """The gains of one candidate set over another, in error + λ·cost at G prices."""
 
-    at_prices: Gain
+    at_prices: Gain[np.ndarray]
     """(G,) gain at each price, in errors."""
-    overall: Gain
+    overall: Gain[float]
     """() gain as a share of the rival's error + λ·cost, averaged over the prices."""
-    counted: Gain
+    counted: Gain[float]
     """() the same as `overall`, counted by the held-out labels alone."""
 
     @property
@@ -95,7 +100,7 @@ class CrossValidation:
     targets: Targets  # G prices and B budgets, each rising
     pairs: Gains  # of pairs over single models
     agreement: Gains | None  # of policies that may compare answers over pairs; None: the log has no answers
-    saved: Gain  # (S, B) error of the best single model minus error of the candidate set
+    saved: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
     alone: np.ndarray  # (k,) error of each model, by all labels
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
@@ -124,7 +129,7 @@ class CrossValidation:
         """Return the index of the candidate set of a cascade: pairs, or all where it compares answers."""
         return len(self.set_optimism) - 1 if comparing else min(1, len(self.set_optimism) - 1)
 
-    def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain:
+    def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain[float]:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
@@ -133,14 +138,14 @@ class CrossValidation:
             bills: (k,) dollars per query of each single model.
         """
         if target.name == "budget":
-            return self.saved.at((self.row(comparing), self.at_budget(target.value, bills)))
+            return self.saved.at(self.row(comparing), self.at_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
         place = int(self.at_price(lam))
         pairs = self.pairs.at_prices.at(place)
         if self.agreement is None or not comparing:
             return pairs
         more = self.agreement.at_prices.at(place)
-        return Gain(pairs.mean + more.mean, np.hypot(pairs.se, more.se))
+        return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
 
     def at_budget(self, budget: float, bills: Any = ()) -> int:
         """Return the position of the nearest budget, on the logarithmic scale.

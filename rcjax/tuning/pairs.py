@@ -320,9 +320,8 @@ def _pair(
         crossed: (n,) probability that the second model is right, given the confidence of the first.
     """
     present = rows.present[:, left] & rows.present[:, right]
-    labels = rows.correct.astype(rows.confidence.dtype)
     confidence, beyond = rows.confidence[:, left], rows.confidence[:, right]
-    first_label, second_label = labels[:, left], labels[:, right]
+    first_label, second_label = (rows.correct[:, model].astype(confidence.dtype) for model in (left, right))
     by_itself, by_second, by_first = (
         recentre(expected, label, present, jnp)
         for expected, label in ((confidence, first_label), (beyond, second_label), (crossed, second_label))

@@ -186,7 +186,7 @@ class RetuningGain:
 
     loss: float
     """Loss of the policy in service: error + λ·cost, refusals at their price."""
-    gain: Gain
+    gain: Gain[float]
     """Loss of the policy in service minus loss of the retuned policies."""
     lam: float
     """Price λ, in errors per unit of money."""
@@ -294,7 +294,7 @@ def _optimism(losses: np.ndarray) -> float:
     return max(float((out - within).mean()) * (1 - 1 / FOLDS), 0.0)
 
 
-def _gain(served: np.ndarray, retuned: np.ndarray) -> Gain:
+def _gain(served: np.ndarray, retuned: np.ndarray) -> Gain[float]:
     return Gain(*map(float, Gain.of((served - retuned)[None])))
 
 

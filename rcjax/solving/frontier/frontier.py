@@ -16,6 +16,7 @@ from rcjax._base.codec import (
     Between,
     Names,
     Positive,
+    Reads,
     Record,
     among,
     check_fields,
@@ -36,7 +37,7 @@ from rcjax.policy.comparison import Counted, recorded_counted
 from rcjax.policy.decisions import Agreement, Comparison, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.spec import Spec, Target, read_search
+from rcjax.policy.spec import Search, Spec, Target, read_search
 from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.solving.frontier.points import Bands, LossTerms, Points, PointStatus, Seconds
 from rcjax.solving.frontier.policies import (
@@ -390,7 +391,7 @@ class FrontierFile(Record):
     """The file of a frontier, without its model."""
 
     models: Names
-    search: Annotated[Any, read_search]
+    search: Annotated[Search, Reads(read_search)]
     frontier: Annotated[tuple[PointFile, ...], filled]
     abstain_price: Amount | None = None
     bands: BandsFile | None = None

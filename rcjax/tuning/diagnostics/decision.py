@@ -238,12 +238,17 @@ def decide(
         state = "better than promised"
     if tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
-    elif state == "unclear" and not doubted.tuned_on_is_the_limit:
-        more = f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
-        advice = f"{more}, then check all together"
     else:
-        advice = "keep the policy; check again with fresh queries, such as next week's"
+        advice = _to_keep(state == "unclear" and not doubted.tuned_on_is_the_limit, unlabelled)
     return Decision(state, sentence, tune_again, advice, reasons)
+
+
+def _to_keep(more_would_tell: bool, unlabelled: int) -> str:
+    """Return the advice that goes with a policy that stays: more queries if they would tell, else the next check."""
+    if not more_would_tell:
+        return "keep the policy; check again with fresh queries, such as next week's"
+    more = f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
+    return f"{more}, then check all together"
 
 
 def _error_in_words(error: PrimaryFigure, check: CheckResult, counted: Counted) -> str:

@@ -309,9 +309,8 @@ def diagnose(
     every_query = log.select(model.models)
     log = _complete(every_query)
     trained = is_training_log(model, every_query)
-    if not trained and (shared := overlap(every_query, model if training is None else training)):
-        problem = f"{shared.describe()}, where it looks better than it is: judge by others"
-        warnings.warn(f"{every_query.source}: {problem}", OverlapWarning, stacklevel=2)
+    if not trained:
+        _warn_of_overlap(every_query, model if training is None else training)
     training = training or (every_query if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))
     keys = _keys(seed, 4)
@@ -323,12 +322,10 @@ def diagnose(
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # The checks run at the same time, the longest first: they are independent, and compile for longer than they run.
     checks: dict[str, Callable[[], Any]] = {
-        "copulas": lambda: tuple(PairFit(**row) for row in copula_rows(model, sample, keys[2], replicates)),
+        "copulas": lambda: _copulas(model, sample, keys[2], replicates),
         "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         "promise": lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-        "markov": lambda: tuple(
-            MarkovFit(**row) for row in markov_rows(model.models, confidence, log, keys[3], replicates)
-        ),
+        "markov": lambda: _markov(model, confidence, log, keys[3], replicates),
         "calibration": lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     }
     if not model_fit:
@@ -344,6 +341,13 @@ def diagnose(
         **dict(zip(checks, results, strict=True)),
         counted=log.counted,
     )
+
+
+def _warn_of_overlap(log: Log, tuned: Fitted | Log) -> None:
+    """Warn the caller of `diagnose` of queries that the model was fitted to."""
+    if shared := overlap(log, tuned):
+        problem = f"{shared.describe()}, where it looks better than it is: judge by others"
+        warnings.warn(f"{log.source}: {problem}", OverlapWarning, stacklevel=3)
 
 
 def _promise(
@@ -393,15 +397,10 @@ def _calibration(
     key: jax.Array,
     replicates: int,
 ) -> tuple[ModelCalibration, ...]:
-    labelled = np.isfinite(correct)
-    filled = np.where(labelled, correct, 0)
-    outcome = filled if log.scores is not None else filled.astype(bool)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    tests = [
-        calibration_test(confidence[mask, j].astype(float), outcome[mask, j], rng, replicates)
-        for j, mask in enumerate(labelled.T)
-    ]
-    labels = [(confidence[mask, j], filled[mask, j]) for j, mask in enumerate(labelled.T)]
+    labels = [(confidence[mask, j], correct[mask, j]) for j, mask in enumerate(np.isfinite(correct).T)]
+    kind = bool if log.scores is None else float
+    tests = [calibration_test(phi.astype(float), right.astype(kind), rng, replicates) for phi, right in labels]
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated
@@ -430,6 +429,16 @@ def _calibration(
 @partial(compiled, runs="once")
 def _mean_confidence(marginals: "Marginal") -> jax.Array:
     return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
+
+
+def _copulas(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> tuple[PairFit, ...]:
+    return tuple(PairFit(**row) for row in copula_rows(model, confidence, key, replicates))
+
+
+def _markov(
+    model: CascadeModel, confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
+) -> tuple[MarkovFit, ...]:
+    return tuple(MarkovFit(**row) for row in markov_rows(model.models, confidence, log, key, replicates))
 
 
 def _marginals(

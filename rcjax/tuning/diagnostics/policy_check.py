@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import count, percent
+from rcjax._base.figures import Money, count, percent
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -344,33 +344,26 @@ def check_policy(
     >>> check.drifted, len(check.checks), check.reference
     (False, 6, 300)
     """
-    shared = overlap(log, policy)
-    if shared.whole:
-        raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
-    if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
-        raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
+    shared = _require_fresh(policy, log)
     log, recent = _in_order(log), last_weeks(log)  # `recent` is what `rcjax retune` takes
     old = carried_log(policy).select(policy.models)
-    if (today := _matched(policy, log)) is not None:  # differences need the answers of both
-        named = {*policy.models, *models_of(today)}
-        log = log.take(log.select([name for name in log.models if name in named]).complete)
+    log = _with_todays_answers(policy, log)
     new = log.select(policy.models)
-    weeks, evidence = Weeks.of(new), _gather_evidence(policy, old, new, log)
+    weeks = Weeks.of(new)
+    evidence = _gather_evidence(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
     looked = _look_at_windows(evidence, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
-    window, fine = new.take(weeks.in_window), weeks.ago_in(looked.joined)
+    window = new.take(weeks.in_window)
+    fine = weeks.ago_in(looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(recent, policy.models)
-    replacement = retuning if isinstance(retuning, Replacement) else None
-    replacement = judge_replacement(policy, recent, seed=seed) if retuning is True else replacement
+    replacement = judge_replacement(policy, recent, seed=seed) if retuning is True else retuning or None
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
     followed = evidence.followed(looked.rows)
     money = recorded_tuning(policy).spec.money([looked.cost.expected, looked.cost.seen])
-    on_money = tell_cheaper(looked.bill, money)
-    on_money = on_money if followed is None else (tell_followed(followed, looked.bill, money, log.counted),)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -385,9 +378,33 @@ def check_policy(
         checks=(*looked.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
         decision=decide(looked.primary, sample, looked.error, looked.cost, replacement, money, **about),
         followed=followed,
-        remarks=(*_remarks(policy, window, shared, replacement), *on_money),
+        remarks=(
+            *_remarks(policy, window, shared, replacement),
+            *_money_remarks(followed, looked.bill, money, log.counted),
+        ),
         **about,
     )
+
+
+def _require_fresh(policy: AnyPolicy, log: Log) -> Overlap:
+    """Return the queries of a log that were tuned on.
+
+    Raises LogError if these are all, or if the log counts another kind of error than the policy was tuned for.
+    """
+    shared = overlap(log, policy)
+    if shared.whole:
+        raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
+    if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
+        raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
+    return shared
+
+
+def _with_todays_answers(policy: AnyPolicy, log: Log) -> Log:
+    """For a policy with a margin, take the queries that its models and today's have answered: differences need both."""
+    if (today := _matched(policy, log)) is None:
+        return log
+    named = {*policy.models, *models_of(today)}
+    return log.take(log.select([name for name in log.models if name in named]).complete)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -563,7 +580,7 @@ def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= _MOST_COMPARED else rng.choice(values, _MOST_COMPARED, replace=False)
 
 
-def _costs(walked: QueryReplay, by_model: bool) -> np.ndarray:
+def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
     The kinds are bills, and costs at the models' mean costs (`by_model`). A value of the second kind is the influence
@@ -572,8 +589,19 @@ def _costs(walked: QueryReplay, by_model: bool) -> np.ndarray:
     """
     if not by_model:
         return walked.spent
+    assert walked.query_cost is not None  # the replay of a log has it
     mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
     return walked.charge + share @ (walked.query_cost - mean[:, None])
+
+
+def _money_remarks(
+    followed: dict[str, float] | None, bill: PrimaryFigure, money: Money, counted: Counted
+) -> Iterator[str]:
+    """Yield a remark on a ladder that follows its bill; else on a bill below the promise."""
+    if followed is None:
+        yield from tell_cheaper(bill, money)
+    else:
+        yield tell_followed(followed, bill, money, counted)
 
 
 def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import half_width, percent
 from rcjax._core.batching import MANY
 from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.pytrees import Array
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
@@ -304,32 +305,36 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
-class QueryReplay(NamedTuple):
+#: Arrays of numpy, or of jax within compiled functions.
+Column = TypeVar("Column", np.ndarray, jax.Array)
+
+
+class QueryReplay(NamedTuple, Generic[Column]):
     """The replay of n queries, one by one, under a policy of k models; under R rungs, (R, …) each.
 
     Lots between rungs turn outcomes into probabilities.
     """
 
-    wrong: Any  # (n,) wrong answer, or score lost
-    refused: Any  # (n,) refusal
-    charge: Any  # (n,) money, each answer at its model's mean cost on these queries
-    spent: Any  # (n,) money, each answer at its own cost
-    answers: Any  # (k, n) the model that answered
-    asked: Any  # (k, n) the models that were asked
-    waits: Any = None  # (n,) seconds, NaN where they are not known; None: the log has no seconds
-    query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
+    wrong: Column  # (n,) wrong answer, or score lost
+    refused: Column  # (n,) refusal
+    charge: Column  # (n,) money, each answer at its model's mean cost on these queries
+    spent: Column  # (n,) money, each answer at its own cost
+    answers: Column  # (k, n) the model that answered
+    asked: Column  # (k, n) the models that were asked
+    waits: Column | None = None  # (n,) seconds, NaN where they are not known; None: the log has no seconds
+    query_cost: Column | None = None  # (k, n) money of each answer, 0 for a model that no query can reach
 
-    def mean(self, weights: Sequence[float]) -> QueryReplay:
+    def mean(self: QueryReplay[np.ndarray], weights: Sequence[float]) -> QueryReplay[np.ndarray]:
         """Return the expected outcomes if lots send queries to R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
         return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
-    def first(self, n: int) -> QueryReplay:
+    def first(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
         """Take the first n queries, in float64."""
         return QueryReplay(*(None if column is None else np.asarray(column, float)[..., :n] for column in self))
 
 
-def walk_log(policy: AnyPolicy, log: Log) -> QueryReplay:
+def walk_log(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
 
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
@@ -338,7 +343,7 @@ def walk_log(policy: AnyPolicy, log: Log) -> QueryReplay:
     return rungs.mean(policy.weights).first(counts.sum())
 
 
-def walk_rungs(policy: AnyPolicy, log: Log) -> QueryReplay:
+def walk_rungs(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
     rungs, counts = _walk_rungs(policy, log, policy.rungs)
     return rungs.first(counts.sum())
@@ -358,7 +363,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
+def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
@@ -401,7 +406,7 @@ def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np
     return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
 
 
-def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryReplay:
+def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryReplay[jax.Array]:
     """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
@@ -412,7 +417,7 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryRep
     return QueryReplay(wrong, refused, charged, spent, route.answers, route.asked, waits)
 
 
-def _figures(paths: QueryReplay, counts: jax.Array) -> tuple[jax.Array, ...]:
+def _figures(paths: QueryReplay[jax.Array], counts: Array) -> tuple[jax.Array, ...]:
     """Compute the fields of `Replay` without the seconds, from the outcomes of the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.charge, counts)
@@ -421,7 +426,7 @@ def _figures(paths: QueryReplay, counts: jax.Array) -> tuple[jax.Array, ...]:
     return error, cost, error_se, cost_se, share, *_mean_and_se(paths.spent, counts), abstention
 
 
-def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _mean_and_se(values: jax.Array, counts: Array) -> tuple[jax.Array, jax.Array]:
     n = counts.sum().astype(values.dtype)
     guess = jnp.where(counts, values, 0).sum() / n
     residual = jnp.where(counts, values - guess, 0)
@@ -436,8 +441,8 @@ _seconds_of = compiled(seconds_of)
 
 
 @compiled
-def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay:
-    def one(policy: Policies, place: jax.Array) -> QueryReplay:
+def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay[jax.Array]:
+    def one(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 

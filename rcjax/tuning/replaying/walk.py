@@ -42,7 +42,7 @@ class Route(NamedTuple):
         """(n,) bool: the queries that get no answer."""
         return ~self.answers.any(0)
 
-    def wrong(self, correct: jax.Array) -> jax.Array:
+    def wrong(self, correct: Array) -> jax.Array:
         """Return the queries that are answered wrongly: (n,) bool; or the scores lost, if `correct` (k, n) is scores.
 
         >>> route = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
@@ -53,14 +53,14 @@ class Route(NamedTuple):
             return jnp.where(self.answers, 1 - correct, 0).sum(0)  # one model answers at most
         return self.answers.any(0) & ~(self.answers & correct).any(0)
 
-    def paid(self, money: jax.Array) -> jax.Array:
+    def paid(self, money: Array) -> jax.Array:
         """Sum `money`, (k, n), or (k, 1) for every query, over the models asked: (n,)."""
         # Model by model: XLA takes ten times as long on CPUs for a sum over the first axis followed by a mean.
         bills = (jnp.where(asked, bill, 0) for asked, bill in zip(self.asked, money, strict=True))
         return sum(bills, jnp.zeros((), money.dtype))
 
 
-def waiting_time(route: Route, policy: Policies, seconds: jax.Array) -> jax.Array:
+def waiting_time(route: Route, policy: Policies, seconds: Array) -> jax.Array:
     """Return the seconds until each query is answered under one policy: (n,).
 
     The seconds of the models asked add up, with one exception: a service asks two models at the same time if both are
@@ -237,12 +237,12 @@ def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
 class Columns(NamedTuple):
     """The columns (k, n) of a log for the models of a policy, filled up to the size class."""
 
-    logprob: Any
-    correct: Any
-    query_cost: Any
-    seconds: Any  # None: the log has no seconds
-    codes: Any  # codes of answers; None: answers are not compared
-    counts: Any  # (n,) bool: the queries that count; the others fill up
+    logprob: Array
+    correct: Array
+    query_cost: Array
+    seconds: Array | None  # None: the log has no seconds
+    codes: Array | None  # codes of answers; None: answers are not compared
+    counts: Array  # (n,) bool: the queries that count; the others fill up
 
     def of_models(self, places: Any) -> Columns:
         """Return the columns of the models at some positions."""
