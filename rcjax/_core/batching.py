@@ -181,7 +181,8 @@ def cores() -> int:
 
 def as_here(function: Callable[..., Found]) -> Callable[..., Found]:
     """Bind a function to this thread's float type and device, which other threads do not inherit."""
-    wide, device = bool(jax.config.jax_enable_x64), jax.config.jax_default_device  # type: ignore[attr-defined]
+    wide = bool(jax.config.jax_enable_x64)
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Found:
@@ -213,7 +214,8 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
     items = list(items)
     if len(items) < 2 or getattr(_WORKER, "busy", False):
         return [function(item) for item in items]
-    ahead, repeating = items[:1] if alike else [], alike and len(items) >= _REPEATS
+    ahead = items[:1] if alike else []
+    repeating = alike and len(items) >= _REPEATS
     before, _WORKER.repeating = is_repeating(), repeating
     threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:

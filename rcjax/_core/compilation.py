@@ -259,7 +259,8 @@ def fingerprint() -> str | None:
     """Return a hash of rcjax's source, the versions and the machine; None if the source cannot be read."""
     root = str(Path(__file__).parents[1])
     sources = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
-    digest, sources = hashlib.sha256(), sorted(path for path in sources if path.endswith(".py"))
+    digest = hashlib.sha256()
+    sources = sorted(path for path in sources if path.endswith(".py"))
     try:
         for path in sources:
             content = Path(path).read_bytes()
@@ -370,7 +371,8 @@ def compiled(
         leaves = jax.tree.leaves((args, kwargs))
         if is_traced(leaves):  # part of a larger program
             return function(*args, **kwargs)
-        backend, most = jax.default_backend(), max(map(np.size, leaves), default=0)
+        backend = jax.default_backend()
+        most = max(map(np.size, leaves), default=0)
         level = _level(runs, most)
         # A program that JAX has loaded from its own cache cannot be saved.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]

@@ -162,7 +162,10 @@ def gather(
         labelled: (n, k) whether the answer has a label.
         priors: constants of the priors.
     """
-    calibrators, marginals, family, answered = fitted.calibrators, fitted.marginals, type(fitted.copulas), answered.T
+    calibrators = fitted.calibrators
+    marginals = fitted.marginals
+    family = type(fitted.copulas)
+    answered = answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
     features = jax.vmap(Calibrator.features)(calibrators, finite)
     total = jnp.maximum(answered.sum(1), 1)
@@ -233,7 +236,8 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
-    calibrators, marginals = fitted.calibrators, cast(BetaMixture, fitted.marginals)  # as `fit` has them
+    calibrators = fitted.calibrators
+    marginals = cast(BetaMixture, fitted.marginals)  # as `fit` has them
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)

@@ -51,7 +51,8 @@ from rcjax.solving.objective import build_tables, evaluate
 _NEWTON_STEPS = 60
 
 #: Lengths of a Newton step that are tried, and the least curvature of a direction.
-_LENGTHS, _LEAST_PRECISION = (1.0, 0.5, 0.2, 0.05, 0.01), 0.05
+_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
+_LEAST_PRECISION = 0.05
 
 _WARMUP, _ACCEPTANCE = 400, 0.8
 
@@ -108,7 +109,8 @@ class Posterior:
         variable by pair is `tau`, and the pools are `slope_pool` and `tau_pool`. Raises ImportError if ArviZ is not
         installed.
         """
-        arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
+        arviz = required("arviz", extra="posterior")
+        labels = {"coords": self._coords(), "dims": _DIMS}
         sites = {name: np.asarray(value) for name, value in self.sites.items()}
         # Groups were separate arguments before ArviZ 1.0.
         if "posterior" in inspect.signature(arviz.from_dict).parameters:

@@ -297,7 +297,8 @@ def hold_to(
 
 def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
     """Return the rows of queries that the reference answered, with `judged_same`: 1 if equal to its answer, else 0."""
-    frame, is_reference = answers.frame, pl.col("model") == answers.models.index(reference.model)
+    frame = answers.frame
+    is_reference = pl.col("model") == answers.models.index(reference.model)
     if reference.same == BY_ANSWER:
         if "answer" not in frame.columns:
             raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")

@@ -73,7 +73,10 @@ class Rows:
 
 def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
     """Yield the rows of a table, batch by batch; LogError for a column of an unusable type, or a table without rows."""
-    name, source, start, any_rows = table.name, table.source, 0, False
+    name = table.name
+    source = table.source
+    start = 0
+    any_rows = False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
         free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]

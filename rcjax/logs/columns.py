@@ -223,7 +223,8 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
     missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
-        lacking, several = ", ".join(either.get(column, column) for column in missing), len(missing) > 1
+        lacking = ", ".join(either.get(column, column) for column in missing)
+        several = len(missing) > 1
         meant = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
         named = " ".join(f"--column {column}=…" for column in missing)
         hint = f", or say what the file calls {'them' if several else 'it'}: rcjax import {name} {named} --out log.csv"

@@ -192,7 +192,8 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
         raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
     parts = [part.with_columns(pl.all().cast(pl.String)) for part in table.frames]
     answers = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
-    column, rows = answers.columns[-1], Rows(table.name, table.source, answers, np.arange(answers.height))
+    column = answers.columns[-1]
+    rows = Rows(table.name, table.source, answers, np.arange(answers.height))
     require_names(rows)
     compare = comparison(column, task)
     codes = answers.select(*key, answer=pl.Series(hash_answers(answers[column], compare)))
@@ -227,7 +228,8 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
     Raises `LogError` if no answer lacks a label.
     """
-    free, labels = np.asarray(log.answered) & ~log.labelled, log.labelled.sum(0)
+    free = np.asarray(log.answered) & ~log.labelled
+    labels = log.labelled.sum(0)
     if not free.any():
         raise LogError(f"{log.source}: every answer has a label already")
     new, left, rng = np.zeros(len(labels), int), free.sum(0), np.random.default_rng(seed)
@@ -240,7 +242,9 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
     """Return the sheet: the answers drawn, then the labelled ones; empty columns are left out."""
     old = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
-    cells, correct, samples = [*drawn, *old], np.asarray(log.correct), log.hand and log.hand.samples
+    cells = [*drawn, *old]
+    correct = np.asarray(log.correct)
+    samples = log.hand and log.hand.samples
     columns = {
         "query": [str(log.queries[query]) for query, _ in cells],
         "model": [log.models[model] for _, model in cells],
@@ -313,10 +317,8 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
 
     An apostrophe guards a cell that a spreadsheet would run; control characters that a terminal obeys are replaced.
     """
-    text, words = (
-        pl.col(pl.String),
-        pl.selectors.string() - pl.selectors.by_name("query", "model", SAMPLE, require_all=False),
-    )
+    text = pl.col(pl.String)
+    words = pl.selectors.string() - pl.selectors.by_name("query", "model", SAMPLE, require_all=False)
     sheet = sheet.with_columns(words.str.replace_all(_CONTROLS, "\ufffd"))
     guarded = pl.when(_runs(text)).then(text.str.replace("^", "'")).otherwise(text)
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)

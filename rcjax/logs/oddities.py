@@ -209,7 +209,8 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
     costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
     rows = rows.rename({"score": "correct"}, strict=False)
-    answers, rows = rows.height, rows.filter(rows["correct"].is_not_null())
+    answers = rows.height
+    rows = rows.filter(rows["correct"].is_not_null())
     right, n = float(rows["correct"].sum()), rows.height
     ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
     counts = right * (n - right)

@@ -114,7 +114,8 @@ def _price(entry: Any, where: str, model: str) -> Price:
             raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
         if price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
-            shown, limits = brief(reprlib.repr(price)), f"0, or from {_LEAST:g} to {MOST:g}"
+            shown = brief(reprlib.repr(price))
+            limits = f"0, or from {_LEAST:g} to {MOST:g}"
             raise LogError(f"{where}: {key} price {shown}: give money per million tokens, {limits}")
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
 
@@ -261,7 +262,9 @@ def mend_costs(
     >>> mend_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
     [3.0, 2.0, 4.0, 0.0]
     """
-    numbers, costs, lost = frame["model"].to_numpy(), np.array(frame["cost"]), list[str]()
+    numbers = frame["model"].to_numpy()
+    costs = np.array(frame["cost"])
+    lost = list[str]()
     for number, model in enumerate(models):
         of_model = numbers == number
         gone = of_model & (costs == 0)

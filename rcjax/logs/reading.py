@@ -133,7 +133,9 @@ def read_log(
 def _read(source: Any, how: ReadOptions) -> Log:
     gathered = gather(source, how)
     name = name_of(source)
-    answers, reference, failed = gathered.answers, None, gathered.failed
+    answers = gathered.answers
+    reference = None
+    failed = gathered.failed
     if how.held_to is not None:
         answers, reference, silent = hold_to(how.held_to, answers, name, how.say)
         failed += silent
@@ -273,7 +275,8 @@ def _by_cost(answers: Answers) -> tuple[str, ...]:
 
 def _require_answers(answers: Answers, where: str) -> None:
     """Raise `LogError` for a model with fewer than two answers, or without a confidence in any of them."""
-    numbers, read = answers.answered.sum(0), (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
+    numbers = answers.answered.sum(0)
+    read = (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
     for model, number, any_confidence in zip(answers.models, numbers.tolist(), read.tolist(), strict=True):
         if number < 2:
             raise LogError(f"{where}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")

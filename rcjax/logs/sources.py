@@ -174,7 +174,8 @@ def open_text(
         content = path if content is None else content
         with TextFile(content).open() as file:
             start = file.read(_BEGINNING)
-        separated, encoding = (kind or path.suffix.lower()) in SEPARATED, json.detect_encoding(start)
+        separated = (kind or path.suffix.lower()) in SEPARATED
+        encoding = json.detect_encoding(start)
         as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
         if not as_it_is:
             with TextFile(content).open() as file:
@@ -391,7 +392,8 @@ def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
     with io.TextIOWrapper(text.open(), "utf-8-sig", "replace", newline="") as file, suppress(csv.Error):
         for _ in range(text.skipped):
             next(file, None)
-        records, start = csv.reader(file, delimiter=text.separator or ","), 1 + text.skipped
+        records = csv.reader(file, delimiter=text.separator or ",")
+        start = 1 + text.skipped
         for record in records:  # stops at a field that is too long for `csv`
             yield start, len(record)
             start = records.line_num + 1 + text.skipped

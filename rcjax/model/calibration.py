@@ -257,7 +257,8 @@ _on_rows = compiled(calibrate_all)
 
 def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
     """`calibrate_all` for the rows of a log (n, k), padded so that logs of similar size share a program."""
-    rows, n = (logprob,) if answered is None else (logprob, answered), np.shape(logprob)[0]
+    rows = (logprob,) if answered is None else (logprob, answered)
+    n = np.shape(logprob)[0]
     confidence = _on_rows(calibrators, *fill_up(*rows))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 

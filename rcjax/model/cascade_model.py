@@ -210,8 +210,10 @@ class CascadeModel(Fitted):
         head = f"{type(self).__name__} of {count(len(self.models), 'model')}{source}"
         if is_traced(jax.tree.leaves(self)) or jnp.ndim(self.cost) != 1:
             return f"{head}: {', '.join(self.models)}, with costs of shape {jnp.shape(self.cost)}"
-        costs, width = np.asarray(self.cost, float).tolist(), max(map(len, self.models))
-        ends, money = (np.asarray(end) for end in (self.marginals.lowest, self.marginals.highest)), choose_unit(costs)
+        costs = np.asarray(self.cost, float).tolist()
+        width = max(map(len, self.models))
+        ends = (np.asarray(end) for end in (self.marginals.lowest, self.marginals.highest))
+        money = choose_unit(costs)
         rows = [
             f"{name:{width}}  {money.full(cost)}  confidence {low:.2f} to {high:.2f}"
             for name, cost, low, high in zip(self.models, costs, *ends, strict=True)
@@ -300,7 +302,8 @@ def fitted_from_json(data: Any) -> Fitted:
     header(data, FORMAT)
     file: ModelFile = read(ModelFile, data, "")
     calibrators = calibrators_from_json(file.calibrators)
-    cost, details = jnp.asarray(file.cost, jnp.result_type(float)), Details.from_json(data.get("details", {}))
+    cost = jnp.asarray(file.cost, jnp.result_type(float))
+    details = Details.from_json(data.get("details", {}))
     if (file.marginals, file.copula, file.copulas) == (None, None, None):
         return Calibrated(calibrators, cost, file.models, details)
     return CascadeModel(

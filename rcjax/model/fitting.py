@@ -234,7 +234,8 @@ def fit_arrays(
     rows = marginals, confidence, answered, taus
     if not isinstance(family, Copula) and method == "likelihood":
         return calibrators, marginals, fit_family(*rows, family=family)[0].copula
-    copulas, tied = from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
+    copulas = from_taus(family, taus)
+    tied = np.asarray(pairs_by_likelihood(marginals))
     return calibrators, marginals, _likeliest_where(tied, copulas, *rows) if tied.any() else copulas
 
 
@@ -361,7 +362,8 @@ def _rows(
     """Rows of one pair, by its number, for all families, from the fits and τ of all pairs."""
     rows = []
     for family, (fits, taus) in fitted.items():
-        fit, names = part(fits, number), (*family.free, *family.grids)
+        fit = part(fits, number)
+        names = (*family.free, *family.grids)
         value = None if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
         rows.append(
             {

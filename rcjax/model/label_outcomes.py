@@ -61,7 +61,8 @@ class Scale(NamedTuple):
         with np.errstate(all="ignore"):
             low, high = (np.nan_to_num(end(finite, axis=0)) for end in (np.fmin.reduce, np.fmax.reduce))
         answered = ~np.isnan(raw)
-        count, bounded = np.maximum(answered.sum(0), 1), np.clip(raw, low, high)
+        count = np.maximum(answered.sum(0), 1)
+        bounded = np.clip(raw, low, high)
         centre = np.where(answered, bounded, 0.0).sum(0) / count
         spread = np.sqrt((np.where(answered, bounded - centre, 0.0) ** 2).sum(0) / count)
         return cls(low, high, centre, np.where(spread > 0, spread, 1.0))
@@ -92,7 +93,8 @@ class LabelRegression:
         columns = _features(log, scale, log.task)
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
         weight = np.ones((1, len(query))) if counted is None else counted[:, query]
-        dtype, zeros = log.logprob.dtype, np.zeros(len(log.models), log.logprob.dtype)
+        dtype = log.logprob.dtype
+        zeros = np.zeros(len(log.models), log.logprob.dtype)
         right = np.asarray(log.correct)[query, model]
         rows, right, model = fill_up(columns[query, model], right, model)
         (weight,) = fill_up(weight, axis=1)
@@ -152,7 +154,8 @@ def _precision(size: int, k: int, dtype: Any) -> jax.Array:
 def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, zeros: jax.Array) -> jax.Array:
     """Fit a regression for each row of weights (W, m) of m labelled answers; `zeros` (k,) gives k; (W, F·(k + 1))."""
     k = len(zeros)
-    design, precision = _design(columns, model, k), _precision(columns.shape[1], k, columns.dtype)
+    design = _design(columns, model, k)
+    precision = _precision(columns.shape[1], k, columns.dtype)
 
     def objective(beta: jax.Array, weight: jax.Array) -> jax.Array:
         score = design @ beta

@@ -81,7 +81,8 @@ def climb(
         steps: greatest number of steps.
         within: initial parameters are clipped to this share of the way to an end, in unconstrained numbers.
     """
-    names, supports = family.free, [family.supports[name] for name in family.free]
+    names = family.free
+    supports = [family.supports[name] for name in family.free]
     if not names:
         mean = objective(start)
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)

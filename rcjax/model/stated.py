@@ -60,7 +60,8 @@ class StatedValues:
         >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
         [[False, True], [False, False]]
         """
-        logprob, none = jnp.asarray(logprob)[..., None], self.logprob == NO_CONFIDENCE
+        logprob = jnp.asarray(logprob)[..., None]
+        none = self.logprob == NO_CONFIDENCE
         distance = jnp.abs(jnp.exp(logprob) - jnp.exp(self.logprob))
         distance = jnp.where(jnp.isnan(distance) | none, jnp.inf, distance)
         distance = jnp.where((logprob == NO_CONFIDENCE) & none.any(-1), jnp.where(none, 0.0, jnp.inf), distance)

@@ -443,7 +443,8 @@ class Spec:
         return self
 
     def _conflicts(self, held_out: bool) -> list[tuple[str, str]]:
-        confidence, unlimited = self.confidence, "needs {max_error} or {match}: a budget is kept by following the bill"
+        confidence = self.confidence
+        unlimited = "needs {max_error} or {match}: a budget is kept by following the bill"
         cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
         rules = [
             ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
@@ -526,7 +527,8 @@ class Tuning:
 
     def within(self, names: tuple[str, ...]) -> Tuning:
         """Return the record for a log that holds only the named models; entries with other models are left out."""
-        models, cascade = tuple(name for name in self.models if name in names), self.spec.cascade
+        models = tuple(name for name in self.models if name in names)
+        cascade = self.spec.cascade
         if isinstance(cascade, tuple):
             cascade = tuple(path for path in cascade if set(path) <= set(models))
         today = self.spec.today

@@ -119,7 +119,8 @@ def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
         drawn = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
     rows = []
     for name, drawing in drawn.items():
-        caption, single = _CAPTIONS[name].format(**words), name == "promise"
+        caption = _CAPTIONS[name].format(**words)
+        single = name == "promise"
         width = f"{drawing.get_size_inches()[0] * (_ONE_PIXELS if single else _PIXELS):.0f}"
         svg = Markup(to_svg(drawing, name, caption))
         rows.append({"name": name, "caption": caption, "svg": svg, "width": width, "single": single})
@@ -221,7 +222,8 @@ def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
 
 def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Split the JSON forms of policies into (the entries that differ, by policy; the shared entries)."""
-    documents, reference = [policy.to_json() for policy in policies], None
+    documents = [policy.to_json() for policy in policies]
+    reference = None
     for document in documents:
         reference = document["provenance"].pop("reference", None)
     first = documents[0]
@@ -246,7 +248,9 @@ def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[st
 
 def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any]:
     """Return the texts of the page on the policy for a target."""
-    expected, money, comparison = policy.expected, report.money, report.compare(policy, target)
+    expected = policy.expected
+    money = report.money
+    comparison = report.compare(policy, target)
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
     every = zip(policy.weights, policy.policies, strict=True)

@@ -442,7 +442,8 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
 
     XLA takes longer to compile a cumulative sum than the rest of this module.
     """
-    panels, last = grid.starts.shape[0], 1 if len(grid.masses) == 2 else 0  # `last`: values behind all panels
+    panels = grid.starts.shape[0]
+    last = 1 if len(grid.masses) == 2 else 0  # `last`: values behind all panels
     inside = values[1 : values.shape[0] - last].reshape(panels, -1)
     inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
     later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype)

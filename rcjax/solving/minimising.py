@@ -413,7 +413,8 @@ def minimise(
         alone = model.models[paths[0][0]]
         raise ValueError(f"cascades: {alone} alone has no threshold to choose: name a cascade of two models or more")
     required("optax", extra="objectives")
-    plan, starts = make_plan(paths, len(model.models)), min(whole(starts, "starts", 1), _PRICES)
+    plan = make_plan(paths, len(model.models))
+    starts = min(whole(starts, "starts", 1), _PRICES)
     additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _PRICES)
     layout = lay_out_problem(model, plan, None)
     problem, proposed = propose(layout.tables, plan, additive.astype(prices.dtype), len(paths))

@@ -213,7 +213,8 @@ def solve_frontier(
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     refusal = refusal_at(abstain_price, model.cost.dtype)
-    problem, search = lay_out_problem(model, plan, refusal), _named(cascades, max_length, plan, model.models)
+    problem = lay_out_problem(model, plan, refusal)
+    search = _named(cascades, max_length, plan, model.models)
     points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
     return make_frontier(model, points, Spec(cascade=search, abstain_price=abstain_price))
 

@@ -88,7 +88,8 @@ def bootstrap(
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
     require_answers(frontier.policies, log)
-    sample, points = sample_queries(log, seed), _spread(frontier)
+    sample = sample_queries(log, seed)
+    points = _spread(frontier)
     retuner = search_of(frontier.spec).retuner if refit else None
     retune = retuner and retuner(frontier, sample, None if frontier.search == "selected" else points)
     fixed, tuned = _replicated(frontier, points, sample, retune, replicates, seed)
@@ -105,7 +106,9 @@ def _replicated(
     The last axis is (on the log, in the bag, out of the bag), with NaN where no query is. S is `_SEARCHED` at most;
     without `retune`, the two results are the same.
     """
-    judged, complete, n = corrected_log(log), log.complete, log.n_queries
+    judged = corrected_log(log)
+    complete = log.complete
+    n = log.n_queries
 
     def walked(calibrators: Calibrator, policies: Policies) -> LossTerms:
         terms = loss_terms_on_log(calibrators, policies.on_host(), judged, judged.correct, judged.query_cost)
@@ -174,7 +177,8 @@ def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTe
 
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None where the search was not repeated."""
-    replayed, selected = replay(frontier, log), frontier.search == "selected"
+    replayed = replay(frontier, log)
+    selected = frontier.search == "selected"
     bill = replayed.spent if selected else replayed.cost  # the same kind of cost as the frontier's
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # complete queries with a label
     on_log = [np.asarray(figure, float) for figure in (replayed.error, bill, replayed.abstention)]

@@ -126,7 +126,9 @@ class Candidates:
         thresholds = xp.where(second, self.fallback[:, None], NEVER_ANSWER)
         thresholds = xp.where(first, self.threshold[:, None], thresholds)
         thresholds = xp.where(third, ALWAYS_ANSWER, thresholds).astype(dtype)
-        members, refusals, agreements = first | second | third, None, None
+        members = first | second | third
+        refusals = None
+        agreements = None
         if self.chain is not None:
             asked = ~xp.isnan(self.chain)
             longer = asked.any(1, keepdims=True)

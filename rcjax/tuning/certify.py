@@ -156,7 +156,8 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     >>> overlap(log.take(slice(100)), log).queries, overlap(*log.split(0.5, seed=0)).queries
     (100, 0)
     """
-    n, of = log.n_queries, tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    n = log.n_queries
+    of = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
     if isinstance(of, Log):
         digest, models, old = of.digest, of.models, of
     else:
@@ -170,7 +171,8 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         return Overlap(0, n, whole=False)
     both = [name for name in old.models if name in log.models]
     rows, old_rows = answers_by_name(log, both), answers_by_name(old, both)
-    often, common = Counter(old_rows.values()), rows.keys() & old_rows.keys()
+    often = Counter(old_rows.values())
+    common = rows.keys() & old_rows.keys()
     by_chance = sum(often[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
@@ -212,7 +214,8 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     if known.sum() < 2:
         which = "labels" if spec.judged else "labels for all answers"
         raise LogError(f"{log.source}: fewer than two queries have {which}: nothing to test on")
-    rng, parts = np.random.default_rng(0), (known, ~known) if spec.judged else (known,)
+    rng = np.random.default_rng(0)
+    parts = (known, ~known) if spec.judged else (known,)
     drawn = (rng.permutation(np.flatnonzero(part))[: round(_HELD_OUT * part.sum())] for part in parts)
     chosen = np.concatenate([*drawn])  # half of the labelled queries, and with judges half of the others
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
@@ -281,7 +284,8 @@ class LadderTest:
             right, most = _corrected(log, tuned_on)
             has_chance = np.isfinite(most)  # after the last label the corrected outcome has no upper end
             right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
-        fitted, price = frontier.model, frontier.abstain_price or 0.0
+        fitted = frontier.model
+        price = frontier.abstain_price or 0.0
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         of_frontier = right[:, columns].astype(log.logprob.dtype)
@@ -455,7 +459,8 @@ def certify(
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
     """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
-    target, confidence = Target.of(**spec.target), float(spec.confidence or 0.0)
+    target = Target.of(**spec.target)
+    confidence = float(spec.confidence or 0.0)
     if target.name not in ("max_error", "match"):
         raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
     for name, value in ((target.name, target.value), ("confidence", confidence)):
@@ -470,7 +475,8 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
     kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), kept)
     terms = test.at([position])
-    lost, (losses, added) = float(terms.wrong.sum()), test.losses([position])
+    lost = float(terms.wrong.sum())
+    losses, added = test.losses([position])
     figures = {
         "n": terms.wrong.size,
         "errors": lost if test.tested.scores is not None else round(lost),
@@ -495,7 +501,8 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
 
 def _infeasible(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
     """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
-    first, beside = test.at([position]), test.rival is not None
+    first = test.at([position])
+    beside = test.rival is not None
 
     def phrase(share: float, digits: str = ".3g") -> str:
         if not beside:
@@ -503,7 +510,8 @@ def _infeasible(test: LadderTest, position: float, target: Target, level: float,
         return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
 
     losses, added = test.losses([position])
-    rate, refused = float(losses.mean()) - added, round(float(first.refused.sum()))
+    rate = float(losses.mean()) - added
+    refused = round(float(first.refused.sum()))
     figures = f"had {phrase(rate)}"
     figures += f" and refused {refused:,}, each counted as {100 * test.price:.4g} %" if refused else ""
     bound = math.ceil(1e4 * test.error_bound(position, level)) / 1e4

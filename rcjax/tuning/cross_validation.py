@@ -242,7 +242,9 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, 
         seed: seed of the folds.
     """
     complete, price = log.complete, None if blending.refusal is None else 1 - float(blending.refusal)
-    fold, targets, charge = deal_folds(complete, folds, seed), targets_of(log), charges(log)
+    fold = deal_folds(complete, folds, seed)
+    targets = targets_of(log)
+    charge = charges(log)
     forms, logs = [log.correct], [log] * folds
     if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
         expected = expected_log(log)

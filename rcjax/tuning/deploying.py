@@ -177,7 +177,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if (place := places.cheapest(margin)) is not None:
         policy = frontier.ladder(float(places.position[place]), Target("match", margin))
         return Deployed(policy, notes=(places.describe(place),))
-    needed, noun = places.labels_needed(margin), "query" if log.hand is None else "labelled query"
+    needed = places.labels_needed(margin)
+    noun = "query" if log.hand is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {points(margin)} on {count(places.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
@@ -200,7 +201,8 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
         model: name of the model.
         target: target that the model was chosen for.
     """
-    column, dtype = frontier.models.index(model), frontier.cost.dtype
+    column = frontier.models.index(model)
+    dtype = frontier.cost.dtype
     names = list(log.models)
     error, cost = (np.asarray(of, float)[names.index(model)] for of in (single_model_errors(log), log.cost))
     place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())

@@ -168,7 +168,8 @@ def cross_calibrate(
     left, right = np.triu_indices(logprob.shape[1], 1)
 
     def one(left: Array, right: Array) -> Array:
-        raw, both = logprob[:, left], present[:, left] & present[:, right]
+        raw = logprob[:, left]
+        both = present[:, left] & present[:, right]
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 

@@ -92,7 +92,8 @@ def remembered(policy: AnyPolicy, log: Log) -> Log:
 
 def comparable_tuning(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
     """Return (λ at which retuned policies are compared with a policy, or None; the options that they are tuned by)."""
-    lam, tuning = policy.expected.get("lam"), recorded_tuning(policy).within(log.models)
+    lam = policy.expected.get("lam")
+    tuning = recorded_tuning(policy).within(log.models)
     if not tuning.searches or not {*policy.models} <= {*tuning.models}:
         return None, tuning
     if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
@@ -146,7 +147,8 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
-    chosen, held_out = _with_asked(log.select(tuning.models), policy), None
+    chosen = _with_asked(log.select(tuning.models), policy)
+    held_out = None
     if spec.confidence is not None:  # carried queries were tuned on before, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = remembered(policy, chosen)
@@ -248,7 +250,8 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     log = _shuffled(everything, seed)
     if log.complete.sum() < FEWEST_QUERIES:
         return None
-    right, price = alike(corrected_log(log)), tuning.spec.abstain_price
+    right = alike(corrected_log(log))
+    price = tuning.spec.abstain_price
     retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
     walked, old = walk_log(policy, right), carried_rows(log)
     served = np.asarray(LossTerms(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
@@ -310,13 +313,15 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     """
     fold, search = _dealt(log), search_of(spec)
     others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
-    model, widest = search.fit(log), max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
+    model = search.fit(log)
+    widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
     nothing = np.zeros(1, model.cost.dtype)
     policies = policies_of([model.models], [widest])
     point = Points(nothing + lam, np.zeros(1, int), LossTerms(nothing, nothing, nothing), policies)
     frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)
-    retune_on, n = search.retuner(frontier, log, np.array([0])), min(map(len, others))
+    retune_on = search.retuner(frontier, log, np.array([0]))
+    n = min(map(len, others))
     return side_by_side(lambda rows: retune_on(log, rows[:n]), others, n=log.n_queries)
 
 

@@ -67,7 +67,8 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
         model: the model that was fitted to the log.
         seed: seed of the folds.
     """
-    fold, confidence = deal_folds(log.complete, FOLDS, seed), np.full_like(log.logprob, np.nan)
+    fold = deal_folds(log.complete, FOLDS, seed)
+    confidence = np.full_like(log.logprob, np.nan)
     how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
     for number, right in enumerate(expected_without(log, fold, FOLDS)):
         out = fold == number
@@ -128,7 +129,8 @@ _ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | 
 
 def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
     """Estimate (a, b) of `estimate_blending`."""
-    labelled, usual = log.labelled & np.asarray(log.answered), (Blending.calibrated, Blending.crossed)
+    labelled = log.labelled & np.asarray(log.answered)
+    usual = (Blending.calibrated, Blending.crossed)
     if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
@@ -150,7 +152,8 @@ def _normal_equations(
 
     They are summed over all pairs and cuts.
     """
-    logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
+    logprob = np.asarray(log.logprob, float)
+    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
     known = _calibrate_rows(calibrate_log(*rows, transform=transform)[0], rows)

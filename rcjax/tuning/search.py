@@ -116,7 +116,8 @@ def _candidates(
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
     """Score single models and pairs on a log, and policies that compare answers at the prices where they gain."""
-    log, earned = expected_log(log), cross_validation.uses_agreement
+    log = expected_log(log)
+    earned = cross_validation.uses_agreement
     rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
     table, answers = score_all(model.calibrators, rows, charges(log), blending, admits)
     if answers is None:
@@ -314,9 +315,11 @@ class LabelSearch:
             log: the log that the frontier was tuned on.
             points: (G,) positions of points of the frontier, whose prices are used; None: a ladder.
         """
-        lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
+        lam = np.asarray(frontier.lam, float)
+        agreements = frontier.policies.agreements
         comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
-        transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
+        transform = frontier.model.calibrators.transform
+        refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
         blending = estimate_blending(log, transform, refusal)  # estimated on the whole log, as for the cross-validation
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
@@ -371,7 +374,8 @@ class ModelSearch:
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
         assert points is not None
-        lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
+        lam = np.asarray(frontier.lam)[points]
+        refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 

@@ -73,7 +73,8 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
 
 def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
-    budget, cost = target.get("budget"), float(policy.expected["cost"] or 0.0)
+    budget = target.get("budget")
+    cost = float(policy.expected["cost"] or 0.0)
     if budget is None or cost >= (1 - _UNSPENT) * budget:
         return []
     return [
@@ -201,9 +202,11 @@ class Tuned:
         limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
         if self.cross_validation is None or target.name not in _COMPARED or any(limit is not None for limit in limits):
             return None
-        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
+        costs = np.asarray(log.cost, float)
+        errors = single_model_errors(log)
         if target.name == "budget":
-            lam, best = 0.0, log.models.index(best_single_for(log, target.value))
+            lam = 0.0
+            best = log.models.index(best_single_for(log, target.value))
         else:
             lam = target.value if target.name == "lam" else 1 / target.value
             best = int((errors + lam * costs).argmin())
@@ -358,7 +361,8 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
             # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
             refit = None if limit is None else False
             frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-        frontier, singles = with_seconds(frontier, log), describe_models(log, model)
+        frontier = with_seconds(frontier, log)
+        singles = describe_models(log, model)
         return Tuned(log, held_out, model, frontier, cross_validation, singles, spec)
 
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
@@ -433,7 +437,8 @@ def _replace_unearned(
 def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     """Return the figures of each single model on a log, with the kind of calibration of a fitted model."""
     sample = sample_queries(log, 0)
-    confidence, known = held_out_confidence(sample, model), sample.labelled
+    confidence = held_out_confidence(sample, model)
+    known = sample.labelled
     truth = np.asarray(sample.correct)
     logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)

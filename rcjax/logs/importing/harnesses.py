@@ -50,7 +50,8 @@ _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quas
 
 def _read_run(path: Path, how: How) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
-    state, beside = document_of(path, "HELM"), path.with_name(_STATS)
+    state = document_of(path, "HELM")
+    beside = path.with_name(_STATS)
     require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
     stats = document_of(beside, "HELM")
     try:

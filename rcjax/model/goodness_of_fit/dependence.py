@@ -377,7 +377,9 @@ def _mean_ranks(values: np.ndarray) -> np.ndarray:
 
 def _fit_family(family: type[Copula], ranks: list[jax.Array], replicates: int, seed: int) -> CopulaResult:
     fit, measures = jax.device_get(_fit_and_measure(*ranks, family=family))
-    names, count, n = (*family.free, *family.grids), count_parameters(family), len(ranks[0])
+    names = (*family.free, *family.grids)
+    count = count_parameters(family)
+    n = len(ranks[0])
     value = np.nan if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
     p_value = None
     if replicates:

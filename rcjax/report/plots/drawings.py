@@ -81,7 +81,8 @@ def plot_error_cost(
         single: observed (cost, error) of each model on its own.
         noun: label of the error axis.
     """
-    order, money = np.argsort(promise.predicted_cost), _unit(promise.predicted_cost, single)
+    order = np.argsort(promise.predicted_cost)
+    money = _unit(promise.predicted_cost, single)
     cost, error = (money.scale * promise.predicted_cost[order], promise.predicted_error[order])
     band = promise.error_band[order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="90 % band")
@@ -100,7 +101,8 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
     gives (cost, error) of each model on its own. Costs are dollars per million queries, or per thousand if they are
     large.
     """
-    order, money = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost))), _unit(frontier.cost, single)
+    order = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost)))
+    money = _unit(frontier.cost, single)
     cost = money.scale * np.asarray(frontier.cost, float)[order]
     if frontier.bands is not None:
         low, high = np.asarray(frontier.bands.error, float)[order].T
@@ -248,7 +250,8 @@ def plot_pairs(figure: "Figure", model: CascadeModel, confidence: ArrayLike) -> 
     >>> len(figure.axes)
     25
     """
-    values, k = np.asarray(confidence, float), len(model.models)
+    values = np.asarray(confidence, float)
+    k = len(model.models)
     if values.ndim != 2 or values.shape[1] != k:
         raise ValueError(f"confidence has shape {values.shape}; it must be (n, {k}), a column for each model")
     axes = figure.subplots(k, k, squeeze=False, gridspec_kw={"hspace": 0.08, "wspace": 0.08})

@@ -269,7 +269,8 @@ class Frontier:
             figures |= {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
             head["bands"] = {"level": self.bands.level, "replicates": self.bands.replicates}
         columns = plain(figures) | ({} if self.seconds is None else self.seconds.to_json())
-        rows, policies = zip(*columns.values(), strict=True), self.policies.on_host()
+        rows = zip(*columns.values(), strict=True)
+        policies = self.policies.on_host()
         cascades = (cascade_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
         points = [
             dict(zip(columns, row, strict=True)) | written({name: part for name, part in cascade.items() if part})
@@ -424,7 +425,8 @@ def frontier_from_json(data: Any) -> Frontier:
     with inside("model"):
         model = fitted_from_json(data.get("model"))
     require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
-    points, policies = file.frontier, policies_of([model.models] * len(file.frontier), file.frontier)
+    points = file.frontier
+    policies = policies_of([model.models] * len(file.frontier), file.frontier)
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
@@ -438,7 +440,8 @@ def frontier_from_json(data: Any) -> Frontier:
         Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
         next((one.compare for point in points for one in point.agreements.values()), None),
     )
-    seconds, bands = Seconds(*_columns(points, "seconds", "seconds_p95")), None
+    seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
+    bands = None
     if file.bands is not None:
         error, cost, refused = jax.device_put(_columns(points, *_INTERVALS))
         abstention = None if points[0].abstention_interval is None else refused

@@ -144,7 +144,8 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
     """
     members = np.flatnonzero(policies.members[index]).tolist()
     rules = {names[j]: _rules(names, j, policies.bounds[index, j], policies.actions[index, j]) for j in members}
-    compared, agreements = policies.agreements or Agreements.none(np.shape(policies.members)), {}
+    compared = policies.agreements or Agreements.none(np.shape(policies.members))
+    agreements = {}
     for j in members:
         earlier, differ = compared.earlier[index, j], compared.differ[index, j]
         if earlier != NOBODY:

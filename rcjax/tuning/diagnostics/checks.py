@@ -309,7 +309,8 @@ class ModelCalibration:
         return _check("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
 
     def _error_check(self) -> CheckResult:
-        error, chance = self.calibration_error, percent(self.by_chance)
+        error = self.calibration_error
+        chance = percent(self.by_chance)
         if self.p_value >= SIGNIFICANT:
             why = (
                 f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"

@@ -312,3 +312,13 @@ def tell_cheaper(cost: PrimaryFigure, money: Money) -> Iterator[str]:
     if cost.rise < -0.05 and cost.p_value > 0.95:
         less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
         yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
+
+
+def remark_on_money(
+    followed: Mapping[str, float] | None, bill: PrimaryFigure, money: Money, counted: Counted = ERRORS
+) -> Iterator[str]:
+    """Yield a remark on a ladder that follows its bill; else on a bill below the promise."""
+    if followed is None:
+        yield from tell_cheaper(bill, money)
+    else:
+        yield tell_followed(followed, bill, money, counted)

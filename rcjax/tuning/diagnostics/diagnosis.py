@@ -183,7 +183,8 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     """
     rows, errors = [], []
     for frontier, log in judged:
-        replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
+        replayed = replay(frontier, log)
+        price = frontier.abstain_price or 0.0
         observed = {
             "error": np.asarray(replayed.error) + price * np.asarray(replayed.abstention),
             "cost": replayed.spent if frontier.search == "selected" else replayed.cost,

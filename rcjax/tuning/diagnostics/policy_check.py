@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import Money, count, percent
+from rcjax._base.figures import count, percent
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -35,7 +35,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, CheckVerdict, adjusted, worst
-from rcjax.tuning.diagnostics.decision import Baseline, Decision, PrimaryFigure, decide, tell_cheaper, tell_followed
+from rcjax.tuning.diagnostics.decision import Baseline, Decision, PrimaryFigure, decide, remark_on_money
 from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, judge_sample
 from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, models_of
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
@@ -380,7 +380,7 @@ def check_policy(
         followed=followed,
         remarks=(
             *_remarks(policy, window, shared, replacement),
-            *_money_remarks(followed, looked.bill, money, log.counted),
+            *remark_on_money(followed, looked.bill, money, log.counted),
         ),
         **about,
     )
@@ -592,16 +592,6 @@ def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     assert walked.query_cost is not None  # the replay of a log has it
     mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
     return walked.charge + share @ (walked.query_cost - mean[:, None])
-
-
-def _money_remarks(
-    followed: dict[str, float] | None, bill: PrimaryFigure, money: Money, counted: Counted
-) -> Iterator[str]:
-    """Yield a remark on a ladder that follows its bill; else on a bill below the promise."""
-    if followed is None:
-        yield from tell_cheaper(bill, money)
-    else:
-        yield tell_followed(followed, bill, money, counted)
 
 
 def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:

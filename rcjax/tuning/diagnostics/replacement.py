@@ -238,7 +238,8 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
     if new.mean() - bar <= max(_MATTERS, Z95 * spread):
         return None
-    noun, promised = log.counted.noun, after.expected.get("error")
+    noun = log.counted.noun
+    promised = after.expected.get("error")
     promise = f"{percent(promised)} {noun} is promised" if promised is not None else "less is promised"
     where = f"on the {count(len(new), 'query')} that the policy in service carries"
     return f"{where} it has {percent(new.mean())} {noun}, where {promise}, and that one has {percent(old.mean())}"

@@ -179,7 +179,8 @@ def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Ite
         if min(map(len, tokens)) >= _FEWEST:
             then, here = (Mean.of(part) for part in tokens)
             finding = f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before"
-            advice, rise = f"{finding}: are prompts or answers longer?", relative(here.mean, then.mean)
+            advice = f"{finding}: are prompts or answers longer?"
+            rise = relative(here.mean, then.mean)
             yield KINDS["tokens"].judged(name, rise, advice, p_value=mean_rise(then, here)[1])
         if policy.follows or min(queries) < _FEWEST:
             continue
@@ -199,7 +200,8 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
         then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
         if min(len(then), len(here)) < _FEWEST:
             continue
-        means, unit = (Mean.of(then), Mean.of(here)), choose_unit([float(here.mean())])
+        means = (Mean.of(then), Mean.of(here))
+        unit = choose_unit([float(here.mean())])
         money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
         advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
         yield KINDS["bill"].judged(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])

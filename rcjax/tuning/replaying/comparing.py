@@ -231,7 +231,8 @@ class Answering(NamedTuple):
     @classmethod
     def of(cls, subject: Today, log: Log) -> Answering:
         """Find the answers of a model or a policy; a ladder sends each query by the rung of its lot, as in service."""
-        n, money = log.n_queries, np.asarray(log.query_cost, float)
+        n = log.n_queries
+        money = np.asarray(log.query_cost, float)
         if isinstance(subject, str):
             place = log.models.index(subject)
             return cls(np.full(n, place), money[:, place])
@@ -270,7 +271,8 @@ class Differing(NamedTuple):
         log = _log_of(log, (first, second))
         log = log.take(log.complete)
         left, right = (Answering.of(subject, log) for subject in (first, second))
-        rows, same = np.arange(log.n_queries), left.model == right.model
+        rows = np.arange(log.n_queries)
+        same = left.model == right.model
         if log.answer is not None:
             codes = np.asarray(log.answer)
             alike = codes[rows, left.model] == codes[rows, right.model]

@@ -121,7 +121,8 @@ def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.nda
     n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
     if is_whole(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
-    labels, square = _labels(replayed, log), half_width(level) ** 2
+    labels = _labels(replayed, log)
+    square = half_width(level) ** 2
     centre = (labels * error + square / 2) / (labels + square)
     more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
     return np.minimum(centre * (1 - centre) / (variance + more), n)
@@ -298,7 +299,8 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
         return _replay_frontier(policy_or_frontier, log)
     policy, log = policy_or_frontier, log
     rungs, counts = _walk_rungs(policy, log, policy.policies)
-    figures, seconds = _compiled_figures(rungs.mean(policy.weights), counts), None
+    figures = _compiled_figures(rungs.mean(policy.weights), counts)
+    seconds = None
     if rungs.waits is not None:
         weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
         seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
@@ -367,7 +369,8 @@ def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Q
     """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
-    reached, number = _reached(policy, policies, places), len(cascades)
+    reached = _reached(policy, policies, places)
+    number = len(cascades)
     columns = columns_of(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
@@ -401,7 +404,8 @@ def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np
     if log.segment is None:
         named = f"with_segments(log, source, {policy.segment_column!r})"
         raise LogError(f"{log.source}: the policy goes by segments of queries, and the log has none: {named}")
-    segment, numbers = np.asarray(log.segment, object)[log.complete], count()
+    segment = np.asarray(log.segment, object)[log.complete]
+    numbers = count()
     rows = [(next(numbers), {name: next(numbers) for name in rung.segments}) for rung in rungs]
     return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
 

@@ -98,7 +98,9 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
     [[False, False], [True, False], [False, True]]
     """
     k, n = confidence.shape
-    actions, columns, known = jnp.asarray(policy.actions), [], None
+    actions = jnp.asarray(policy.actions)
+    columns = []
+    known = None
     if policy.agreements is not None and answer is not None:
         places = policy.agreements.earlier, policy.agreements.differ
         columns = [answer, *(jnp.asarray(place).astype(actions.dtype) for place in places)]
@@ -222,7 +224,8 @@ def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
     """Restrict the members of policies (L,) to the models that some query can reach; numpy arrays."""
     policies = policies.on_host()
     first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
-    bounds, agreements = np.asarray(policies.bounds, dtype), policies.agreements
+    bounds = np.asarray(policies.bounds, dtype)
+    agreements = policies.agreements
     reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
     live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, so its intervals are empty
     for j in range(bounds.shape[1]):

@@ -87,7 +87,9 @@ Engine = Callable[[Work, list[int]], Solved]
 
 def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
     """Start a batch of U problems; return (λ (U, L), fits (U, …), points of each search (U, C, L, …)) unawaited."""
-    library, settings, batch = work.library, work.settings, work.batches[number]
+    library = work.library
+    settings = work.settings
+    batch = work.batches[number]
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
     plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
@@ -97,7 +99,8 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
     problems = _Spread(batch.room[1], most, mesh)
     numbers, replicates = np.array(_room_for(batch.numbers, problems.size), np.int32).T
     laid, draws = lay_over(data, mesh, spread=False), lay_over(Draws(numbers, replicates), mesh, spread=True)  # pyright: ignore
-    lam, on_all = lay_over(data.lam[numbers], mesh, spread=True), jax.tree.map(np.asarray, plans)
+    lam = lay_over(data.lam[numbers], mesh, spread=True)
+    on_all = jax.tree.map(np.asarray, plans)
     families = tuple(as_family(name) for name in settings.copulas)
     options = {"transform": shape.task, "families": families}
     every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
@@ -128,7 +131,8 @@ def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
 
     def shapes(tree: Any, *axes: str) -> Any:
         def shape(leaf: Any) -> jax.ShapeDtypeStruct:
-            weak, sharding = getattr(leaf, "weak_type", False), NamedSharding(mesh, P(*axes))
+            weak = getattr(leaf, "weak_type", False)
+            sharding = NamedSharding(mesh, P(*axes))
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
 
         return jax.tree.map(shape, tree)
@@ -153,7 +157,8 @@ def _room_for(items: list, room: int) -> list:
 
 def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSettings) -> Data:
     """Return the padded log of a sample with the rows to tune on, without the leading axis."""
-    log, entry = library.log(sample.log), library.entries[sample.log]
+    log = library.log(sample.log)
+    entry = library.entries[sample.log]
     chosen = training(log.n_queries, sample, settings.train, entry)
     held_out = np.ones(log.n_queries, bool)
     held_out[chosen] = settings.train is None
@@ -233,7 +238,8 @@ def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None 
     """
     mesh = device_mesh(devices)
     # The devices solve the next batch while this one is collected; a second one keeps an accelerator from waiting.
-    ahead, running = 1 if mesh.devices.flat[0].platform == "cpu" else 2, deque()
+    ahead = 1 if mesh.devices.flat[0].platform == "cpu" else 2
+    running = deque()
     for number in [*numbers, *[None] * ahead]:
         if number is not None:
             running.append((number, launch(work, number, mesh)))

@@ -114,7 +114,8 @@ def fit_problem(
         families: families of copulas.
         near: starting point of the marginals, which saves time.
     """
-    logs, rows = (data.logprob, data.correct, data.answered, data.query_cost), draws.rows(data)
+    logs = (data.logprob, data.correct, data.answered, data.query_cost)
+    rows = draws.rows(data)
     logprob, correct, answered, spent = (column[draws.sample, rows] for column in logs)
     values = None if data.values is None else data.values[draws.sample]
     calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
