@@ -39,8 +39,9 @@ from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.tuning.diagnostics.policy_check import WINDOW, check_policy
+from rcjax.tuning.diagnostics.policy_check import check_policy
 from rcjax.tuning.diagnostics.replacement import judge_replacement
+from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
 from rcjax.tuning.retune import held_out_gain
 

@@ -27,7 +27,7 @@ from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, PointStatus, check_lam
 from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.solving.objective import Grid, Tables, build_tables
-from rcjax.solving.solution import Optima, Solutions, asked_at_all, settle
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, settle
 from rcjax.solving.tradeoff import Problem, lay_out_problem, select, solve_on_grid
 
 _STEPS = 6
@@ -116,10 +116,10 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     assert plan is not None  # adaptive policies have no such factorisation
     problem, copulas = lay_out_problem(model, plan, None), part(model.copulas, np.asarray(plan.pairs))
 
-    def points(problem: Problem, optima: Optima) -> Solutions:
+    def points(problem: Problem, optima: OptimalCuts) -> SolvedPoints:
         return in_pieces(lambda some: _points_at(problem.tables, copulas, some, plan), optima, _AT_ONCE, alike=False)
 
-    def solve(problem: Problem, lam: Any) -> Solutions:
+    def solve(problem: Problem, lam: Any) -> SolvedPoints:
         lam = np.asarray(lam, problem.tables.cost.dtype)
         optima = in_pieces(lambda some: _optimise(problem.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
         return points(problem, optima)
@@ -129,7 +129,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 
 
 @jax.jit
-def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> Optima:
+def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
     """The best path for each λ (L,), and its cuts."""
     path, cuts = _best_paths(tables, copulas, lam, plan)
     low, high = tables.grid.smooth
@@ -141,11 +141,11 @@ def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan
 
     cuts, gain = jax.vmap(improve)(cuts, lam, plan.links[path], plan.first[path], plan.defers[path])
     status = jnp.where(gain > gain_tolerance(lam.dtype), PointStatus.NOT_CONVERGED, PointStatus.CONVERGED)
-    return Optima(lam, path, Cut.at(cuts), status.astype(int))
+    return OptimalCuts(lam, path, Cut.at(cuts), status.astype(int))
 
 
 @jax.jit
-def _points_at(tables: Tables, copulas: Copula, optima: Optima, plan: CascadePlan) -> Solutions:
+def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: CascadePlan) -> SolvedPoints:
     """The optima with their thresholds, and what is expected of them."""
     lam, path, cut, status = optima
     members = plan.members[path]
@@ -158,7 +158,7 @@ def _points_at(tables: Tables, copulas: Copula, optima: Optima, plan: CascadePla
     expected = jax.vmap(single)(ranks, above, path)
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return Solutions(lam, status, expected, Policies.of_cascades(thresholds, members, None, jnp), ranks, path)
+    return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, None, jnp), ranks, path)
 
 
 def _newton(

@@ -31,13 +31,14 @@ from rcjax.cli.options import (
     PolicyFile,
 )
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
-from rcjax.policy.comparison import BY_ANSWER, Comparison, recorded_comparison, recorded_counted, recorded_reference
+from rcjax.policy.comparison import Comparison, recorded_comparison
+from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.tuning.diagnostics.replacement import Replacement
+    from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.replaying.comparing import Today
 
 

@@ -21,7 +21,7 @@ from rcjax._base.extras import how_to_install
 from rcjax._base.figures import choose_unit, figure
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
-from rcjax.policy.comparison import recorded_reference, recorded_scores
+from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, policy_from_json
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_tuning

@@ -22,7 +22,7 @@ from rcjax.cli.console import INTERRUPTED, HowFar, Screen, busy, command, conclu
 from rcjax.cli.inputs import read_log, require_distinct, require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, File, Grading, LogFile, LogOptions, Model, Money, Output, Really
 from rcjax.cli.parsers import today
-from rcjax.policy.comparison import JUDGED_SAME
+from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
     import polars as pl

@@ -20,7 +20,7 @@ from rcjax.cli import parsers
 from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
-    from rcjax.policy.comparison import Reference
+    from rcjax.policy.counted import Reference
 
 # Types of options. The help of an option is in the docstring of its command, unless it stands here.
 
@@ -215,7 +215,7 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
-    from rcjax.policy.comparison import BY_ANSWER, Reference
+    from rcjax.policy.counted import BY_ANSWER, Reference
 
     return Reference(reference, same or BY_ANSWER)
 

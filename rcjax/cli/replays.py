@@ -29,7 +29,8 @@ from rcjax.cli.console import (
 )
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
-from rcjax.policy.comparison import recorded_counted, what_to_do
+from rcjax.policy.comparison import what_to_do
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
@@ -293,8 +294,8 @@ def retune(
     from rcjax._core.pytrees import plain
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.policy_check import last_weeks
     from rcjax.tuning.diagnostics.replacement import judge_replacement
+    from rcjax.tuning.diagnostics.weeks import last_weeks
     from rcjax.tuning.retune import carried_log
 
     steps = staged(3)

@@ -189,7 +189,7 @@ def serve(
 
 def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
-    from rcjax.policy.comparison import recorded_reference
+    from rcjax.policy.counted import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
 
     for name, served in catalog.policies.items():

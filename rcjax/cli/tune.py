@@ -53,7 +53,8 @@ from rcjax.cli.inputs import (
 )
 from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions, Really
 from rcjax.cli.parsers import models_to_read
-from rcjax.policy.comparison import ERRORS, Comparison, Counted
+from rcjax.policy.comparison import Comparison
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:

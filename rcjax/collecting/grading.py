@@ -45,7 +45,7 @@ from rcjax.collecting.custom_graders import (
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.policy.comparison import SAME_AS
+from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import read_reply
 from rcjax.serving.failures import CallError

@@ -25,7 +25,7 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
-from rcjax.policy.comparison import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
+from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
 from rcjax.policy.signals.answers import PLAIN
 

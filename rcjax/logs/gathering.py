@@ -38,7 +38,7 @@ from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
 from rcjax.logs.sources import Table, load, name_of
-from rcjax.policy.comparison import Reference
+from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import Comparison
 
 #: Why no row of a model can be used.

@@ -33,7 +33,7 @@ import numpy as np
 
 from rcjax._base.codec import Between, Names, Object, read, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
-from rcjax.policy.comparison import Scores
+from rcjax.policy.counted import Scores
 
 MOST_QUERIES = 400
 

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._base.figures import count, no_confidence, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.policy.comparison import Counted, Reference, Scores, counted_by
+from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 from rcjax.policy.decisions import NO_CONFIDENCE, Comparison
 
 Axis = Literal["query", "model"]

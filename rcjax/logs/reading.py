@@ -44,7 +44,7 @@ from rcjax.logs.gathering import UNUSABLE, ReadFields, ReadOptions, gather, requ
 from rcjax.logs.log import Log, describe_labels, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load, name_of
-from rcjax.policy.comparison import Scores
+from rcjax.policy.counted import Scores
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 

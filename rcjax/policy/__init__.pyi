@@ -1,12 +1,7 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.policy.comparison import (
-    Comparison as Comparison,
-    Reference as Reference,
-    Rival as Rival,
-    Scores as Scores,
-    UnshownGain as UnshownGain,
-)
+from rcjax.policy.comparison import Comparison as Comparison, Rival as Rival, UnshownGain as UnshownGain
+from rcjax.policy.counted import Reference as Reference, Scores as Scores
 from rcjax.policy.decisions import (
     Action as Action,
     Agreement as Agreement,

@@ -36,7 +36,8 @@ from rcjax._base.codec import (
 )
 from rcjax._base.figures import Money, choose_unit, points
 from rcjax._base.tokens import PRICES
-from rcjax.policy.comparison import COMPARISON, ERRORS, Counted
+from rcjax.policy.comparison import COMPARISON
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
 from rcjax.policy.policy import AnyPolicy, Policy

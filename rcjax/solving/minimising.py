@@ -34,7 +34,7 @@ from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import PointStatus, check_lam, lam_range
 from rcjax.solving.frontier.policies import CascadeSet
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
-from rcjax.solving.solution import Optima
+from rcjax.solving.solution import OptimalCuts
 from rcjax.solving.tradeoff import evaluate_optima, lay_out_problem
 
 if TYPE_CHECKING:
@@ -421,7 +421,7 @@ def minimise(
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, problem, proposed, prices.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
-    points = evaluate_optima(layout, Optima(prices, chosen.path, jax.device_get(cut), status))
+    points = evaluate_optima(layout, OptimalCuts(prices, chosen.path, jax.device_get(cut), status))
     return make_frontier(model, points, Spec(cascade="minimised"))
 
 

@@ -141,7 +141,7 @@ def lay_out(
     return build_tables(marginals, part(copulas, indices), cost, left, right, panels)
 
 
-class Optima(NamedTuple):
+class OptimalCuts(NamedTuple):
     """The best cascade for each of L λ, as cuts in u-space."""
 
     lam: Array  # (L,) errors per unit of money
@@ -152,14 +152,14 @@ class Optima(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Solutions(Points):
+class SolvedPoints(Points):
     """Points found by a solver, with the ranks of their thresholds."""
 
     ranks: Array  # (L, …) thresholds on the scale of ranks, for distances between neighbours
     path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> Optima:
+def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> OptimalCuts:
     """Find the best path and its cuts for each λ.
 
     Args:
@@ -175,10 +175,10 @@ def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Arr
     settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
     # A strong integer type, so that points interpolated on the host share the program.
-    return Optima(lam, path, cut, status.astype(int))
+    return OptimalCuts(lam, path, cut, status.astype(int))
 
 
-def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool = False) -> Solutions:
+def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: bool = False) -> SolvedPoints:
     """Turn optima into thresholds, and evaluate their outcomes exactly.
 
     Args:
@@ -203,7 +203,7 @@ def points_at(tables: Tables, optima: Optima, plan: CascadePlan, refusing: bool 
     # Models after one that always answers are never asked: the cascade ends there if the plan has that cascade.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return Solutions(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
+    return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
 
 
 def settle(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -212,7 +212,7 @@ def settle(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
     return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> Solutions:
+def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> SolvedPoints:
     """Find the best adaptive policies for all λ, and evaluate their outcomes exactly.
 
     Args:
@@ -234,7 +234,7 @@ def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = 
 
     asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
     policies = Policies(first, bounds, action, asked)
-    return Solutions(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
+    return SolvedPoints(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
 
 
 #: Greatest number of intervals of confidence per model in an adaptive policy.

@@ -34,7 +34,7 @@ from rcjax.solving.frontier.points import (
 )
 from rcjax.solving.frontier.policies import ALWAYS_ANSWER, CascadeSet
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
-from rcjax.solving.solution import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, lay_out, optimise, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of both, so that two programs serve any number; with
 #: `_MANY` the integrands still fit into a CPU's caches.
@@ -279,11 +279,11 @@ _evaluate = compiled(points_at, "refusing")
 _solve_adaptive = compiled(adaptive_points)
 
 
-def solve_at(problem: Problem, lam: Any) -> Solutions:
+def solve_at(problem: Problem, lam: Any) -> SolvedPoints:
     """Solve for given λ (L,), with results on the host."""
     tables, plan, refusal = problem
 
-    def solve(lam: np.ndarray) -> Solutions:
+    def solve(lam: np.ndarray) -> SolvedPoints:
         if plan is None:
             return _solve_adaptive(tables, lam, refusal)
         optima = _optimise(tables, lam, plan, refusal)
@@ -292,13 +292,13 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
     return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
 
 
-def evaluate_optima(problem: Problem, optima: Optima) -> Solutions:
+def evaluate_optima(problem: Problem, optima: OptimalCuts) -> SolvedPoints:
     """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
     tables, plan, refusal = problem
     return _in_batches(problem, lambda batch: _evaluate(tables, batch, plan, refusal is not None), optima)
 
 
-def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
+def _in_batches(problem: Problem, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
     size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(len(jax.tree.leaves(queries)[0]))))
     return in_pieces(solve, queries, size, alike=False)
@@ -324,9 +324,9 @@ def _bytes_per_lambda(problem: Problem) -> int:
 
 def solve_on_grid(
     problem: Problem,
-    solve: Callable[[Problem, Any], Solutions] = solve_at,
-    evaluate: Callable[[Problem, Optima], Solutions] = evaluate_optima,
-) -> Solutions:
+    solve: Callable[[Problem, Any], SolvedPoints] = solve_at,
+    evaluate: Callable[[Problem, OptimalCuts], SolvedPoints] = evaluate_optima,
+) -> SolvedPoints:
     """Solve on a geometric grid that covers every trade-off, with infill in λ, then in thresholds off the hull.
 
     All passes have one shape, so that they compile once.
@@ -344,7 +344,7 @@ def solve_on_grid(
     return solved if problem.plan is None else _merge(solved, evaluate(problem, _interpolated(solved)))
 
 
-def _interpolated(solved: Solutions) -> Optima:
+def _interpolated(solved: SolvedPoints) -> OptimalCuts:
     """Interpolate thresholds, in probability, between neighbours of the same cascade (eq. 9).
 
     Optima of error + λ·cost lie on the convex hull of a cascade's trade-offs; no λ leads to the points between them.
@@ -360,16 +360,16 @@ def _interpolated(solved: Solutions) -> Optima:
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
-    return Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
+    return OptimalCuts(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
 
 
-def _merge(solved: Solutions, extra: Solutions) -> Solutions:
+def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
     """Merge two sets of points in order of λ, and of falling cost at equal λ."""
     joined = join([solved, extra])
     return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
 
 
-def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.ndarray:
+def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
     """The largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
     members = solved.policies.members
     same = (members[1:] == members[:-1]).all(1)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import upper_tail
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.kept_sample import carried_rows, pooled, read_reference
@@ -19,7 +18,7 @@ from rcjax.logs.log import Log
 from rcjax.logs.prices import read_prices
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import alike, corrected_log
-from rcjax.policy.comparison import recorded_counted
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
@@ -27,7 +26,7 @@ from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
-from rcjax.tuning.cross_validation import Gain
+from rcjax.tuning.cross_validation import Gain, RetuningGain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
@@ -36,8 +35,6 @@ from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
 FEWEST_QUERIES = 50  # that gains are estimated on
-
-_ROUNDING = 1e-9  # of a loss
 
 
 def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
@@ -180,46 +177,6 @@ def _with_asked(log: Log, policy: AnyPolicy) -> Log:
     """Add the request options that a policy records for its models, where the log has none for them."""
     recorded = {model: how for model, how in recorded_asked(policy).items() if model in log.models}
     return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)
-
-
-@dataclasses.dataclass(frozen=True)
-class RetuningGain:
-    """Cross-validated gain of retuned policies over the policy in service."""
-
-    loss: float
-    """Loss of the policy in service: error + λ·cost, refusals at their price."""
-    gain: Gain[float]
-    """Loss of the policy in service minus loss of the retuned policies."""
-    lam: float
-    """Price λ, in errors per unit of money."""
-    n: int
-    """Number of queries, fresh and carried."""
-
-    @property
-    def share(self) -> float:
-        """The gain as a share of the policy's loss."""
-        return self.gain.mean / self.loss if self.loss > 0 else 0.0
-
-    @property
-    def p_value(self) -> float:
-        """One-sided p-value of the hypothesis that retuning gains nothing, by the normal law."""
-        if abs(self.gain.mean) <= _ROUNDING * self.loss:
-            return 1.0  # policies that do the same, but for rounding
-        return upper_tail(*self.gain)
-
-    def describe(self, noun: str) -> str:
-        """Describe the gain in words, at the price of an error that the policy was tuned for.
-
-        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
-        'lose the equivalent of 0.9 ± 1.0 points of error'
-        """
-        points, se = 100 * self.gain.mean, 100 * self.gain.se
-        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
-
-    def to_json(self) -> dict[str, float]:
-        """Return the figures; `retuned` is the loss of the retuned policies."""
-        figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
-        return figures | {"lam": self.lam, "n": self.n, "share": self.share}
 
 
 def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | None = None) -> RetuningGain | None:

@@ -10,7 +10,7 @@ from helpers.models_of_a_test import questions, write_models, write_questions
 from test_collect_judges import WithJudge
 
 import rcjax
-from rcjax.policy.comparison import Reference
+from rcjax.policy.counted import Reference
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

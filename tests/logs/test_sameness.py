@@ -5,7 +5,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.policy.comparison import Reference
+from rcjax.policy.counted import Reference
 
 DIFFERENCES = Reference("large", counts="differences")
 

@@ -6,7 +6,7 @@ import pytest
 
 from rcjax import LogError, read_log
 from rcjax.logs.kept_sample import describe_reference, read_reference
-from rcjax.policy.comparison import Scores
+from rcjax.policy.counted import Scores
 from rcjax.tuning.certify import overlap
 
 N = 96

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rcjax.policy.comparison import Reference, Scores, counted_by, recorded_counted, recorded_reference, recorded_scores
+from rcjax.policy.counted import Reference, Scores, counted_by, recorded_counted, recorded_reference, recorded_scores
 
 LARGE = Reference("large", "exact", "differences")
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.judged_logs import judged_log
 
 import rcjax
-from rcjax.policy.comparison import Reference
+from rcjax.policy.counted import Reference
 from rcjax.tuning.deploying import Margins, margins
 from rcjax.tuning.replaying.comparing import compare_policy
 

@@ -9,8 +9,8 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.retune import RetuningGain, held_out_gain, remembered
+from rcjax.tuning.cross_validation import Gain, RetuningGain
+from rcjax.tuning.retune import held_out_gain, remembered
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")

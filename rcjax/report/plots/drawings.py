@@ -18,7 +18,7 @@ from rcjax.copulas import Copula, OneOf
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
-from rcjax.policy.comparison import ERRORS
+from rcjax.policy.counted import ERRORS
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.diagnostics.checks import Promise
 

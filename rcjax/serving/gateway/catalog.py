@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.figures import visible
-from rcjax.policy.comparison import recorded_reference
+from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import Period, load_policy, with_following

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from html import escape
 
 from rcjax._base.figures import Money, choose_unit, count, figure, percent
-from rcjax.policy.comparison import recorded_comparison, recorded_counted
+from rcjax.policy.comparison import recorded_comparison
+from rcjax.policy.counted import recorded_counted
 from rcjax.policy.following import DAY, Bill, PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy

@@ -33,7 +33,7 @@ from rcjax._core.batching import part
 from rcjax._core.pytrees import Array, plain
 from rcjax.model.calibrated import Fitted
 from rcjax.model.cascade_model import fitted_from_json
-from rcjax.policy.comparison import Counted, recorded_counted
+from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Agreement, Comparison, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy

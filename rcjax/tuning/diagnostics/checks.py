@@ -18,7 +18,7 @@ import numpy as np
 from rcjax._base.figures import percent
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import holm
-from rcjax.policy.comparison import ERRORS, Counted
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.policies import CascadeSet
 
 #: Verdict of a check on the one figure that it looks at, as a judge's is on one answer; a policy gets a `Decision`.

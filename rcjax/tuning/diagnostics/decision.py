@@ -2,159 +2,73 @@
 
 `rcjax retune` writes a new policy if and only if the others say "tune again".
 
-The decision rests on two primary figures, the policy's error and its money. Each is compared with its promise, the
-figure expected by the tuning, whose sampling error is that of the queries tuned on. On 144 tunings of six logs, with
-300 labels each, errors were 0.54 points above the promise on average (`benchmarks.drift --promises`). They were 0.78
-points above the error on the queries tuned on, and 0.37 above the middle of the interval; the middle is no promise, as
-the log chooses it.
+The decision rests on two primary figures, the policy's error and its money, and on what a retuned policy would gain.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
+from rcjax._base.figures import Money, count, percent
+from rcjax.policy.counted import ERRORS, Counted
+from rcjax.tuning.cross_validation import RetuningGain
+from rcjax.tuning.diagnostics.checks import CheckResult
+from rcjax.tuning.diagnostics.primary_figures import PrimaryFigure
 
-from rcjax._base.figures import Money, choose_unit, count, percent
-from rcjax.model.goodness_of_fit.reliability import Mean, excess, mean_rise
-from rcjax.policy.comparison import ERRORS, Counted
-from rcjax.policy.policy import AnyPolicy
-from rcjax.tuning.diagnostics.checks import KINDS, CheckResult
-from rcjax.tuning.diagnostics.replacement import Replacement
-from rcjax.tuning.replaying.comparing import paired_error
-
-#: Share of the queries tuned on that counts for the sampling error of a promise, as the policy was chosen by the same
-#: labels: the root mean squared error is 1.85 points, and 1.70 by sampling alone (`benchmarks.drift --promises`).
-_CHOSEN = 0.85
+#: Errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`).
+LEAST_IMPROVEMENT = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
-class PrimaryFigure:
-    """A primary figure: the mean over a log's queries, compared with a promise or a limit."""
+class Replacement:
+    """The grounds on which a retuned policy replaces the policy in service, or does not."""
 
-    seen: float
-    """Mean over the queries of the log."""
-    expected: float
-    """Promise, averaged with the queries of earlier weeks that joined it; or the limit."""
-    se: float
-    """Standard error of `seen` − `expected`."""
-    p_value: float
-    """One-sided p-value of the rise, at one look."""
-    n: int
-    """Number of queries behind `seen`."""
-    before: int
-    """Number of queries behind `expected`; 0 for a limit."""
-    tuned: float
-    """Mean over the queries that the policy carries."""
-    interval: tuple[float, float] | None = None
-    """Interval that the policy records for its promise; None without one."""
-    rival: str | None = None
-    """Name of the rival that the figure is a difference from, on the same queries; None if it is no difference."""
+    improvement: float | None
+    """Gain of the new policy on the queries that it was tuned on, in errors per query; None if not comparable."""
+    against: tuple[str, ...] = ()
+    """Faults of the log or of the new policy, in words; empty without any."""
+    held_out: RetuningGain | None = None
+    """Held-out gain of retuned policies, estimated where the improvement is large enough."""
+    limit: str = ""
+    """Limit of the target, in words, where the policy in service exceeds it on these queries and the new one less."""
 
     @property
-    def gap(self) -> float:
-        """Seen figure minus expected figure."""
-        return self.seen - self.expected
+    def acceptable(self) -> bool:
+        """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries.
 
-    @property
-    def rise(self) -> float:
-        """Seen figure minus expected figure, as a share of the expected figure."""
-        return relative(self.seen, self.expected)
-
-    @property
-    def tuned_on_is_the_limit(self) -> bool:
-        """Whether the queries tuned on, and not those of the log, cause most of the standard error."""
-        return 0 < self.before < 0.8 * self.n
-
-    @property
-    def falls(self) -> bool:
-        """Whether the figure is significantly lower than expected."""
-        return self.p_value > 0.975
-
-    def error_check(self, counted: Counted = ERRORS) -> CheckResult:
-        """Return the check of an error; of a difference from a rival, the check of its margin."""
-        if self.rival is not None:
-            finding = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than {self.rival}"
-            advice = f"{finding}, where {100 * self.expected:.3g} were to be the most"
-            return KINDS["difference"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
-        promised = percent(self.expected)
-        if self.interval is not None:
-            promised += f" ({' to '.join(percent(end) for end in self.interval)})"
-        advice = f"the policy {counted.does(percent(self.seen))}, where {promised} was expected"
-        return KINDS["error"].judged("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
-
-    def money_check(self) -> CheckResult:
-        """Return the check of a bill; beside a budget (`before` is 0), that of the cheapest rung of a ladder."""
-        name, subject, than = "cost", "the policy", "expected"
-        if not self.before:
-            name, subject, than = "budget", "even the cheapest rung", "in the budget"
-        money = choose_unit([self.expected, self.seen])
-        advice = (
-            f"{subject} costs {money.full(self.seen)}, {percent(self.rise)} more than the ${money.show(self.expected)} "
-            f"{than}: look at prices, at the length of questions and answers, and at how often each model is asked"
-        )
-        return KINDS[name].judged("", self.rise, advice, p_value=self.p_value)
-
-
-def relative(observed: float, expected: float) -> float:
-    """Return the observed figure minus the expected one, as a share of the expected one."""
-    if expected > 0:
-        return observed / expected - 1
-    return float(np.inf) if observed > 0 else 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Baseline:
-    """The baseline of a primary figure: a promise, with its sampling error, or a limit, which has none."""
-
-    promise: Mean | None
-    """Promised mean; None for a limit."""
-    limit: float | None = None
-    """Limit; None for a promise."""
-    tuned: float = math.nan
-    """Mean over the queries that the policy carries."""
-    interval: tuple[float, float] | None = None
-    """Interval that the policy records for its promise; None without one."""
-    rival: str | None = None
-    """Name of the rival that the figure is a difference from; None if it is no difference."""
-
-    @classmethod
-    def promised(cls, policy: AnyPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
-        """Return the promise of a policy's tuning; without a record, its mean over the queries that it carries.
-
-        Args:
-            policy: the policy.
-            name: "error" or "cost".
-            carried: (m,) figure of each query that the policy carries.
-            trained_on: number of queries that the policy was tuned on.
+        One that comes nearer to the limit of its target is no worse: to keep it may cost more than errors are worth.
         """
-        expected, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
-        known = policy.expected.get("level") is not None
-        interval = (float(low), float(high)) if known and low is not None and high is not None else None
-        queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
-        promise = Mean.of(carried, None if expected is None else float(expected), queries)
-        return cls(promise, tuned=float(carried.mean()), interval=interval)
+        return not self.against and (self.improvement is None or self.improvement >= 0 or bool(self.limit))
 
-    def beside(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
-        """Compare the queries of a log with the baseline.
+    @property
+    def accepted(self) -> bool:
+        """Whether the new policy replaces one that keeps its promise: no faults, and it gains enough, if known."""
+        if self.against or self.improvement is None:
+            return not self.against
+        kept = self.held_out is None or self.held_out.gain.mean >= -self.held_out.gain.se
+        return self.improvement > LEAST_IMPROVEMENT and kept
 
-        Args:
-            values: (n,) figure of each query of the log.
-            earlier: (m,) figure of each query of earlier weeks without an alarm, which join a promise.
-        """
-        now = Mean.of(values)
-        if self.promise is None:
-            limit = float(self.limit or 0.0)
-            se, p_value = excess(now, limit)
-            if self.rival is not None:  # as in comparisons, unless the two are the same
-                se = float(paired_error(values)) if values.any() else 0.0
-            return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, self.tuned, rival=self.rival)
-        before = self.promise.and_(Mean.of(earlier)) if len(earlier) else self.promise
-        interval = None if len(earlier) else self.interval
-        return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, self.tuned, interval)
+    def in_words(self, counted: Counted, *, renewed: bool = False) -> tuple[str, ...]:
+        """Describe the faults, or else the gain, in words; `renewed`: a new policy that is no worse is enough."""
+        if self.against or self.improvement is None:
+            return self.against
+        verb, points = "gain" if self.improvement >= 0 else "lose", 100 * abs(self.improvement)
+        known = f"{verb} the equivalent of {points:.1f} points of {counted.noun} on all known queries"
+        small = 0 <= self.improvement <= LEAST_IMPROVEMENT and not renewed
+        then = f"; below {100 * LEAST_IMPROVEMENT:.1f} the policy stays" if small else ""
+        if self.held_out is not None:
+            then = f", and {self.held_out.describe(counted.noun)} on queries left out"
+        elif self.limit and renewed and self.improvement < 0:
+            then = f", but come nearer to its limit, {self.limit}"
+        return (f"tuned again, it would {known}{then}",)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures of the gain, `accepted`, and the faults."""
+        gain = {} if self.held_out is None else self.held_out.to_json() | {"p_value": self.held_out.p_value}
+        figures = {"improvement": self.improvement, "accepted": self.accepted, "against": list(self.against)}
+        return gain | figures
 
 
 State = Literal["as promised", "better than promised", "worse than promised", "unclear", "no fair sample"]

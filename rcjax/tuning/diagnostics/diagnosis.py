@@ -35,7 +35,7 @@ from rcjax.model.goodness_of_fit.reliability import (
     separation,
 )
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.policy.comparison import ERRORS, Counted
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.diagnostics.checks import (

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,15 +23,14 @@ from rcjax._base.figures import Z95, count, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
-from rcjax.policy.comparison import Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, CheckVerdict, adjusted
+from rcjax.tuning.diagnostics.decision import LEAST_IMPROVEMENT, Replacement
 from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.retune import (
     FEWEST_QUERIES,
-    RetuningGain,
     carried_log,
     comparable_tuning,
     held_out_gain,
@@ -45,9 +43,6 @@ _CHANCE = 0.01  # level of the tests of labels: the share of false alarms where 
 
 
 _MATTERS = 0.02  # least excess of error that breaks a promise
-
-
-_GAINS = 0.005  # errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`)
 
 
 def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
@@ -114,56 +109,6 @@ def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
     return [judge_answers(log, models), *adjusted(judge_labels(log, models), alarm=_CHANCE)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Replacement:
-    """The grounds on which a retuned policy replaces the policy in service, or does not."""
-
-    improvement: float | None
-    """Gain of the new policy on the queries that it was tuned on, in errors per query; None if not comparable."""
-    against: tuple[str, ...] = ()
-    """Faults of the log or of the new policy, in words; empty without any."""
-    held_out: RetuningGain | None = None
-    """Held-out gain of retuned policies, estimated where the improvement is large enough."""
-    limit: str = ""
-    """Limit of the target, in words, where the policy in service exceeds it on these queries and the new one less."""
-
-    @property
-    def acceptable(self) -> bool:
-        """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries.
-
-        One that comes nearer to the limit of its target is no worse: to keep it may cost more than errors are worth.
-        """
-        return not self.against and (self.improvement is None or self.improvement >= 0 or bool(self.limit))
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the new policy replaces one that keeps its promise: no faults, and it gains enough, if known."""
-        if self.against or self.improvement is None:
-            return not self.against
-        kept = self.held_out is None or self.held_out.gain.mean >= -self.held_out.gain.se
-        return self.improvement > _GAINS and kept
-
-    def in_words(self, counted: Counted, *, renewed: bool = False) -> tuple[str, ...]:
-        """Describe the faults, or else the gain, in words; `renewed`: a new policy that is no worse is enough."""
-        if self.against or self.improvement is None:
-            return self.against
-        verb, points = "gain" if self.improvement >= 0 else "lose", 100 * abs(self.improvement)
-        known = f"{verb} the equivalent of {points:.1f} points of {counted.noun} on all known queries"
-        small = 0 <= self.improvement <= _GAINS and not renewed
-        then = f"; below {100 * _GAINS:.1f} the policy stays" if small else ""
-        if self.held_out is not None:
-            then = f", and {self.held_out.describe(counted.noun)} on queries left out"
-        elif self.limit and renewed and self.improvement < 0:
-            then = f", but come nearer to its limit, {self.limit}"
-        return (f"tuned again, it would {known}{then}",)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures of the gain, `accepted`, and the faults."""
-        gain = {} if self.held_out is None else self.held_out.to_json() | {"p_value": self.held_out.p_value}
-        figures = {"improvement": self.improvement, "accepted": self.accepted, "against": list(self.against)}
-        return gain | figures
-
-
 def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, seed: int = 0) -> Replacement:
     """Judge whether a policy tuned again on a log replaces the policy in service.
 
@@ -187,7 +132,7 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
     try:
         if lam is None or tuned.log.n_queries < FEWEST_QUERIES:
             untested = _untested(policy, log)
-        elif (improvement := _improvement(policy, after, tuned.log, lam)) <= _GAINS:
+        elif (improvement := _improvement(policy, after, tuned.log, lam)) <= LEAST_IMPROVEMENT:
             limit = _exceeded(policy, after, tuned.log)
         else:
             gain = held_out_gain(policy, log, seed, tuned)

@@ -23,8 +23,9 @@ from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, m
 from rcjax.policy.following import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjusted
-from rcjax.tuning.diagnostics.decision import relative
-from rcjax.tuning.diagnostics.policy_check import WEEKLY, WINDOW, carried_log, weeks_before
+from rcjax.tuning.diagnostics.primary_figures import relative
+from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, weeks_before
+from rcjax.tuning.retune import carried_log
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
 _OTHERS = ("prompt_digest", "step")

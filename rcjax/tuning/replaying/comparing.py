@@ -21,7 +21,8 @@ from rcjax._base.figures import Z95, choose_unit, count
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_right
-from rcjax.policy.comparison import ERRORS, IN_SERVICE, Comparison, Counted, Rival, Role
+from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
 from rcjax.solving.frontier.hull import position_weights

@@ -30,7 +30,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.model.label_outcomes import corrected_log, is_whole
-from rcjax.policy.comparison import ERRORS, JUDGED_SAME, Counted, counted_by
+from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AnyPolicy, Policy

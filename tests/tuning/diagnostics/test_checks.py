@@ -7,13 +7,13 @@ import pytest
 
 import rcjax
 from rcjax._base.figures import choose_unit
-from rcjax.policy.comparison import ERRORS
-from rcjax.tuning.cross_validation import Gain
+from rcjax.policy.counted import ERRORS
+from rcjax.tuning.cross_validation import Gain, RetuningGain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, Promise, adjusted, judge
-from rcjax.tuning.diagnostics.decision import PrimaryFigure, decide, tell_cheaper
-from rcjax.tuning.diagnostics.policy_check import ModelChange, Weeks, separate_looks
-from rcjax.tuning.diagnostics.replacement import Replacement
-from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.diagnostics.decision import Replacement, decide, tell_cheaper
+from rcjax.tuning.diagnostics.policy_check import ModelChange
+from rcjax.tuning.diagnostics.primary_figures import PrimaryFigure
+from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])

@@ -11,9 +11,9 @@ import rcjax
 from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
-from rcjax.policy.comparison import Reference
+from rcjax.policy.counted import Reference
 from rcjax.tuning.diagnostics import policy_check
-from rcjax.tuning.diagnostics.replacement import Replacement
+from rcjax.tuning.diagnostics.decision import Replacement
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")

@@ -11,12 +11,12 @@ import pytest
 
 import rcjax
 from rcjax.logs.log import HandLabels
-from rcjax.policy.comparison import ERRORS
+from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
-from rcjax.tuning.cross_validation import Gain
+from rcjax.tuning.cross_validation import Gain, RetuningGain
 from rcjax.tuning.diagnostics import replacement
-from rcjax.tuning.diagnostics.replacement import Replacement, judge_answers, judge_replacement, judge_sample
-from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.diagnostics.decision import Replacement
+from rcjax.tuning.diagnostics.replacement import judge_answers, judge_replacement, judge_sample
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")

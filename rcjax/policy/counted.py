@@ -1,0 +1,174 @@
+"""The quantity that is counted: errors, differences from the answers of a trusted model, or lost score.
+
+All code counts errors; the log defines an error, and messages use its noun. Where right answers are not known, the
+answers of a trusted model take their place: an answer is the same, or it differs. An answer with a score loses the
+rest of the full score: 1 − score, as a share. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rcjax._base.codec import Positive, Record, read
+from rcjax._base.figures import visible
+
+Counts = Literal["differences", "errors"]
+
+#: The default test of whether two answers are the same: as a policy compares them (`rcjax.policy.decisions`).
+BY_ANSWER = "answer"
+#: The entry of a policy's provenance, and of a file of answers, that records the reference.
+SAME_AS = "same_as"
+#: The column of a log with a judge's verdicts on whether an answer is the same as the reference's.
+JUDGED_SAME = "judged_same"
+#: The entry of a policy's provenance which records that errors are lost score.
+SCORES = "scores"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The words for the counted quantity, as sentences, tables and figures use them.
+
+    >>> ERRORS.noun, ERRORS.does("3.0 %"), Counted("score lost", "loses", "a full score lost", "mean score").does("3 %")
+    ('error', 'errs on 3.0 %', 'loses 3 %')
+    """
+
+    noun: str
+    """Noun after a share, without an article: "error" in "3 % error"."""
+    verb: str
+    """Verb before a share: "errs on"."""
+    one: str
+    """Unit that `error_cost` is the price of: "one error"."""
+    success: str
+    """Noun for 1 minus the counted share: "share right"."""
+    after: str = ""
+    """Words that follow verb and share: " of the score"."""
+
+    def does(self, share: str) -> str:
+        """Return the predicate of a sentence, for a share in words."""
+        return f"{self.verb} {share}{self.after}"
+
+
+#: Right and wrong answers.
+ERRORS = Counted("error", "errs on", "one error", "share right")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference(Record):
+    """A model whose answers take the place of right ones.
+
+    Args:
+        model: name of the model in the log.
+        same: test of whether an answer is the same as the reference's: `"answer"`, as policies compare answers, or the
+            name of a grader, such as `"exact"` or `"judge:large"`.
+        counts: the counted quantity: answers that differ from the reference's (`"differences"`), or errors by labels,
+            with the reference as a judge (`"errors"`); None: errors if there are labels, else differences.
+
+    Raises ValueError for an empty name.
+
+    >>> Reference("large").counted.noun, Reference("large", counts="errors").counted.noun
+    ('difference', 'error')
+    """
+
+    model: str
+    same: str = BY_ANSWER
+    counts: Counts | None = None
+
+    def describe(self) -> str:
+        """Return a sentence that says what is counted.
+
+        >>> Reference("large", "exact", "differences").describe()
+        'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
+        """
+        test = f"(the same by {self.same})"
+        if self.counts == "errors":
+            return f"Whether an answer is that of {self.model} {test} is a judge's verdict, judged_same."
+        return f"Counted is whether answers differ from those of {self.model} {test}, not whether they are right."
+
+    @property
+    def counted(self) -> Counted:
+        """The words for the counted quantity.
+
+        >>> Reference("large").counted.does("3.0 %")
+        'differs from large on 3.0 %'
+        """
+        if self.counts == "errors":
+            return ERRORS
+        return Counted("difference", f"differs from {visible(self.model)} on", "one difference", "share alike")
+
+
+def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
+    """Read the reference from a provenance; None if right answers were known.
+
+    ValueError names the place of a damaged entry.
+
+    >>> recorded_reference({}), recorded_reference({"same_as": {"model": "large", "same": "exact"}}).same
+    (None, 'exact')
+    """
+    reference = read(Reference | None, provenance.get(SAME_AS), f"provenance.{SAME_AS}")
+    return reference and replace(reference, counts=reference.counts or "differences")
+
+
+@dataclass(frozen=True, slots=True)
+class Scores(Record):
+    """The scale of a log whose answers have scores.
+
+    Args:
+        most: the full score, in the units of the log; figures are shares of it.
+
+    Raises ValueError for a full score that is not a positive number.
+
+    >>> Scores(10.0).counted.noun
+    'score lost'
+    """
+
+    most: Positive = 1.0
+
+    def describe(self) -> str:
+        """Return a sentence that says what is counted.
+
+        >>> Scores(10.0).describe()
+        'Counted is the score that is lost, as a share of the full score, 10.'
+        """
+        return f"Counted is the score that is lost, as a share of the full score, {self.most:g}."
+
+    @property
+    def counted(self) -> Counted:
+        """The words for the counted quantity.
+
+        >>> Scores(10.0).counted.does("3.0 %")
+        'loses 3.0 % of the score'
+        """
+        return Counted("score lost", "loses", "a full score lost", "mean score", " of the score")
+
+
+def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
+    """Read the scale of scores from a provenance; None if answers were right or wrong.
+
+    ValueError names the place of a damaged entry.
+
+    >>> recorded_scores({}), recorded_scores({"scores": {"most": 10}})
+    (None, Scores(most=10.0))
+    """
+    return read(Scores | None, provenance.get(SCORES), f"provenance.{SCORES}")
+
+
+def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:
+    """Return the words for the counted quantity, given the reference and the scale of scores of a log.
+
+    >>> counted_by(Reference("large"), None).noun, counted_by(None, None).noun
+    ('difference', 'error')
+    """
+    if reference is not None and reference.counts != "errors":
+        return reference.counted
+    return ERRORS if scores is None else scores.counted
+
+
+def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
+    """Read the counted quantity from a provenance.
+
+    >>> recorded_counted({"same_as": {"model": "large"}}).noun, recorded_counted({}).noun
+    ('difference', 'error')
+    """
+    return counted_by(recorded_reference(provenance), recorded_scores(provenance))
