@@ -165,7 +165,7 @@ def _defaults(family: type[Marginal], k: int) -> Marginal:
 @compiled
 def _likeliest_marginals(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
-) -> tuple[Ascent, jax.Array]:
+) -> tuple[Ascent[Marginal], jax.Array]:
     """Fit each marginal by likelihood, starting from `marginals`; (the fits (k,), numbers of smooth values (k,))."""
     atoms = None if marginals.atoms is None else marginals.atoms.stated
 

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,12 +43,15 @@ _FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12
 _AT_END = 7.0
 
 
+Member = TypeVar("Member", bound=Parametric)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Ascent:
+class Ascent(Generic[Member]):
     """The maximum likelihood fit of a family; leading axes batch it."""
 
-    member: Parametric
+    member: Member
     standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
     mean: jax.Array  # () mean log-likelihood at the maximum
     status: jax.Array  # () a `FitStatus`
@@ -70,8 +73,12 @@ class _Summit(NamedTuple):
 
 
 def climb(
-    family: type[Parametric], objective: Callable[..., Any], start: Any, steps: int = STEPS, within: float = 1 / 3
-) -> Ascent:
+    family: type[Member],
+    objective: Callable[..., Any],
+    start: Member,
+    steps: int = STEPS,
+    within: float = 1 / 3,
+) -> Ascent[Member]:
     """Maximise objective(member) in the free parameters by Newton's method.
 
     Args:
@@ -339,7 +346,7 @@ def likeliest_marginal(
     answered: jax.Array,
     stated: jax.Array | None = None,
     near: Marginal | None = None,
-) -> Ascent:
+) -> Ascent[Marginal]:
     """Fit a marginal family to one model's calibrated confidences by maximum likelihood, with Newton's method.
 
     Ends are the extremes and masses are counted, as in `fit_marginal`. The mean log-likelihood is that of the smooth

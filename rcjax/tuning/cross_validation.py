@@ -97,7 +97,7 @@ class RetuningGain:
         """One-sided p-value of the hypothesis that retuning gains nothing, by the normal law."""
         if abs(self.gain.mean) <= _ROUNDING * self.loss:
             return 1.0  # policies that do the same, but for rounding
-        return upper_tail(*self.gain)
+        return upper_tail(self.gain.mean, self.gain.se)
 
     def describe(self, noun: str) -> str:
         """Describe the gain in words, at the price of an error that the policy was tuned for.

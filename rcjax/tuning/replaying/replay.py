@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Seconds, seconds_of
 from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.replaying.walk import (
+    Column,
     Columns,
     calibrated_confidence,
     columns_of,
@@ -307,10 +308,6 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
-#: Arrays of numpy, or of jax within compiled functions.
-Column = TypeVar("Column", np.ndarray, jax.Array)
-
-
 class QueryReplay(NamedTuple, Generic[Column]):
     """The replay of n queries, one by one, under a policy of k models; under R rungs, (R, …) each.
 
@@ -333,7 +330,11 @@ class QueryReplay(NamedTuple, Generic[Column]):
 
     def first(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
         """Take the first n queries, in float64."""
-        return QueryReplay(*(None if column is None else np.asarray(column, float)[..., :n] for column in self))
+
+        def cut(column: Any) -> Any:
+            return None if column is None else np.asarray(column, float)[..., :n]
+
+        return QueryReplay(*map(cut, self))
 
 
 def walk_log(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
@@ -410,7 +411,7 @@ def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np
     return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
 
 
-def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryReplay[jax.Array]:
+def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) -> QueryReplay[jax.Array]:
     """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
@@ -445,7 +446,9 @@ _seconds_of = compiled(seconds_of)
 
 
 @compiled
-def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay[jax.Array]:
+def _walk_all(
+    phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns[jax.Array]
+) -> QueryReplay[jax.Array]:
     def one(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
@@ -454,7 +457,7 @@ def _walk_all(phi: jax.Array, policies: Policies, places: jax.Array, columns: Co
 
 
 @partial(compiled, static_argnames="batch")
-def _replay_all(phi: jax.Array, policies: Policies, columns: Columns, *, batch: int) -> tuple[Any, ...]:
+def _replay_all(phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int) -> tuple[Any, ...]:
     def one(policy: Policies) -> tuple[Any, ...]:
         paths = _walk_policy(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])

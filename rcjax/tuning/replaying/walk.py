@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -237,23 +237,27 @@ def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
     return Policies(first, bounds, actions, reached, agreements=agreements)
 
 
-class Columns(NamedTuple):
+#: Arrays of numpy, or of jax within compiled functions.
+Column = TypeVar("Column", np.ndarray, jax.Array)
+
+
+class Columns(NamedTuple, Generic[Column]):
     """The columns (k, n) of a log for the models of a policy, filled up to the size class."""
 
-    logprob: Array
-    correct: Array
-    query_cost: Array
-    seconds: Array | None  # None: the log has no seconds
-    codes: Array | None  # codes of answers; None: answers are not compared
-    counts: Array  # (n,) bool: the queries that count; the others fill up
+    logprob: Column
+    correct: Column
+    query_cost: Column
+    seconds: Column | None  # None: the log has no seconds
+    codes: Column | None  # codes of answers; None: answers are not compared
+    counts: Column  # (n,) bool: the queries that count; the others fill up
 
-    def of_models(self, places: Any) -> Columns:
+    def of_models(self, places: Any) -> Columns[Column]:
         """Return the columns of the models at some positions."""
         columns = (column if column is None else column[places] for column in self[:-1])
         return Columns._make((*columns, self.counts))
 
 
-def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
+def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns[np.ndarray]:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:
