@@ -49,7 +49,7 @@ def test_tuned_again_is_tuned_as_before_on_the_log_and_what_the_policy_carries(p
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
     assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
     assert found.policy.provenance["digest"] == both.digest
-    assert found.remarks[0] == found.verdict
+    assert found.remarks[0] == found.advice
     assert f"tuned on {N} queries of the log and {N} that the policy carries" in found.remarks
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0])  # which the policy carries, too
