@@ -244,8 +244,8 @@ class OutcomeProblem(NamedTuple):
     plan: CascadePlan
 
 
-class Candidate(NamedTuple):
-    """A candidate cascade, with its outcome."""
+class TrialCascade(NamedTuple):
+    """A cascade that a search tries, with its outcome; leading axes batch it."""
 
     ranks: Array  # (k,)
     path: Array  # () number of the cascade in the plan
@@ -278,7 +278,7 @@ def outcome_of_ranks(problem: OutcomeProblem, ranks: Array, path: Array) -> Outc
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, Candidate]:
+def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, TrialCascade]:
     """Return the problem, and the optima of additive objectives by cascade and price; (N·P, …).
 
     Args:
@@ -293,12 +293,12 @@ def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) ->
     return problem, _evaluated(problem, jax.vmap(partial(on_steps, problem.steps))(ranks), path)
 
 
-def _evaluated(problem: OutcomeProblem, ranks: Array, path: Array) -> Candidate:
+def _evaluated(problem: OutcomeProblem, ranks: Array, path: Array) -> TrialCascade:
     def outcome(row: tuple[Array, Array]) -> Outcome:
         return outcome_of_ranks(problem, *row)
 
     size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
-    return Candidate(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
+    return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
 
 
 @partial(compiled, static_argnames="objective")
@@ -309,7 +309,7 @@ def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
 
 
 @partial(compiled, static_argnames="objective", runs="long")
-def improve(objective: Objective, problem: OutcomeProblem, start: Start, settling: Array) -> tuple[Candidate, Array]:
+def improve(objective: Objective, problem: OutcomeProblem, start: Start, settling: Array) -> tuple[TrialCascade, Array]:
     """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
     Args:
@@ -436,8 +436,8 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
 
 
 def _search(
-    objective: Objective, problem: OutcomeProblem, proposed: Candidate, lam: np.ndarray, starts: int
-) -> tuple[Candidate, np.ndarray]:
+    objective: Objective, problem: OutcomeProblem, proposed: TrialCascade, lam: np.ndarray, starts: int
+) -> tuple[TrialCascade, np.ndarray]:
     """Descend for every λ, and return (the best candidates (L,), their statuses (L,)).
 
     Args:
@@ -456,7 +456,7 @@ def _search(
     start = Start(proposed.ranks[rows], proposed.path[rows], lam[price], scale[price])
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
-    def descend(start: Start, settling: bool) -> tuple[Candidate, np.ndarray]:
+    def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
         return in_pieces(lambda batch: improve(objective, problem, batch, np.asarray(settling)), start, together)
 
     reached, _ = descend(start, settling=False)
@@ -503,7 +503,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _status(
-    problem: OutcomeProblem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
+    problem: OutcomeProblem, chosen: TrialCascade, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
     """Status of each λ, from the objective, its slope, and the largest slope that counts as converged; (L,)."""
     cut = chosen.ranks
