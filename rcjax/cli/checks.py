@@ -256,7 +256,7 @@ def diagnose(
     reading: LogOptions,
     log: LogFile,
     test: File = None,
-    cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
+    cascade: Annotated[str | tuple[tuple[str, ...]] | None, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
     copula: CopulaFamily = None,
     replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 200,
     all_: bool = False,

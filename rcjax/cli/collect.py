@@ -177,7 +177,7 @@ def collect(
     template: Text = None,
     max_tokens: Count = None,
     concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 8,
-    timeout: Seconds = "60",
+    timeout: Seconds = 60.0,
     probe: bool = False,
     dry_run: bool = False,
     really: Really = False,
@@ -225,7 +225,7 @@ def collect(
     except ValueError as problem:
         raise typer.BadParameter(str(problem), param_hint="--signal") from None
     money = None if budget is None else Decimal(str(budget))
-    options = tuple(grading.graders or ()), grading.words(), money, max_tokens, float(timeout), samples
+    options = tuple(grading.graders or ()), grading.words(), money, max_tokens, timeout, samples
     plan = Plan(settings, settings, signal, *options, grading.score_max)
     if probe:
         _probe(plan, json_)
