@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -96,33 +95,6 @@ class Grading:
         if "{answer}" not in words:
             raise ValueError(f"{self.rubric.name}: the rubric has no {{answer}}: say where the answer goes")
         return words
-
-
-@dataclass(frozen=True)
-class ReplicaOptions:
-    """The options of a replica of a service.
-
-    Args:
-        ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
-            RCJAX_LEDGER keeps a password out of sight.
-        share: Share of the money for a period that this replica may spend, without a ledger: 1/5 for one of five.
-        replica: Name of this replica in the log and the ledger. [default: the name of the host]
-    """
-
-    ledger: Annotated[str | None, typer.Option(metavar="URL", envvar="RCJAX_LEDGER", show_envvar=False)] = None
-    share: Annotated[float | None, typer.Option(parser=parsers.part, metavar="SHARE")] = None
-    replica: Name = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of the service; a usage error for options that do not go together."""
-        if self.ledger is not None and self.share is not None:
-            what = "goes without --ledger: a ledger divides the money by itself"
-            raise typer.BadParameter(what, param_hint="--share")
-        if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
-            what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
-            raise typer.BadParameter(what, param_hint="--replica")
-        replica = self.replica or socket.gethostname()
-        return {"ledger": self.ledger, "share": 1.0 if self.share is None else self.share, "replica": replica}
 
 
 @dataclass(frozen=True)
