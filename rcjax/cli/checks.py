@@ -172,8 +172,8 @@ def check(
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
     steps, document = staged(2), dict[str, Any]()
     with steps("reading"):
-        source = join_parts(log)
-        subject, followed = at_traffic_of(main_file(log), load_tuned(policy))
+        tuned, source = load_tuned(policy), join_parts(log)
+        subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
         fresh, why = _read_labelled(subject, source, options, is_needed=traffic is None or reading.labels is not None)
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)

@@ -326,10 +326,10 @@ def serve(
         **replicas.settings(),
     )
     settings.keys()
-    run(settings, host, port, workers, partial(_announce, settings, json_, workers))
+    run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
 
-def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
+def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
     from rcjax.policy.comparison import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
