@@ -36,11 +36,13 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
 MOST_MEMORY, MOST_MAPS = 1_900_000_000, 50_000
 LONG = LEVELS["long"]
-#: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
+#: The core's reading list (.github/CONTRIBUTING.md), and modules that parts of it are in, whose examples are of the
+#: default tier.
 READING_LIST = (
     *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
-    *("tuning/scoring", "tuning/scoring", "tuning/search", "tuning/tune", "model/cascade_model"),
+    *("tuning/scoring", "tuning/cross_validation", "tuning/search", "tuning/tune", "model/cascade_model"),
     *("solving/objective", "solving/bellman", "model/goodness_of_fit/dependence"),
+    *("logs/oddities", "solving/frontier/hull", "solving/frontier/policies", "tuning/diagnostics/replacement"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
 LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")

@@ -48,7 +48,7 @@ def things():
 
 
 @pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb, names in VERBS.items() for name in names])
-def test_what_is_no_log_policy_model_or_frontier_is_said(verb, name, things):
+def test_an_argument_of_another_kind_is_refused_by_name(verb, name, things):
     parameters = inspect.signature(verb).parameters
     rest = {
         p: object() for p in parameters if parameters[p].default is inspect.Parameter.empty and p not in VERBS[verb]
@@ -68,7 +68,7 @@ def test_what_is_no_log_policy_model_or_frontier_is_said(verb, name, things):
         assert str(told.value).endswith(f"not {words}")
 
 
-def test_who_takes_them_is_checked():
+def test_the_table_has_every_public_verb_that_takes_one():
     """A verb that is public and takes one of them is in the table above, and checks it."""
     public = [
         getattr(package, name) for package in (rcjax, solving, tuning, bayes, logs, plots) for name in package.__all__

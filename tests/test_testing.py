@@ -259,13 +259,13 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("family", UNUSABLE)
-def test_a_cdf_that_jax_cannot_use_is_said_at_once(family):
+def test_a_cdf_that_jax_cannot_trace_is_refused_at_once(family):
     text = report(family(0.5))
     assert text.count("\n- ") == 1
     assert UNUSABLE[family] in text
 
 
-def test_a_class_without_a_cdf_says_so():
+def test_a_class_without_a_cdf_is_refused():
     class Empty(Copula):
         pass
 

@@ -131,7 +131,7 @@ def test_the_page_names_them():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ROWS)
-def test_what_the_table_says_holds(name):
+def test_each_transformation_of_the_table_holds(name):
     row = ROWS[name]
     function, at = row.make(lambda tree: tree), jnp.asarray(row.at)
     value = np.asarray(function(at))

@@ -38,6 +38,7 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
+    from rcjax.logs.sources import Parts
     from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.replaying.comparing import Today
 
@@ -165,35 +166,24 @@ def check(
     options = reading.options()
     start_jax()
     import rcjax
-    from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts, main_file
     from rcjax.tuning.diagnostics.traffic import check_traffic, is_call_log
-    from rcjax.tuning.replaying.replay import beside_reference
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
-    steps, document, why = staged(2), dict[str, Any](), ""
+    steps, document = staged(2), dict[str, Any]()
     with steps("reading"):
-        tuned = load_tuned(policy)
-        source = join_parts(log)
+        tuned, source = load_tuned(policy), join_parts(log)
         subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
-        try:
-            fresh = with_times(read_for(subject, source, options), source)
-        except ValueError as unreadable:
-            if traffic is None or reading.labels is not None:
-                raise
-            fresh, why = None, str(unreadable)
+        fresh, why = _read_labelled(subject, source, options, is_needed=traffic is None or reading.labels is not None)
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        comparison, uncompared = compare_fresh(subject, fresh, today)
-        document |= comparison
-        followed += uncompared
-        beside = beside_reference(subject, fresh)
-        document["remarks"] += [*followed, *([] if beside is None else [f"on these queries it {beside.describe()}"])]
+        comparison, remarks = _compare_with_both(subject, fresh, today)
+        document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money, explain=explain)
     if fresh is None and traffic is not None:
@@ -202,6 +192,32 @@ def check(
         show = partial(show_traffic, document["traffic"], why, step, explain=explain)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
+
+
+def _read_labelled(
+    policy: AnyPolicy, source: Path | Parts, options: Mapping[str, Any], *, is_needed: bool
+) -> tuple[Log | None, str]:
+    """Read a log with labels; return (the log with times, ""), or (None, the reason) if it cannot be read.
+
+    An unreadable log is an error if the log `is_needed`: without labels there is nothing else to check.
+    """
+    from rcjax.logs.reading import with_times
+
+    try:
+        return with_times(read_for(policy, source, options), source), ""
+    except ValueError as unreadable:
+        if is_needed:
+            raise
+        return None, str(unreadable)
+
+
+def _compare_with_both(policy: AnyPolicy, log: Log, today: Today | None) -> tuple[dict[str, Any], list[str]]:
+    """Return what `compare_fresh` does, with a remark on the reference that the policy was tuned with, if any."""
+    from rcjax.tuning.replaying.replay import beside_reference
+
+    comparison, remarks = compare_fresh(policy, log, today)
+    beside = beside_reference(policy, log)
+    return comparison, remarks if beside is None else [*remarks, f"on these queries it {beside.describe()}"]
 
 
 def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
@@ -257,7 +273,7 @@ def diagnose(
     reading: LogOptions,
     log: LogFile,
     test: File = None,
-    cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
+    cascade: Annotated[str | tuple[tuple[str, ...]] | None, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
     copula: CopulaFamily = None,
     replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 200,
     all_: bool = False,
@@ -302,13 +318,20 @@ def diagnose(
         diagnosis = rcjax.diagnose(model, judged, training=training, **about)
     document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
+        spec = spec.with_some_target(float(training.cost[-1]))
         with steps("checking the policy"):
-            spec = spec.with_some_target(float(training.cost[-1]))
-            policy = rcjax.tune(training, spec).policy
-            assert policy is not None  # as there is a target
-            document["check"], _ = judge_policy(policy, fresh)
+            document["check"] = _check_of_tuning(training, spec, fresh)
         retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, every=all_), as_json=json_)
+
+
+def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
+    """Tune a policy, and return its check on fresh queries as JSON values; None if there can be none."""
+    import rcjax
+
+    policy = rcjax.tune(log, spec).policy
+    assert policy is not None  # as there is a target
+    return judge_policy(policy, fresh)[0]
 
 
 @shown

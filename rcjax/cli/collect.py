@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -162,6 +162,25 @@ def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Ma
     return table
 
 
+@dataclass(frozen=True)
+class AskingOptions:
+    """The options of asking a model a question.
+
+    Args:
+        system: System message before each question.
+        template: Template of the prompt, with {prompt} and other columns.
+        max_tokens: Limit on the tokens of an answer. [default: 1024; 16 for choices]
+        concurrency: Number of questions to a model at once.
+        timeout: Time limit for one attempt.
+    """
+
+    system: Text = None
+    template: Text = None
+    max_tokens: Count = None
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 8
+    timeout: Seconds = 60.0
+
+
 def collect(
     questions: Annotated[Path | None, typer.Argument(metavar="QUESTIONS")] = None,
     models: File = None,
@@ -173,11 +192,7 @@ def collect(
     samples: Annotated[int, typer.Option(min=1, max=1000, metavar="N")] = 1,
     *,
     grading: Grading,
-    system: Text = None,
-    template: Text = None,
-    max_tokens: Count = None,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 8,
-    timeout: Seconds = "60",
+    asking: AskingOptions,
     probe: bool = False,
     dry_run: bool = False,
     really: Really = False,
@@ -202,11 +217,6 @@ def collect(
             **json**, **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: by
             the questions and the abilities of the models]
         samples: Number of answers of a model to each question: the share that agrees is the confidence.
-        system: System message before each question.
-        template: Template of the prompt, with {prompt} and other columns.
-        max_tokens: Limit on the tokens of an answer. [default: 1024; 16 for choices]
-        concurrency: Number of questions to a model at once.
-        timeout: Time limit for one attempt.
         probe: Ask each model once, and report its abilities.
         dry_run: Estimate the cost, and ask nothing.
     """
@@ -215,29 +225,41 @@ def collect(
     require_libraries("rcjax collect", "run", "openai")
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import draw, read_questions
-    from rcjax.policy.signals.records import require_signal_name
     from rcjax.serving.models_file import read_models
 
     require_plausible_models(models, really)
     settings = read_models(models)
-    try:
-        require_signal_name("choice" if signal is None else signal)
-    except ValueError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--signal") from None
+    _require_signal(signal)
     money = None if budget is None else Decimal(str(budget))
-    options = tuple(grading.graders or ()), grading.words(), money, max_tokens, float(timeout), samples
+    options = tuple(grading.graders or ()), grading.words(), money, asking.max_tokens, asking.timeout, samples
     plan = Plan(settings, settings, signal, *options, grading.score_max)
     if probe:
         _probe(plan, json_)
         return
-    if questions is None or (out is None and not dry_run):
-        what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
-        raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
-    require_outputs({"--out": out}, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
+    if questions is None:
+        raise typer.BadParameter("is missing: give a file", param_hint="QUESTIONS")
+    if out is None and not dry_run:
+        raise typer.BadParameter("is missing: give answers.jsonl", param_hint="--out")
+    _require_log(out, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
+    drawn = draw(read_questions(questions, asking.system, asking.template), limit, seed)
+    _run(plan, drawn, questions, out, None if dry_run else asking.concurrency, json_)
+
+
+def _require_signal(signal: str | None) -> None:
+    """Refuse an unknown signal of confidence."""
+    from rcjax.policy.signals.records import require_signal_name
+
+    try:
+        require_signal_name("choice" if signal is None else signal)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--signal") from None
+
+
+def _require_log(out: Path | None, inputs: Mapping[str, Path | None]) -> None:
+    """Refuse a log that cannot be written, that is an input, or that is not in JSON Lines."""
+    require_outputs({"--out": out}, inputs)
     if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
         raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
-    drawn = draw(read_questions(questions, system, template), limit, seed)
-    _run(plan, drawn, questions, out, None if dry_run else concurrency, json_)
 
 
 def _probe(plan: Plan, as_json: bool) -> None:

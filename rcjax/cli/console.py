@@ -536,7 +536,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         noun: noun for the counted quantity.
         promised: comparison at the time of tuning; None: no column for it.
     """
-    heads = ["", money.label, noun, "points"]
+    heads = ["", money.label, noun, "gap in points"]
     rows = comparison.rows(money)
     if promised is not None:
         before = {name: "\n".join(filter(None, rest)) for name, _, *rest in promised.rows(money)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, closing
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,33 @@ _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 _WIDEST = 100  # most columns of a text: longer lines are hard to read
 
 
+@dataclass(frozen=True)
+class BetweenOptions:
+    """The options of two policies to draw answers between.
+
+    Args:
+        between: Draw both answers to N queries that this policy, or model, and that of `--and` answer differently.
+            These labels only tell which of the two is better (`rcjax check --against`).
+        and_: The other policy or model.
+    """
+
+    between: Annotated[str | None, typer.Option(metavar="MODEL|FILE")] = None
+    and_: Annotated[str | None, typer.Option("--and", metavar="MODEL|FILE")] = None
+
+    def sides(self) -> list[tuple[str, Today]]:
+        """Return (text, policy or model) of both options, a policy first; empty if neither is given."""
+        if (self.between is None) != (self.and_ is None):
+            one, other = ("--between", "--and") if self.and_ is None else ("--and", "--between")
+            raise typer.BadParameter(f"goes with {other}: give two policies, or a model and a policy", param_hint=one)
+        if self.between is None or self.and_ is None:
+            return []
+        sides = [(text, today(text)) for text in (self.between, self.and_)]
+        sides.sort(key=lambda side: side[0] == side[1])  # the text of a model is its name
+        if sides[0][0] == sides[0][1]:
+            raise typer.BadParameter("is a model, as that of --and is: one must be a policy", param_hint="--between")
+        return sides
+
+
 def label(
     reading: Annotated[LogOptions, "labels", "prices", "task", "models", "really"],
     log: LogFile,
@@ -47,8 +75,8 @@ def label(
     ask: bool = False,
     questions: File = None,
     seed: int = 0,
-    between: Annotated[str | None, typer.Option(metavar="MODEL|FILE")] = None,
-    and_: Annotated[str | None, typer.Option("--and", metavar="MODEL|FILE")] = None,
+    *,
+    compared: BetweenOptions,
     json_: AsJson = False,
 ) -> None:
     """Draw answers at random, equally many of each model, and write a table in which to label them.
@@ -64,31 +92,12 @@ def label(
         ask: Label them here, one by one; each label is saved at once. The same command resumes.
         questions: File of the questions, as for rcjax collect, if LOG has no column question or prompt.
         seed: Seed of the draw.
-        between: Draw both answers to N queries that this policy, or model, and that of `--and` answer differently.
-            These labels only tell which of the two is better (`rcjax check --against`).
-        and_: The other policy or model.
     """
-    if (between is None) != (and_ is None):
-        one, other = ("--between", "--and") if and_ is None else ("--and", "--between")
-        raise typer.BadParameter(f"goes with {other}: give two policies, or a model and a policy", param_hint=one)
-    pair = [] if between is None or and_ is None else [(text, today(text)) for text in (between, and_)]
-    pair.sort(key=lambda side: side[0] == side[1])  # a policy before a model
-    if pair and pair[0][0] == pair[0][1]:
-        raise typer.BadParameter("is a model, as that of --and is: one must be a policy", param_hint="--between")
-    require_distinct([("--out", out)], [*reading.inputs(log).items(), ("--questions", questions)])
-    if ask and json_:
-        raise typer.BadParameter("does not go with --json", param_hint="--ask")
-    if ask and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise typer.BadParameter("needs a terminal: without it, fill in the table that --out names", param_hint="--ask")
-    if out.suffix.lower() != ".csv":
-        raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
-    from rcjax.logs.errors import LogError
-    from rcjax.logs.labels import draw_answers, label_sheet, read_sheet, write_sheet
+    sides = compared.sides()
+    _require_table(out, reading.inputs(log) | {"--questions": questions}, ask=ask, as_json=json_)
+    from rcjax.logs.labels import label_sheet, read_sheet, write_sheet
 
-    back = command("tune", log, **reading.as_options() | {"labels": out})
-    if pair:
-        options = reading.as_options() | {"labels": out, "task": None, "models": None}  # the policy has the others
-        back = command("check", pair[0][0], log, **options, against=pair[1][0])
+    back = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
         _ask(out, read_sheet(out), back)
         return
@@ -97,16 +106,8 @@ def label(
         raise ValueError(f"{out}: {what}")
     require_outputs({"--out": out}, {})
     start_jax()
-    options = reading.options() | {"models": reading.models, "unlabelled": True}
-    data = read_log(log, "their answers are drawn too", **options)
-    if data.scores is not None:
-        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-        raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
-    if not pair:
-        drawn, how_drawn = draw_answers(data, n, seed), "drawn at random, equally many of each model"
-        how_drawn = "all that lack a label" if len(drawn) < n else how_drawn
-    else:
-        drawn, how_drawn = _draw_between(data, pair[0][1], pair[1][1], n, seed)
+    data = _read_to_label(log, reading)
+    drawn, how_drawn = _draw(data, n, seed) if not sides else _draw_between(data, sides, n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)
     models_drawn = [data.models[model] for _, model in drawn]
@@ -122,10 +123,53 @@ def label(
         _ask(out, sheet, back)
 
 
-def _draw_between(data: Log, first: Today, second: Today, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
+def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, as_json: bool) -> None:
+    """Refuse a table that is an input, or no CSV file, and `--ask` without a terminal."""
+    require_distinct([("--out", out)], [*inputs.items()])
+    if ask and as_json:
+        raise typer.BadParameter("does not go with --json", param_hint="--ask")
+    if ask and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise typer.BadParameter("needs a terminal: without it, fill in the table that --out names", param_hint="--ask")
+    if out.suffix.lower() != ".csv":
+        raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
+
+
+def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence[tuple[str, Today]]) -> str:
+    """Return the command that uses the labels: it tunes or, between two policies, compares them."""
+    options = reading.as_options() | {"labels": labels}
+    if not sides:
+        return command("tune", log, **options)
+    options |= {"task": None, "models": None}  # the policy records these
+    return command("check", sides[0][0], log, **options, against=sides[1][0])
+
+
+def _read_to_label(log: Path, reading: LogOptions) -> Log:
+    """Read a log, of which any answer may lack a label. Raises LogError for labels that are scores."""
+    from rcjax.logs.errors import LogError
+
+    options = reading.options() | {"models": reading.models, "unlabelled": True}
+    data = read_log(log, "their answers are drawn too", **options)
+    if data.scores is not None:
+        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+        raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
+    return data
+
+
+def _draw(data: Log, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
+    """Draw answers without a label; return ((query, model) of each answer by position, a description)."""
+    from rcjax.logs.labels import draw_answers
+
+    drawn = draw_answers(data, n, seed)
+    return drawn, "all that lack a label" if len(drawn) < n else "drawn at random, equally many of each model"
+
+
+def _draw_between(
+    data: Log, sides: Sequence[tuple[str, Today]], n: int, seed: int
+) -> tuple[list[tuple[int, int]], str]:
     """Draw answers where two policies differ; return ((query, model) of each answer by position, a description)."""
     from rcjax.tuning.replaying.comparing import Differing
 
+    (_, first), (_, second) = sides
     differing = Differing.of(first, second, data)
     cells = differing.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
@@ -224,14 +268,43 @@ def _key(screen: Screen) -> str:
     return key
 
 
+@dataclass(frozen=True)
+class VerdictOptions:
+    """The options of what a verdict says, and of its column.
+
+    Args:
+        into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
+            correct, which then correct the judge (`rcjax tune`).
+        reference: Model whose answers take the place of right ones: the verdicts whether others are the same go to
+            **judged_same**, for `rcjax tune --reference MODEL --same GRADER`.
+    """
+
+    into: Annotated[str, typer.Option(metavar="COLUMN")] = "correct"
+    reference: Model = None
+
+    def column(self, grading: Grading) -> str:
+        """Return the column of the verdicts; a usage error for options that do not go together."""
+        if self.into != "correct" and not re.fullmatch(r"judged(_\w+)?", self.into):
+            what = f"{self.into!r} is neither correct nor judged, nor judged_NAME"
+            raise typer.BadParameter(what, param_hint="--into")
+        if self.reference is None:
+            return self.into
+        if self.into not in ("correct", JUDGED_SAME):
+            what = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
+            raise typer.BadParameter(what, param_hint="--into")
+        if grading.score_max is not None:
+            raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
+        return JUDGED_SAME
+
+
 def grade(
     answers: Annotated[Path, typer.Argument(metavar="ANSWERS")],
     grading: Grading,
     questions: File = None,
     models: File = None,
     budget: Money = None,
-    into: Annotated[str, typer.Option(metavar="COLUMN")] = "correct",
-    reference: Model = None,
+    *,
+    verdicts: VerdictOptions,
     out: Output = None,
     again: bool = False,
     really: Really = False,
@@ -248,23 +321,11 @@ def grade(
         questions: File of the questions, which a judge must see. [default: the questions in the log of a service]
         models: File of the models, models.toml, for a judge.
         budget: Limit on the money for judges.
-        into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
-            correct, which then correct the judge (`rcjax tune`).
-        reference: Model whose answers take the place of right ones: the verdicts whether others are the same go to
-            **judged_same**, for `rcjax tune --reference MODEL --same GRADER`.
         out: For the log of a service, a new log with its shadow calls and their verdicts; the log itself is kept as it
             is. [default: beside ANSWERS]
         again: Also grade answers that the same grader has graded.
     """
-    if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
-        raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
-    if reference is not None:
-        if into not in ("correct", JUDGED_SAME):
-            what = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
-            raise typer.BadParameter(what, param_hint="--into")
-        if grading.score_max is not None:
-            raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
-        into = JUDGED_SAME
+    column = verdicts.column(grading)
     require_libraries("rcjax grade", "run", "openai")
     shadow = _shadow_calls(answers, out)
     target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
@@ -273,40 +334,65 @@ def grade(
     import asyncio  # slow to import
 
     from rcjax.collecting.answer_file import AnswerFile
-    from rcjax.collecting.grading import Manner, questions_against
-    from rcjax.collecting.plan import Plan
-    from rcjax.collecting.questions import read_questions
-    from rcjax.logs.errors import LogError
-    from rcjax.serving.models_file import read_models
+    from rcjax.collecting.grading import Manner
 
     require_plausible_models(models, really)
-    settings = {} if models is None else read_models(models)
-    money = None if budget is None else Decimal(str(budget))
-    scale = {"score_max": grading.score_max, "whole": reference is not None}
-    plan = Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
+    plan = _plan_of(grading, models, budget, is_whole=verdicts.reference is not None)
     with closing(AnswerFile(target)) as file:
-        by_id, calls = {}, None
         if shadow is not None:
             shadow.write(file)  # adds the calls that the file does not hold yet
-            by_id |= shadow.questions
-        if not file.answers.answered:
-            raise LogError(f"{target.name}: no answers in it: was it written completely?")
-        by_id |= {question.query: question for question in read_questions(questions)} if questions else {}
-        if reference is not None:
-            by_id = questions_against(file.answers, by_id, reference)
-        if shadow is not None:
-            by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in grading.graders or ())
-            calls = shadow.gradable(by_id, reference, by_judge)
-            if not calls:
-                raise LogError(f"{answers.name}: nothing can be graded: left out are {_reasons(shadow.left_out)}")
+        by_id = _questions_of(file, shadow, questions, verdicts.reference)
+        calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
         far = HowFar()
-        manner = Manner(into, again, reference, calls, watch=far.note)
+        manner = Manner(column, again, verdicts.reference, calls, watch=far.note)
         with busy("grading", how_far=far), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, manner))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
+
+
+def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_whole: bool) -> Plan:
+    """Return the plan of a run that asks no model; `is_whole` says that a verdict is right or wrong, and no score."""
+    from rcjax.collecting.plan import Plan
+    from rcjax.serving.models_file import read_models
+
+    settings = {} if models is None else read_models(models)
+    money = None if budget is None else Decimal(str(budget))
+    scale = {"score_max": grading.score_max, "whole": is_whole}
+    return Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
+
+
+def _questions_of(
+    file: AnswerFile, shadow: ShadowCalls | None, questions: Path | None, reference: str | None
+) -> dict[str, Question]:
+    """Return the questions of the answers by id, with the answers of a reference as the right ones, if it is given.
+
+    Raises LogError for a file without answers.
+    """
+    from rcjax.collecting.grading import questions_against
+    from rcjax.collecting.questions import read_questions
+    from rcjax.logs.errors import LogError
+
+    if not file.answers.answered:
+        raise LogError(f"{file.path.name}: no answers in it: was it written completely?")
+    by_id = {} if shadow is None else dict(shadow.questions)
+    by_id |= {question.query: question for question in read_questions(questions)} if questions else {}
+    return by_id if reference is None else questions_against(file.answers, by_id, reference)
+
+
+def _gradable(
+    shadow: ShadowCalls, questions: Mapping[str, Question], grading: Grading, reference: str | None, name: str
+) -> frozenset[str]:
+    """Return the shadow calls that can be graded. Raises LogError, with the name of the log, if there are none."""
+    from rcjax.logs.errors import LogError
+
+    by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in grading.graders or ())
+    calls = shadow.gradable(questions, reference, by_judge)
+    if not calls:
+        raise LogError(f"{name}: nothing can be graded: left out are {_reasons(shadow.left_out)}")
+    return calls
 
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -17,24 +16,26 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import parsers
+from rcjax.policy.ladder import PERIODS, Period, Queries
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
 
-# Types of options. The help of an option is in the docstring of its command, unless it stands here.
+# Types of options, which are those that their parsers return. The help of an option is in the docstring of its command,
+# unless it stands here.
 
 File = Annotated[Path | None, typer.Option(metavar="FILE")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE")]
 Text = Annotated[str | None, typer.Option(metavar="TEXT")]
 Name = Annotated[str | None, typer.Option(metavar="NAME")]
 Model = Annotated[str | None, typer.Option(metavar="MODEL")]
-Models = Annotated[Any, typer.Option(parser=parsers.names, metavar="A,B,…")]
+Models = Annotated[tuple[str, ...] | None, typer.Option(parser=parsers.names, metavar="A,B,…")]
 Count = Annotated[int | None, typer.Option(min=1, metavar="N")]
-Money = Annotated[Any, typer.Option(parser=parsers.positive, metavar="MONEY")]
-Seconds = Annotated[Any, typer.Option(parser=parsers.positive, metavar="SECONDS")]
-Share = Annotated[Any, typer.Option(parser=parsers.fraction, metavar="SHARE")]
-FullScore = Annotated[Any, typer.Option(parser=parsers.positive, metavar="NUMBER")]
+Money = Annotated[float | None, typer.Option(parser=parsers.positive, metavar="MONEY")]
+Seconds = Annotated[float, typer.Option(parser=parsers.positive, metavar="SECONDS")]
+FullScore = Annotated[float | None, typer.Option(parser=parsers.positive, metavar="NUMBER")]
 
 LogFile = Annotated[
     Path,
@@ -62,8 +63,8 @@ Prices = Annotated[
         "LOG. genai: public prices of the day of each call (`rcjax[prices]`). Also LiteLLM's and OpenRouter's lists.",
     ),
 ]
-InUse = Annotated[Any, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
-CopulaFamily = Annotated[Any, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
+InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
+CopulaFamily = Annotated[str | None, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
 
 
 @dataclass(frozen=True)
@@ -97,33 +98,6 @@ class Grading:
 
 
 @dataclass(frozen=True)
-class ReplicaOptions:
-    """The options of a replica of a service.
-
-    Args:
-        ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
-            RCJAX_LEDGER keeps a password out of sight.
-        share: Share of the money for a period that this replica may spend, without a ledger: 1/5 for one of five.
-        replica: Name of this replica in the log and the ledger. [default: the name of the host]
-    """
-
-    ledger: Annotated[str | None, typer.Option(metavar="URL", envvar="RCJAX_LEDGER", show_envvar=False)] = None
-    share: Annotated[Any, typer.Option(parser=parsers.part, metavar="SHARE")] = None
-    replica: Name = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of the service; a usage error for options that do not go together."""
-        if self.ledger is not None and self.share is not None:
-            what = "goes without --ledger: a ledger divides the money by itself"
-            raise typer.BadParameter(what, param_hint="--share")
-        if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
-            what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
-            raise typer.BadParameter(what, param_hint="--replica")
-        replica = self.replica or socket.gethostname()
-        return {"ledger": self.ledger, "share": 1.0 if self.share is None else self.share, "replica": replica}
-
-
-@dataclass(frozen=True)
 class BudgetOptions:
     """The options of a budget.
 
@@ -134,8 +108,12 @@ class BudgetOptions:
             in LOG, if LOG is of a service]
     """
 
-    budget: Annotated[Any, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)] = None
-    queries: Annotated[Any, typer.Option(parser=parsers.queries, metavar="N/month", rich_help_panel=TARGET)] = None
+    budget: Annotated[
+        float | Period | None, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)
+    ] = None
+    queries: Annotated[
+        Queries | None, typer.Option(parser=parsers.queries, metavar="N/month", rich_help_panel=TARGET)
+    ] = None
 
     def spread(self, spec: Spec, *log: Path) -> Spec:
         """Add the budget to the options of tuning; a usage error for a period without a number of queries.
@@ -144,8 +122,6 @@ class BudgetOptions:
             spec: other options of tuning.
             log: log of a service, or of its replicas: its queries are counted if `queries` is not given.
         """
-        from rcjax.policy.ladder import PERIODS, Period, Queries
-
         if not isinstance(self.budget, Period):
             return replace(spec, budget=self.budget, queries=self.queries)
         per_day = None if self.queries is None else self.queries.a_day
@@ -182,9 +158,13 @@ class LogOptions:
     answers: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=READ)] = None
     reference: Annotated[str | None, typer.Option(metavar="MODEL", rich_help_panel=READ)] = None
     same: Annotated[str | None, typer.Option(metavar="GRADER", rich_help_panel=READ)] = None
-    score_max: Annotated[Any, typer.Option(parser=parsers.positive, metavar="NUMBER", rich_help_panel=READ)] = None
+    score_max: Annotated[
+        float | None, typer.Option(parser=parsers.positive, metavar="NUMBER", rich_help_panel=READ)
+    ] = None
     task: Annotated[Literal["generation", "choice"], typer.Option(rich_help_panel=READ)] = "generation"
-    models: Annotated[Any, typer.Option(parser=parsers.names, metavar="A,B,…", rich_help_panel=SEARCH)] = None
+    models: Annotated[
+        tuple[str, ...] | None, typer.Option(parser=parsers.names, metavar="A,B,…", rich_help_panel=SEARCH)
+    ] = None
     really: Really = False
 
     def inputs(self, *log: Path) -> dict[str, Path | None]:
@@ -318,10 +298,23 @@ def _option(name: str, annotation: Any, default: Any, words: str = "") -> inspec
     kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     info = copy.copy(next((one for one in about if isinstance(one, ParameterInfo)), typer.Option()))
     info.help = words or info.help
+    if info.parser is not None:  # typer needs no type beside a parser, and would refuse unions and tuples
+        kind, default = Any, _text_of(default)
     if not isinstance(info, ArgumentInfo) and info.default is ...:  # typer keeps a given spelling in `default`
         flag, either = option_name(name), bool in (kind, *get_args(kind)) and default is not False
         info.param_decls = (f"{flag}/--no-{flag[2:]}" if either else flag,)
     return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[kind, info])
+
+
+def _text_of(default: Any) -> Any:
+    """Return the text of a default, which typer shows, and parses: None stays; whole numbers are sizes.
+
+    >>> _text_of(60.0), _text_of(4_000_000)
+    ('60', '4MB')
+    """
+    if default is None or isinstance(default, str):
+        return default
+    return f"{default // 10**6}MB" if isinstance(default, int) else f"{default:g}"
 
 
 def _of_record(kind: Any) -> list[inspect.Parameter]:

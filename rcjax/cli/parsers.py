@@ -1,12 +1,20 @@
 """Parse the values of options: money, shares, numbers, names; a usage error for an invalid value."""
 
+from __future__ import annotations
+
 import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rcjax.policy.ladder import Period, Queries
+    from rcjax.policy.policy import AnyPolicy
+    from rcjax.policy.spec import SecondsLimit
+    from rcjax.serving.shadowing import ShadowRate
 
 _KINDS = ("all", "full", "adaptive")
 
@@ -43,7 +51,7 @@ def money(text: str) -> float:
     return _bounded(_PER.get(unit.strip().lower(), 1.0) * value, text)
 
 
-def budget(text: str) -> Any:
+def budget(text: str) -> float | Period:
     """Parse money per query, as `money` does, or for a period of the calendar: `500/month`, a `Period`."""
     from rcjax.policy.ladder import PERIODS, Period
 
@@ -51,7 +59,7 @@ def budget(text: str) -> Any:
     return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
 
 
-def queries(text: str) -> Any:
+def queries(text: str) -> Queries:
     """Parse a number of queries in a period, `200000/month`, as `Queries`."""
     from rcjax.policy.ladder import PERIODS, Queries
 
@@ -86,7 +94,7 @@ def part(text: str) -> float:
     return value
 
 
-def shadow(text: str) -> Any:
+def shadow(text: str) -> float | ShadowRate:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:
         return fraction(text)
@@ -114,7 +122,7 @@ def size(text: str) -> int:
     return int(float(match[1]) * _BYTES[match[2]])
 
 
-def seconds_limit(text: str) -> Any:
+def seconds_limit(text: str) -> SecondsLimit:
     """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
     from rcjax.policy.spec import SecondsLimit
 
@@ -124,7 +132,7 @@ def seconds_limit(text: str) -> Any:
         raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
 
 
-def today(text: str) -> Any:
+def today(text: str) -> AnyPolicy | str:
     """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
     if not (text.endswith(".json") or os.path.isfile(text)):
         return text
@@ -138,7 +146,7 @@ def today(text: str) -> Any:
         raise typer.BadParameter(str(problem)) from None
 
 
-def names(text: str) -> Any:
+def names(text: str) -> tuple[str, ...]:
     """Parse names of models, with commas between them."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(names) > len({*names}):
@@ -161,7 +169,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     return named
 
 
-def cascade(text: str) -> Any:
+def cascade(text: str) -> str | tuple[tuple[str, ...]]:
     """Parse a search by the model, for `Spec.cascade`: a word, or the names of the models of one cascade.
 
     >>> cascade("full"), cascade("small,large")

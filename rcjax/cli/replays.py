@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,8 @@ from rcjax.policy.spec import Spec, recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.solving.frontier.frontier import Frontier
+    from rcjax.tuning.diagnostics.decision import Replacement
+    from rcjax.tuning.tune import Tuned
 
 MARGIN = 0.01  # error that the demo's policy may have above today's
 FRESH = 10_000  # fresh queries of the demo
@@ -66,9 +69,6 @@ def evaluate(
     """
     options = reading.options()
     start_jax()
-    from rcjax.tuning.certify import overlap
-    from rcjax.tuning.replaying.replay import beside_reference
-
     steps = staged(3)
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
@@ -76,17 +76,10 @@ def evaluate(
             tuned, notes = at_traffic_of(log, tuned)
         data = read_for(tuned, log, options)
     with steps("replaying"):
-        shared = overlap(data, tuned)
-        beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
-        document = replay_on(tuned, data) | {"predicted": _predicted(tuned, data), "queries_tuned_on": shared.queries}
-    document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
-    document["single_models"] = _single_models(data)
-    notes += [] if beside is None else [f"on these queries it {beside.describe()}"]
-    if shared:
-        which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
-        notes.append(f"{which}, where it looks better than it is: evaluate it on others")
-    rungs, then = list[int](), ("", "")
+        document, remarks = _evaluation(tuned, data)
+    notes += remarks
     if isinstance(tuned, AnyPolicy):
+        is_same_log, rungs = document["tuned_on_this_log"], list[int]()
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
         comparison, uncompared = compare_fresh(tuned, data, today)
@@ -94,20 +87,34 @@ def evaluate(
         notes += uncompared
         with steps("checking"):
             facts, why = judge_policy(tuned, data)
-        if facts is None and not shared.whole:
+        if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {why}")
         document["check"] = facts
-        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=shared.whole, repriced=repriced)
+        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
-        rungs = tuned.rungs.tolist()
+        rungs, money = tuned.rungs.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
-    spec = recorded_tuning(tuned).spec if isinstance(tuned, AnyPolicy) else Spec()
-    money = spec.money([document["spent"]] if isinstance(tuned, AnyPolicy) else document["cost"])
-    show = partial(
-        _show_replay, data.describe(confidences=False), document, notes, data.counted.noun, then, rungs, money
-    )
-    conclude(document, show, as_json=json_)
+    heading, noun = data.describe(confidences=False), data.counted.noun
+    conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
+
+
+def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
+    """Replay a policy or a frontier; return (its figures and those predicted, as JSON values; remarks)."""
+    from rcjax.tuning.certify import overlap
+    from rcjax.tuning.replaying.replay import beside_reference
+
+    shared = overlap(log, tuned)
+    beside = beside_reference(tuned, log) if isinstance(tuned, AnyPolicy) else None
+    document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
+    document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
+    document["single_models"] = _single_models(log)
+    notes = [] if beside is None else [f"on these queries it {beside.describe()}"]
+    if shared:
+        which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
+        notes.append(f"{which}, where it looks better than it is: evaluate it on others")
+    return document, notes
 
 
 def _repriced(policy: AnyPolicy, path: Path) -> bool:
@@ -285,70 +292,132 @@ def retune(
         anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
-    if not log and reading.prices is None:
-        what = "is missing: give a log of fresh queries, or --prices for new prices alone"
-        raise typer.BadParameter(what, param_hint="LOG")
+    _require_news(log, reading)
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
     from rcjax._core.pytrees import plain
-    from rcjax.logs.reading import with_times
-    from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.replacement import judge_replacement
-    from rcjax.tuning.diagnostics.weeks import last_weeks
-    from rcjax.tuning.retune import carried_log
 
     steps = staged(3)
     with steps("reading"):
         old = load_tuned(policy)
-        if log:
-            source = join_parts(log)
-            every_week = with_times(read_for(old, source, options), source)
-            fresh = last_weeks(every_week)
-        else:
-            require_plausible_prices(reading.prices, reading.really)
-            fresh = every_week = carried_log(old, reading.prices)
+        every_week, fresh = _read_fresh(old, log or (), reading, options)
     with steps("tuning again"):
         retuned = rcjax.retune(old, fresh, bands=bands)
         new = retuned.policy
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
-        subject, _ = at_traffic_of(main_file(log), old) if log else (old, [])  # as `rcjax check` judges it
-        replacement = judge_replacement(subject, fresh, retuned)
-        facts, _ = judge_policy(subject, every_week, replacement)
-        comparable = set(old.models) <= set(fresh.models)
-        replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}
-    alone = replacement.accepted if log else replacement.acceptable  # new prices alone bring no new chance
-    accepted = alone if facts is None else facts["decision"]["tune_again"]
-    grounds = replacement.in_words(fresh.counted, renewed=not log)
-    reasons = grounds if facts is None else facts["decision"]["reasons"]
-    problem, written_to = None, None
-    wrong = replacement.against or (facts is not None and facts["decision"]["state"] == "no fair sample")
-    if out and wrong and not anyway:
-        advice = "keep the policy in service, or write it all the same with --anyway"
-        problem = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
-    elif out and (accepted or anyway):
-        problem = attempt(partial(new.save, out))
-        written_to = None if problem else out
-    document = {
-        "before": old.to_json(),
-        "policy": new.to_json(),
-        "replayed": replays,
-        "check": facts,
-        "replacement": plain(replacement.to_json()),
-        "comparison": written(retuned.comparison),
-        "remarks": [*retuned.notes, *(reasons if facts is None and problem is None else ())],
-    }
-    document["remarks"] += [POSITIONS] * old.follows
+        replacement, facts = _judge_retuning(old, retuned, every_week, fresh, log or ())
+        replays = _replay_both(old, new, fresh)
+    grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
+    written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
+    remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
+    remarks += [POSITIONS] * old.follows
     if out and problem is None and written_to is None:
-        document["remarks"].append("nothing is written, as the new policy gains too little: --anyway writes it")
-    document |= {"written": str(written_to)} if written_to else {}
-    command_again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    unchecked = ("tune again", command_again) if accepted else ("keep the policy in service", "")
-    then = ("", "") if problem else next_of(facts, command_again) if facts else unchecked
-    heading, noun = fresh.describe(confidences=False), fresh.counted.noun
-    show = partial(_show_retuning, heading, document, noun, then, retuned.money)
+        remarks.append("nothing is written, as the new policy gains too little: --anyway writes it")
+    document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
+    document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
+    document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
+    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
+    then = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
+    show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
+
+
+def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
+    """Refuse to tune again with neither fresh queries nor new prices."""
+    if not log and reading.prices is None:
+        what = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(what, param_hint="LOG")
+
+
+def _read_fresh(
+    policy: AnyPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
+) -> tuple[Log, Log]:
+    """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
+    from rcjax.logs.reading import with_times
+    from rcjax.logs.sources import join_parts
+    from rcjax.tuning.diagnostics.weeks import last_weeks
+    from rcjax.tuning.retune import carried_log
+
+    if log:
+        source = join_parts(log)
+        every_week = with_times(read_for(policy, source, options), source)
+        return every_week, last_weeks(every_week)
+    require_plausible_prices(reading.prices, reading.really)
+    carried = carried_log(policy, reading.prices)
+    return carried, carried
+
+
+def _judge_retuning(
+    old: AnyPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
+) -> tuple[Replacement, Mapping[str, Any] | None]:
+    """Judge a new policy beside the old one, which is taken at the traffic of the log, as `rcjax check` takes it.
+
+    Args:
+        old: the policy in service.
+        retuned: the new policy.
+        every_week, fresh: the log, and its last weeks.
+        files: files of the log; empty if only prices are new.
+
+    Returns:
+        the replacement, and the check of the old policy as JSON values; None if it cannot be checked.
+    """
+    from rcjax.logs.sources import main_file
+    from rcjax.tuning.diagnostics.replacement import judge_replacement
+
+    subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
+    replacement = judge_replacement(subject, fresh, retuned)
+    facts, _ = judge_policy(subject, every_week, replacement)
+    return replacement, facts
+
+
+def _replay_both(old: AnyPolicy, new: AnyPolicy, log: Log) -> dict[str, dict[str, Any] | None]:
+    """Replay two policies on a log; None for the old one if the log lacks a model of it."""
+    is_comparable = set(old.models) <= set(log.models)
+    return {"before": replay_on(old, log) if is_comparable else None, "after": replay_on(new, log)}
+
+
+@dataclass(frozen=True)
+class _Grounds:
+    """The grounds for writing a new policy.
+
+    Args:
+        accepted: whether it gains enough.
+        refused: whether it breaks its promise, or the log is no fair sample.
+        reasons: reasons in words.
+    """
+
+    accepted: bool
+    refused: bool
+    reasons: Sequence[str]
+
+    @classmethod
+    def of(cls, replacement: Replacement, facts: Mapping[str, Any] | None, log: Log, *, renewed: bool) -> _Grounds:
+        """Weigh a replacement, by the check of the old policy if there is one.
+
+        `renewed` says that only prices are new, which bring no new chance.
+        """
+        if facts is None:
+            accepted = replacement.acceptable if renewed else replacement.accepted
+            return cls(accepted, bool(replacement.against), replacement.in_words(log.counted, renewed=renewed))
+        decision = facts["decision"]
+        refused = bool(replacement.against) or decision["state"] == "no fair sample"
+        return cls(decision["tune_again"], refused, decision["reasons"])
+
+    def write(self, policy: AnyPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
+        """Write the new policy, if it is accepted or `anyway`; return (its file, the problem), None without one."""
+        if self.refused and not anyway:
+            advice = "keep the policy in service, or write it all the same with --anyway"
+            return None, ValueError(f"{out}: not written: {'; '.join(self.reasons)}: {advice}")
+        if not self.accepted and not anyway:
+            return None, None
+        problem = attempt(partial(policy.save, out))
+        return None if problem else out, problem
+
+    def next_step(self, retune: str) -> tuple[str, str]:
+        """Return (advice, command) without a check of the old policy; `retune` is the command that tunes again."""
+        return ("tune again", retune) if self.accepted else ("keep the policy in service", "")
 
 
 @shown

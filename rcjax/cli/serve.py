@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,12 +14,15 @@ import typer
 
 from rcjax.cli.console import print_json, shown, warn
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, ReplicaOptions, Seconds
-from rcjax.cli.parsers import pairs, shadow as read_shadow, size
+from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, Seconds
+from rcjax.cli.parsers import pairs, part, shadow as read_shadow, size
+from rcjax.serving.shadowing import ShadowRate
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
-    from rcjax.serving.shadowing import ShadowRate
+    from rcjax.serving.gateway.intake import RequestLimits
+
+Size = Annotated[int, typer.Option(parser=size, metavar="SIZE")]
 
 
 def key(
@@ -50,36 +54,237 @@ def key(
     typer.echo(f"{keys} has its hash: this key is not shown again", err=True)
 
 
+@dataclass(frozen=True)
+class ServedOptions:
+    """The options of what is served: policies and models.
+
+    Args:
+        policy: Policy file, served under the name policy.
+        policies: Policy file, served under this name; may be repeated.
+        models: File of the models, models.toml: endpoints and prices.
+        pass_: Model that answers all requests until there is a policy.
+    """
+
+    policy: Annotated[Path | None, typer.Argument(metavar="POLICY")] = None
+    policies: Annotated[list[str] | None, typer.Option("--policy", metavar="NAME=FILE")] = None
+    models: File = None
+    pass_: Model = None
+
+    def files(self) -> dict[str, Path | None]:
+        """Return the files of policies by name; None for the file before there is a policy."""
+        single = [] if self.policy is None else [f"policy={self.policy}"]
+        files = pairs([*single, *(self.policies or ())], "--policy")
+        for name in files:
+            if not re.fullmatch(r"[\w.:/@+-]+", name):
+                advice = "give one of letters, digits and . _ - : / @ +"
+                raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
+        if not files and self.pass_ is None:
+            advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
+            raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
+        return {name: Path(path) for name, path in files.items()} or {"policy": None}
+
+    def models_file(self) -> Path:
+        """Return the file of the models; a usage error without one."""
+        if self.models is None:
+            raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
+        return self.models
+
+    def inputs(self) -> dict[str, Path | None]:
+        """Return the input files by option, for `require_outputs`."""
+        named = ((name, path) for name, path in self.files().items() if path)
+        files = {"POLICY" if path == self.policy else f"--policy {name}": path for name, path in named}
+        return files | {"--models": self.models}
+
+
+@dataclass(frozen=True)
+class CallLogOptions:
+    """The options of the call log, and of its shadow queries.
+
+    Args:
+        log: The call log, in JSON Lines; - for standard output.
+        log_prompts: Log prompts as well.
+        no_log_answers: Do not log answers.
+        shadow: Share of the queries that all models answer, to learn from, or their number a day, week or month. Money
+            for a period pays for them; a budget per query does not.
+        shadow_models: Further models for shadow queries.
+    """
+
+    log: File = None
+    log_prompts: bool = False
+    no_log_answers: bool = False
+    shadow: Annotated[float | ShadowRate, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = 0.0
+    shadow_models: Models = None
+
+    def require_partners(self, *, as_json: bool) -> None:
+        """Refuse options that need the log, or shadow queries, without them, and `--json` with a log beside it."""
+        for option, given, partner, partner_given in (
+            ("--shadow", self.shadow, "--log calls.jsonl", self.log),
+            ("--log-prompts", self.log_prompts, "--log calls.jsonl", self.log),
+            ("--shadow-models", self.shadow_models, "--shadow 5%", self.shadow),
+        ):
+            if given and not partner_given:
+                problem = f"goes with {partner.split()[0]} only: give {partner} too"
+                raise typer.BadParameter(problem, param_hint=option)
+        if as_json and self.log is not None and self.file() is None:
+            raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
+
+    def file(self) -> Path | None:
+        """Return the file of the log; None without one, or if the log goes to standard output."""
+        return None if str(self.log) == "-" else self.log
+
+    def settings(self, workers: int) -> dict[str, Any]:
+        """Return the settings of a service with a number of workers."""
+        shadow = replace(self.shadow, workers=workers) if isinstance(self.shadow, ShadowRate) else self.shadow
+        kept = {"log": self.log, "log_answers": not self.no_log_answers, "log_prompts": self.log_prompts}
+        return kept | {"shadow": shadow, "shadow_models": self.shadow_models or ()}
+
+
+@dataclass(frozen=True)
+class AccessOptions:
+    """The options of who may call.
+
+    Args:
+        key_env: Environment variable with the keys of clients.
+        keys: File of clients with names and limits (`rcjax key`), keys.toml, in place of the variable.
+        open_models: Let clients without names call models of models.toml, on no policy's bill. Without a key, on this
+            machine, they may anyway.
+        open_: Let other machines call without a key.
+        allow_host: Another host name of the service; may be repeated.
+    """
+
+    key_env: Name = None
+    keys: File = None
+    open_models: bool = False
+    open_: bool = False
+    allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
+
+    def has_key(self) -> bool:
+        """Return whether clients need a key."""
+        return self.key_env is not None or self.keys is not None
+
+    def require_key(self, host: str) -> None:
+        """Refuse an address that other machines can reach without a key, unless `--open` is given."""
+        from rcjax.serving.gateway.catalog import is_local
+
+        if not host.strip():
+            raise typer.BadParameter("is empty: give an address, such as 127.0.0.1", param_hint="--host")
+        if self.key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_env):
+            # It may be the key itself: the message does not repeat it.
+            advice = "give the name of the variable that holds the key, never the key itself"
+            raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
+        if self.key_env is not None and self.keys is not None:
+            raise typer.BadParameter("goes without --key-env: its clients have keys of their own", param_hint="--keys")
+        if self.has_key() and self.open_:
+            option = "--keys" if self.keys is not None else "--key-env"
+            raise typer.BadParameter(f"goes without {option}: it is for calls without a key", param_hint="--open")
+        if not is_local(host) and not self.has_key() and not self.open_:
+            advice = "give --keys with clients, --key-env with the name of the variable that holds a key, or --open"
+            raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
+
+    def hosts(self, is_private: bool) -> tuple[str, ...] | None:
+        """Return the further host names that requests may use; None (any) if others can call, or a key is set."""
+        names = tuple(self.allow_host or ())
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
+                advice = "give a name without a scheme and a port, such as box.local"
+                raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
+        return names if names or is_private else None
+
+    def settings(self, host: str) -> dict[str, Any]:
+        """Return the settings of a service that listens at an address."""
+        from rcjax.serving.gateway.catalog import is_local
+
+        is_private = is_local(host) and not self.has_key()
+        opened = {"open_models": self.open_models or (is_private and not self.open_), "hosts": self.hosts(is_private)}
+        return {"key_env": self.key_env, "keys_file": self.keys} | opened
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """The limits on requests.
+
+    Args:
+        deadline: Time limit for a whole request.
+        timeout: Time limit for one attempt.
+        retries: Number of retries after a transient failure.
+        concurrency: Number of requests at once, per worker.
+        max_tokens: Limit on the tokens of all answers to a request. [default: as clients ask]
+        allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
+        max_body: Size of the largest accepted request.
+        max_in_flight: Limit on the bytes of all requests at once, per worker; about a tenth of a worker's memory.
+        drain: Time for requests under way when the service is stopped.
+    """
+
+    deadline: Seconds = 120.0
+    timeout: Seconds = 60.0
+    retries: Annotated[int, typer.Option(min=0, metavar="N")] = 2
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 256
+    max_tokens: Count = None
+    allow_field: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
+    max_body: Size = 4_000_000
+    max_in_flight: Size = 32_000_000
+    drain: Seconds = 30.0
+
+    def limits(self) -> RequestLimits:
+        """Return the limits; a usage error if a request of the largest size would never fit."""
+        from rcjax.serving.gateway.intake import RequestLimits
+
+        if self.max_in_flight < self.max_body:
+            raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")
+        return RequestLimits(
+            deadline=self.deadline,
+            timeout=self.timeout,
+            retries=self.retries,
+            concurrency=self.concurrency,
+            body_bytes=self.max_body,
+            held_bytes=self.max_in_flight,
+            drain_seconds=self.drain,
+            tokens=self.max_tokens,
+            fields=frozenset(self.allow_field or ()),
+        )
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """The options of a replica of a service.
+
+    Args:
+        ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
+            RCJAX_LEDGER keeps a password out of sight.
+        share: Share of the money for a period that this replica may spend, without a ledger: 1/5 for one of five.
+        replica: Name of this replica in the log and the ledger. [default: the name of the host]
+    """
+
+    ledger: Annotated[str | None, typer.Option(metavar="URL", envvar="RCJAX_LEDGER", show_envvar=False)] = None
+    share: Annotated[float | None, typer.Option(parser=part, metavar="SHARE")] = None
+    replica: Name = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the service; a usage error for options that do not go together."""
+        if self.ledger is not None:
+            require_libraries("--ledger", "ledger", "redis")
+        if self.ledger is not None and self.share is not None:
+            what = "goes without --ledger: a ledger divides the money by itself"
+            raise typer.BadParameter(what, param_hint="--share")
+        if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
+            what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
+            raise typer.BadParameter(what, param_hint="--replica")
+        replica = self.replica or socket.gethostname()
+        return {"ledger": self.ledger, "share": 1.0 if self.share is None else self.share, "replica": replica}
+
+
 def serve(
     replicas: ReplicaOptions,
-    policy: Annotated[Path | None, typer.Argument(metavar="POLICY")] = None,
-    policies: Annotated[list[str] | None, typer.Option("--policy", metavar="NAME=FILE")] = None,
-    models: File = None,
-    pass_: Model = None,
+    served: ServedOptions,
+    *,
     host: Annotated[str, typer.Option(metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N")] = 8080,
     workers: Annotated[int, typer.Option(min=1, max=256, metavar="N")] = 1,
-    log: File = None,
-    log_prompts: bool = False,
-    no_log_answers: bool = False,
-    shadow: Annotated[Any, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = "0",
-    shadow_models: Models = None,
+    calls: CallLogOptions,
     no_follow: bool = False,
     stop_at_budget: bool = False,
-    key_env: Name = None,
-    keys: File = None,
-    open_models: bool = False,
-    open_: bool = False,
-    allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
-    deadline: Seconds = "120",
-    timeout: Seconds = "60",
-    retries: Annotated[int, typer.Option(min=0, metavar="N")] = 2,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 256,
-    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N")] = None,
-    allow_field: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
-    max_body: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "4MB",
-    max_in_flight: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "32MB",
-    drain: Seconds = "30",
+    access: AccessOptions,
+    accepted: LimitOptions,
     refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
     really: Really = False,
     json_: AsJson = False,
@@ -92,102 +297,39 @@ def serve(
     Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`
 
     Args:
-        policy: Policy file, served under the name policy.
-        policies: Policy file, served under this name; may be repeated.
-        models: File of the models, models.toml: endpoints and prices.
-        pass_: Model that answers all requests until there is a policy.
         host: Address to listen at.
         port: Port to listen at; 0 for any free port.
         workers: Number of processes that answer.
-        log: The call log, in JSON Lines; - for standard output.
-        log_prompts: Log prompts as well.
-        no_log_answers: Do not log answers.
-        shadow: Share of the queries that all models answer, to learn from, or their number a day, week or month. Money
-            for a period pays for them; a budget per query does not.
-        shadow_models: Further models for shadow queries.
         no_follow: Keep the position of each ladder, and do not follow the bill.
         stop_at_budget: Refuse requests that the money for a period does not cover, rather than use the cheapest rung.
-        key_env: Environment variable with the keys of clients.
-        keys: File of clients with names and limits (`rcjax key`), keys.toml, in place of the variable.
-        open_models: Let clients without names call models of models.toml, on no policy's bill. Without a key, on this
-            machine, they may anyway.
-        open_: Let other machines call without a key.
-        allow_host: Another host name of the service; may be repeated.
-        deadline: Time limit for a whole request.
-        timeout: Time limit for one attempt.
-        retries: Number of retries after a transient failure.
-        concurrency: Number of requests at once, per worker.
-        max_tokens: Limit on the tokens of all answers to a request. [default: as clients ask]
-        allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
-        max_body: Size of the largest accepted request.
-        max_in_flight: Limit on the bytes of all requests at once, per worker; about a tenth of a worker's memory.
-        drain: Time for requests under way when the service is stopped.
         refusal_text: Answer if the policy refuses.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-    files = _policy_files(policy, policies or [], pass_)
-    if models is None:
-        raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
-    _require_key(host, key_env, keys, open_)
-    for option, given, partner, partner_given in (
-        ("--shadow", shadow, "--log calls.jsonl", log),
-        ("--log-prompts", log_prompts, "--log calls.jsonl", log),
-        ("--shadow-models", shadow_models, "--shadow 5%", shadow),
-    ):
-        if given and not partner_given:
-            problem = f"goes with {partner.split()[0]} only: give {partner} too"
-            raise typer.BadParameter(problem, param_hint=option)
-    if replicas.ledger is not None:
-        require_libraries("--ledger", "ledger", "redis")
-    from rcjax.serving.gateway.catalog import Settings, is_local
-    from rcjax.serving.gateway.intake import RequestLimits
+    files, models = served.files(), served.models_file()
+    access.require_key(host)
+    calls.require_partners(as_json=json_)
+    from rcjax.serving.gateway.catalog import Settings
     from rcjax.serving.gateway.processes import serve as run
-    from rcjax.serving.shadowing import ShadowRate
 
-    if max_in_flight < max_body:
-        raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")
-    logs_to_stdout = str(log) == "-"
-    if logs_to_stdout and json_:
-        raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
-    policy_files = {"POLICY" if path == policy else f"--policy {name}": path for name, path in files.items() if path}
-    inputs = policy_files | {"--models": models} | ({} if keys is None else {"--keys": keys})
-    require_outputs({"--log": None if logs_to_stdout else log}, inputs)
-    has_key = key_env is not None or keys is not None
+    require_outputs({"--log": calls.file()}, served.inputs() | {"--keys": access.keys})
     require_plausible_models(models, really)
     settings = Settings(
         policies=files,
         models=models,
-        pass_model=pass_,
-        shadow=replace(shadow, workers=workers) if isinstance(shadow, ShadowRate) else shadow,
-        shadow_models=tuple(shadow_models or ()),
+        pass_model=served.pass_,
         follow=not no_follow,
         stops_at_budget=stop_at_budget,
-        key_env=key_env,
-        keys_file=keys,
-        open_models=open_models or (is_local(host) and not has_key and not open_),
-        hosts=_allowed_hosts(host, allow_host or [], has_key=has_key),
-        log=log,
-        log_answers=not no_log_answers,
-        log_prompts=log_prompts,
         refusal=refusal_text,
+        limits=accepted.limits(),
+        **calls.settings(workers),
+        **access.settings(host),
         **replicas.settings(),
-        limits=RequestLimits(
-            deadline,
-            timeout,
-            retries,
-            concurrency,
-            max_body,
-            max_in_flight,
-            drain_seconds=drain,
-            tokens=max_tokens,
-            fields=frozenset(allow_field or ()),
-        ),
     )
     settings.keys()
-    run(settings, host, port, workers, partial(_announce, settings, json_, workers))
+    run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
 
-def _announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
+def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
     from rcjax.policy.counted import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
@@ -229,47 +371,3 @@ def _print_policies(url: str, policies: Mapping[str, ServedPolicy], shadow: floa
             cost = "" if served.shadow_cost is None else f": {served.shadow_cost.describe(shadow)}"
             typer.echo(f"    shadow: {share} also to {', '.join(served.shadowed)}{cost}", err=True)
     typer.echo(f"costs, and shares of the models: {url}/ in a browser", err=True)
-
-
-def _require_key(host: str, key_env: str | None, keys: Path | None, is_open: bool) -> None:
-    """Refuse an address that other machines can reach without a key, unless `--open` is given."""
-    from rcjax.serving.gateway.catalog import is_local
-
-    if not host.strip():
-        raise typer.BadParameter("is empty: give an address, such as 127.0.0.1", param_hint="--host")
-    if key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):  # perhaps the key: do not print it
-        advice = "give the name of the variable that holds the key, never the key itself"
-        raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
-    if key_env is not None and keys is not None:
-        raise typer.BadParameter("goes without --key-env: its clients have keys of their own", param_hint="--keys")
-    has_key = key_env is not None or keys is not None
-    if has_key and is_open:
-        option = "--keys" if keys is not None else "--key-env"
-        raise typer.BadParameter(f"goes without {option}: it is for calls without a key", param_hint="--open")
-    if not is_local(host) and not has_key and not is_open:
-        advice = "give --keys with clients, --key-env with the name of the variable that holds a key, or --open"
-        raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
-
-
-def _allowed_hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...] | None:
-    """Return the further host names that requests may use; None (any) if others can call, or a key is set."""
-    from rcjax.serving.gateway.catalog import is_local
-
-    for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
-            advice = "give a name without a scheme and a port, such as box.local"
-            raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
-    return tuple(names) if names or (is_local(host) and not has_key) else None
-
-
-def _policy_files(single: Path | None, named: Sequence[str], pass_model: str | None) -> dict[str, Path | None]:
-    """Return the files of policies by name; None for the file before there is a policy."""
-    files = pairs([*([] if single is None else [f"policy={single}"]), *named], "--policy")
-    for name in files:
-        if not re.fullmatch(r"[\w.:/@+-]+", name):
-            advice = "give one of letters, digits and . _ - : / @ +"
-            raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
-    if not files and pass_model is None:
-        advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
-        raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
-    return {name: Path(path) for name, path in files.items()} or {"policy": None}

@@ -208,10 +208,8 @@ def tune(
         data = read_log(join_parts(log), **options)
     require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
-    if data.answer is not None and spec.cascade is not None:
-        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
-        what = f"--cascade {named} does not compare answers, and the default search does"
-        warn(f"the answers of the log are not used: {what}: leave out --cascade")
+    if data.answer is not None:
+        _warn_of_unused_answers(spec)
     infeasible = None
     try:
         tuned = tune_in_stages(data, None, spec, steps)
@@ -223,6 +221,14 @@ def tune(
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem = unwritten or infeasible
     conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
+
+
+def _warn_of_unused_answers(spec: Spec) -> None:
+    """Warn if the search of a log with answers does not compare them."""
+    if spec.cascade is not None:
+        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
+        what = f"--cascade {named} does not compare answers, and the default search does"
+        warn(f"the answers of the log are not used: {what}: leave out --cascade")
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:

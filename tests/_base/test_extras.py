@@ -8,7 +8,7 @@ from pathlib import Path
 from rcjax._base import extras
 
 
-def test_what_a_missing_library_needs_is_said_where_it_is_missing(tmp_path):
+def test_the_error_for_a_missing_library_says_how_to_install_it(tmp_path):
     program = "import sys; sys.modules['openai'] = None\nimport rcjax.serving.cascade"
     environment = {**os.environ, "PYTHONPATH": str(Path(extras.__file__).parents[2])}
     ended = subprocess.run(

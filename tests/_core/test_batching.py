@@ -115,7 +115,7 @@ def test_threads_have_the_floats_and_the_device_of_their_caller(wide, two_cores)
         assert later() == kinds[0][0]
 
 
-def test_a_failure_is_told_of_and_ends_the_others(two_cores):
+def test_a_failure_is_raised_and_ends_the_others(two_cores):
     done, failed = [], threading.Event()
 
     def fail_early(x):

@@ -163,7 +163,7 @@ def test_odd_logs_leave_finite_draws(name):
         assert float(drawn.sites["tau"][..., 0].mean()) > 0.9
 
 
-def test_answers_that_are_missing_say_nothing():
+def test_values_of_missing_answers_do_not_change_the_posterior():
     log = bent("holes")
     other = dataclasses.replace(
         log, logprob=jnp.where(log.answered, log.logprob, -3.0), correct=~log.answered | log.correct
@@ -230,7 +230,7 @@ def test_arviz_names_models_and_pairs(drawn):
 
 
 @pytest.mark.thorough
-def test_answers_without_a_label_tell_of_confidences_alone(log):
+def test_unlabelled_answers_do_not_change_the_accuracies(log):
     """With labels of the first half, accuracies are those of the first half; nobody is wrong for want of a label."""
     labelled = np.zeros(log.logprob.shape, bool)
     labelled[:100] = True
@@ -255,7 +255,7 @@ def test_who_is_always_right_has_one_confidence_whatever_he_states():
 
 
 @pytest.mark.thorough
-def test_priors_decide_where_the_log_says_little(compilations):
+def test_priors_dominate_where_data_are_few(compilations):
     log = three(2)
     sample(log)
     with compilations() as compiled:

@@ -190,7 +190,7 @@ def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     assert guarantee["error_bound"] <= 0.45
 
 
-def test_a_guarantee_that_cannot_be_given_says_so(folder):
+def test_a_guarantee_that_cannot_be_given_is_an_error(folder):
     tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "2%", "--confidence", "95%"]
     result = run(*tune)
     assert result.exit_code == 1
@@ -267,7 +267,7 @@ def test_a_policy_of_a_single_model(tmp_path, alone, priced):
     assert seen["cost"] == pytest.approx(paid) == seen["spent"]
 
 
-def test_tokens_that_nobody_priced(tmp_path):
+def test_tokens_without_prices_are_refused(tmp_path):
     log = write_log(
         tmp_path / "log.csv", rows_of(seed=2, n=60), "query,model,logprob,correct,input_tokens,output_tokens"
     )
@@ -313,7 +313,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
 # -- demo
 
 
-def test_demo_says_that_it_is_synthetic():
+def test_the_demo_is_marked_as_synthetic():
     shown = succeed("demo", "--queries", "300")
     assert "SYNTHETIC" in shown
     assert max(map(len, shown.splitlines())) <= 80

@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_labels_where_two_policies_differ_say_which_is_better(folder, tmp_path):
+def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_path):
     between = "--between", folder / "policy.json", "--and", "large", "--task", "choice"
     prices, out = ("--prices", folder / "prices.toml"), tmp_path / "to_label.csv"
     result = run("label", folder / "bare.csv", *between, *prices, "--n", "30", "--out", out)
@@ -82,7 +82,7 @@ def test_the_difference_is_that_of_both_on_all_queries(folder):
         assert (same.differing, same.more, same.more_se, same.beside(0.0)) == (0, 0.0, 0.0, "alike")
 
 
-def test_what_cannot_be_compared_is_told(folder, tmp_path):
+def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):
     out = tmp_path / "to_label.csv"
     for options, told in (
         (("--between", "small"), "--between: goes with --and"),

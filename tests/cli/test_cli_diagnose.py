@@ -115,7 +115,7 @@ def test_tuning_again_is_advised_with_its_command_only_where_it_is_taken_up(caps
     assert "rcjax retune" not in shown(capsys, "as promised", one("fine"))
 
 
-def test_the_weeks_and_the_looks_are_said(capsys):
+def test_the_screen_has_the_weeks_and_the_looks(capsys):
     described = "The last 8 weeks, since 2026-01-05, beside what was tuned on; checked weekly (--looks)."
     said = shown(capsys, "worse than promised", one("bad"), looks=52, described=described, since="2026-02-02")
     assert described in said

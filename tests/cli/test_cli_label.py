@@ -99,7 +99,7 @@ def test_what_cannot_be(log, rows, tmp_path):
     assert not out.exists()
 
 
-def test_of_several_samples_the_first_that_says_what_most_say_is_labelled(tmp_path):
+def test_of_several_samples_the_first_of_the_most_frequent_answer_is_labelled(tmp_path):
     random, table = np.random.default_rng(0), []
     for query in range(60):
         for model, samples, skill in (("small", 3, 0.6), ("large", 1, 0.9)):

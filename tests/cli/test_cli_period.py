@@ -71,7 +71,7 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
         assert new_bill(with_following(policy, follows=True, period=policy.period), 0.0).left(0.0) == 70.0
 
 
-def test_what_does_not_go_together_is_told(folder):
+def test_options_that_do_not_go_together_are_refused(folder):
     for line, said in {
         ("--budget", "70/month"): "--queries: is missing: say how many queries come, such as --queries 200000/month",
         ("--budget", "70/day", "--queries", "5"): "give queries and a period, such as 200000/month",

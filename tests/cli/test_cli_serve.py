@@ -7,10 +7,12 @@ import sys
 from dataclasses import replace
 
 import pytest
+import uvicorn
 from helpers.command_line import run
 from helpers.gateway_service import make_policy
+from uvicorn.supervisors import Multiprocess
 
-from rcjax.cli.serve import _announce
+from rcjax.cli.serve import announce
 from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.catalog import CatalogMaker, EndpointClients, Settings
 
@@ -34,8 +36,8 @@ def _never(monkeypatch):
     def begin(*_):
         raise AssertionError("it began to serve")
 
-    monkeypatch.setattr(processes, "_Alone", begin)
-    monkeypatch.setattr(processes, "_Workers", begin)
+    monkeypatch.setattr(uvicorn.Server, "run", begin)
+    monkeypatch.setattr(Multiprocess, "run", begin)
     monkeypatch.delenv("UNSET", raising=False)
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "/of/another")
     monkeypatch.setenv("UMLAUT", "schlüssel")
@@ -98,7 +100,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "says", "status", "kind"), LINES, ids=[line or "nothing" for line, *_ in LINES])
-def test_what_cannot_be_served_is_told_at_once(line, says, status, kind, folder):
+def test_what_cannot_be_served_is_refused_at_once_in_one_line(line, says, status, kind, folder):
     before = sorted(folder.iterdir())
     port = () if "--port" in line else ("--port", 0)
     result = run("serve", *line.split(), *port, "--json")
@@ -122,7 +124,7 @@ def test_what_cannot_be_served_is_told_at_once(line, says, status, kind, folder)
         ("--host 0.0.0.0 --open", None),
     ],
 )
-def test_by_which_names_it_may_be_called(options, hosts, folder, monkeypatch):
+def test_requests_may_name_only_allowed_hosts_unless_a_key_is_set(options, hosts, folder, monkeypatch):
     served = []
     monkeypatch.setenv("KEY", "secret")
     monkeypatch.setattr(processes, "serve", lambda settings, *_: served.append(settings.hosts))
@@ -130,7 +132,7 @@ def test_by_which_names_it_may_be_called(options, hosts, folder, monkeypatch):
     assert (result.exit_code, served) == (0, [hosts]), result.stderr
 
 
-def test_an_address_in_use_is_told_in_one_line(folder):
+def test_an_address_in_use_is_refused_in_one_line(folder):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         result = run("serve", *GOOD.split(), "--port", port, "--log", "calls.jsonl")
@@ -140,18 +142,18 @@ def test_an_address_in_use_is_told_in_one_line(folder):
     assert not (folder / "calls.jsonl").exists()
 
 
-def test_what_can_be_served_is(folder):
+def test_what_can_be_served_is_served(folder):
     result = run("serve", *LOGGED.split(), "--port", "0")
     assert "it began to serve" in result.stderr
 
 
-def test_it_says_where_it_serves_and_what(folder, capsys):
+def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
     settings = Settings(files, folder / "models.toml", pass_model="large", shadow=0.05)
     catalog = CatalogMaker(settings, EndpointClients(1.0).of).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     cost = catalog.policies["supp\x1bort"].shadow_cost.describe(0.05)
-    _announce(settings, False, 1, "http://127.0.0.1:8080", catalog)
+    announce(settings, False, 1, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
@@ -162,10 +164,10 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         "costs, and shares of the models: http://127.0.0.1:8080/ in a browser",
     ]
     assert not told.out
-    _announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
+    announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
     what = "at_once, and the rung that each client's own bill allows, are by worker"
     assert f"{what}: money and requests a minute are of all 2" in " ".join(capsys.readouterr().err.split())
-    _announce(settings, True, 1, "http://127.0.0.1:8080", catalog)
+    announce(settings, True, 1, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",

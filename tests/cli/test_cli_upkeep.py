@@ -65,7 +65,7 @@ def test_a_policy_that_is_still_right_has_status_0(folder):
         assert name in result.stdout
 
 
-def test_a_policy_that_has_drifted_has_status_1_and_is_told_what_to_do(folder):
+def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning")
     assert result.exit_code == 1, (result.stderr, result.exception)
     assert "DRIFTED" in result.stdout

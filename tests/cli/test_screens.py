@@ -41,7 +41,7 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert "Next: the same command with a target, such as --budget" in whole
 
 
-def test_what_cannot_be_had_is_said_last_and_alone(folder):
+def test_an_infeasible_target_is_the_last_line_and_no_advice_precedes_it(folder):
     result = run("tune", folder / "train.csv", "--task", "choice", "--no-bands", "--max-error", "0.1%")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) < 30

@@ -113,7 +113,7 @@ def test_lines_of_rules_keep_to_the_width(width):
     assert text.replace("\n  ", " ").split("\n") == [first, "llama3.1-8b: → llama3.1-70b", "llama3.1-70b"]
 
 
-def test_cascades_are_told_whole():
+def test_cascades_are_shown_whole():
     """What always asks on has no threshold; of a mixture all rules are there, however short the first."""
     always, last = {"up_to": 1.0, "action": "ask", "model": "b"}, [{"up_to": 1.0, "action": "answer"}]
     rules = {"a": [always], "b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
@@ -131,7 +131,7 @@ def test_cascades_are_told_whole():
     ]
 
 
-def test_a_probe_says_who_gives_the_log_probability_of_its_own_tokens_alone(capsys):
+def test_a_probe_names_models_that_give_only_log_probabilities_of_their_own_tokens(capsys):
     row = {"error": None, "samples": True, "counted": True, "seconds": 1.0, "signals": ["stated"], "cost": 0.0}
     tops = {"all": 20, "own": 1, "none": 0}
     row |= {"unusable": None, "wrong_signal": None}
@@ -149,7 +149,7 @@ def test_programs_are_kept_in_a_folder_that_is_there(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
-def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
+def test_the_cheapest_shown_cost_is_a_feasible_budget(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
     told = float(too_dear(cheapest / 2, cheapest).rpartition("$")[2])
     assert cheapest <= told / scale <= cheapest * 1.002

@@ -228,7 +228,7 @@ def test_a_parameter_is_not_looked_at_while_jax_traces():
     assert float(jax.jit(lambda theta: Gumbel(theta).tau())(0.5)) == -1.0
 
 
-def test_the_base_class_says_what_is_missing():
+def test_the_base_class_names_the_missing_method():
     class Empty(Copula):
         pass
 
@@ -239,7 +239,7 @@ def test_the_base_class_says_what_is_missing():
         Empty.from_tau(0.1)
 
 
-def test_a_family_says_where_its_parameters_live():
+def test_a_family_declares_the_domains_of_its_parameters():
     assert FGM.supports == {"theta": (-1.0, 1.0)}
     assert SurvivalGumbel.supports == Gumbel.supports == {"theta": (1.0, np.inf)}
     assert StudentT.supports == {"rho": (-1.0, 1.0), "df": (1.0, np.inf)}

@@ -70,7 +70,7 @@ def test_tokens_that_were_lost_cost_as_much_as_the_others():
 
 
 @pytest.mark.thorough
-def test_the_command_line_says_it_and_tables_of_models_leave_them_out(tmp_path):
+def test_the_command_line_warns_of_free_answers_and_means_leave_them_out(tmp_path):
     frame_of(n=120).write_csv(tmp_path / "log.csv")
     result = run("tune", tmp_path / "log.csv", "--no-bands", "--budget", "150/M")
     assert result.exit_code == 0, result.stderr

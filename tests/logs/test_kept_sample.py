@@ -88,7 +88,7 @@ def packed(data, **changes):
         lambda data: packed(data, names=np.array(["q"] * 50)),
     ],
 )
-def test_damage_is_told(damage):
+def test_a_damaged_sample_is_refused_with_its_place(damage):
     with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.reference"):
         read_reference(damage(describe_reference(make_log())), "choice")
 

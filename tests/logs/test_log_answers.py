@@ -24,7 +24,7 @@ def codes(log):
     return None if log.answer is None else np.asarray(log.answer).tolist()
 
 
-def test_a_log_without_answers_tells_none():
+def test_a_log_without_a_column_answer_has_no_answers():
     for frame in (table(None), table([[None] * 3] * 4), table([["a", None, None]] * 4)):
         log = read_log(frame)
         assert log.answer is None
@@ -70,7 +70,7 @@ def test_answers_from_a_table_beside_the_log(tmp_path, column):
         assert codes(log) == CODES
 
 
-def test_rows_that_the_table_does_not_tell_have_no_answer():
+def test_rows_that_the_table_lacks_have_no_answer():
     log = read_log(table(None), answers=beside().filter(pl.col("query") != 1))
     assert codes(log) == [CODES[0], [-1, -1, -1], CODES[2], CODES[3]]
 

@@ -41,7 +41,7 @@ def test_thousands_with_points_beside_decimal_commas_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_the_first_line_of_excel_tells_the_separator(encoding, tmp_path):
+def test_the_first_line_of_excel_sets_the_separator(encoding, tmp_path):
     log = read_log(written(tmp_path, table(head="sep=;"), encoding))
     assert (log.models, log.n_queries) == (("a", "b"), 6)
     with pytest.raises(LogError, match=r"log.csv, line 4: model is missing"):

@@ -27,7 +27,7 @@ ODD = [
 ]
 
 
-def test_each_oddity_is_told_in_a_line():
+def test_each_oddity_is_described_in_one_line():
     assert oddities(LOG) == ()
     for log, told in ODD:
         found = oddities(log)
@@ -38,7 +38,7 @@ def test_one_query_among_many_is_some():
     assert uneven(np.arange(100.0), np.arange(100) == 3)[0] == 0.5  # half of all are unsure, and it is
 
 
-def test_confidences_that_tell_nothing_are_not_inverted():
+def test_uninformative_confidences_are_not_called_inverted():
     rng = np.random.default_rng(0)
     for seed in range(40):
         noise = jnp.log(jnp.asarray(np.random.default_rng(seed).uniform(0.01, 1, LOG.logprob.shape)))
@@ -66,7 +66,7 @@ def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_ref
         rcjax.tune(constant, budget=1e-4, intervals=False)
 
 
-def test_that_a_log_has_no_confidence_is_said_once_as_it_is_read():
+def test_reading_warns_once_of_a_log_without_confidences():
     rows = [(i, model, i % 3 > 0, 1.0, "x") for i in range(100) for model in ("small", "large")]
     frame = pl.DataFrame(rows, ["query", "model", "correct", "cost", "answer"], orient="row")
     with pytest.warns(NoConfidenceWarning, match="only whether models agree counts"):

@@ -148,7 +148,7 @@ def test_tokens_without_prices_have_an_error_of_their_own():
 # --- incomplete logs ---
 
 
-def test_queries_that_lack_a_model_stay_and_are_told():
+def test_queries_that_lack_a_model_stay_with_a_warning():
     with pytest.warns(IncompleteLogWarning, match="2 queries have an answer of every model") as caught:
         log = read_log(costed()[:5])
     assert len(caught) == 1

@@ -128,7 +128,7 @@ def test_lines_are_counted_in_files_of_any_kind(tmp_path):
         assert refusal(path).startswith("log.csv, line 4, model large: cost oops is not clear")
 
 
-def test_decimal_commas_are_told_where_they_are_not_clear(tmp_path):
+def test_ambiguous_decimal_commas_are_refused(tmp_path):
     for text in ("1,5", "1,234,567"):
         path = write(tmp_path, HEADER.replace(",", "\t"), f"1\ta\t-1\t1\t{text}", "2\ta\t-1\t1\t1")
         assert f"cost {text} is not clear: write decimals with a point" in refusal(path)

@@ -61,7 +61,7 @@ def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
     assert log.select(["large", "small"]).labelled_log.models == ("large", "small")
 
 
-def test_labels_that_are_too_few_to_tell_errors_are_counted():
+def test_too_few_labels_for_errors_are_counted():
     frame = table(correct=[1, 0, 0, None, None, None, None, None], answer=["a", "b"] * 4)
     with pytest.warns(rcjax.logs.LeftOutWarning, match="3 labels left out, as large has fewer than 2"):
         assert rcjax.read_log(frame, reference=DIFFERENCES).labelled_log is None
@@ -82,7 +82,7 @@ def test_a_judge_has_said_it_in_the_log():
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
-def test_what_cannot_be_a_reference_is_told_in_a_line():
+def test_an_invalid_reference_is_refused_in_one_line():
     cases = [
         (table(), "lagre", "no model 'lagre' (did you mean 'large'"),
         (table().drop("answer"), "large", "add a column answer"),

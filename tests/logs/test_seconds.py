@@ -49,7 +49,7 @@ def test_of_several_answers_that_vote_the_longest_counts():
 
 
 @pytest.mark.thorough
-def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
+def test_the_carried_sample_has_costs_and_seconds():
     log = timed_log(30, unknown=0.1)
     read = read_reference(describe_reference(log), "generation")
     np.testing.assert_allclose(np.asarray(read.seconds), np.asarray(log.seconds), rtol=2e-3)

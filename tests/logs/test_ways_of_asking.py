@@ -68,7 +68,7 @@ def test_what_a_log_keeps_of_how_models_were_asked():
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"signal": ' * 100_000, "{", "", "[]"])
-def test_what_is_no_record_tells_no_way(text):
+def test_an_invalid_record_of_asking_is_ignored(text):
     frame = calls([COLD] * 6)
     damaged = frame.with_columns(asked=pl.when(pl.col("query") == 3).then(pl.lit(text)).otherwise("asked"))
     log, said = read(damaged)

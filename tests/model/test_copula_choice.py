@@ -136,7 +136,7 @@ def test_every_public_family_is_known_by_name():
     assert {*FAMILIES, *NAMED_FAMILIES} == families - {rcjax.copulas.Copula, rcjax.copulas.Rotation, OneOf}
 
 
-def test_a_pair_that_nobody_answered_together_stays_finite(log):
+def test_a_pair_without_common_answers_stays_finite(log):
     # Weight 0 throughout: no family can be told from another, and nothing turns into NaN.
     model = rcjax.fit(log)
     confidence = model.calibrate(log.logprob)[:, :2]

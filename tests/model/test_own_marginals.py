@@ -110,7 +110,7 @@ def test_the_fit_is_the_likeliest_with_its_errors_and_its_status(log, fitted):
     np.testing.assert_allclose(list(row["standard_errors"].values()), errors, rtol=0.02)
 
 
-def test_files_keep_the_family_and_a_reader_that_does_not_know_it_says_so(fitted):
+def test_files_keep_the_family_and_an_unknown_family_is_refused(fitted):
     data = fitted.to_json()
     again = model_from_json(data)
     assert isinstance(again.marginals, Kumaraswamy)

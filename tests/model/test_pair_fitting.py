@@ -78,7 +78,7 @@ def test_a_rank_at_an_end_outweighs_no_others(family):
     assert 0.6 < got / plain < 1
 
 
-def test_what_is_wrong_is_said(sample):
+def test_invalid_pairs_are_refused_by_name(sample):
     u, v = sample
     for changed, message in (
         ({"family": "frnk"}, "unknown copula 'frnk'"),

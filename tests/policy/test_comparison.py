@@ -52,7 +52,7 @@ def test_words_have_the_sign_of_the_figures():
         assert said.startswith("saves" if cost < 2e-4 else "costs")
 
 
-def test_a_table_says_what_the_sentence_does():
+def test_the_table_has_the_figures_of_the_sentence():
     rows = beside(more=-0.02).rows(MONTH)
     assert rows == [
         ("this policy", "5,000", "10.0 %", ""),

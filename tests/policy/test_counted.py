@@ -7,7 +7,7 @@ from rcjax.policy.counted import Reference, Scores, counted_by, recorded_counted
 LARGE = Reference("large", "exact", "differences")
 
 
-def test_a_reference_and_scores_say_what_is_counted():
+def test_a_reference_and_scores_decide_what_is_counted():
     said = {
         counted_by(None, None).does("3 %"): "errs on 3 %",
         counted_by(LARGE, None).does("3 %"): "differs from large on 3 %",

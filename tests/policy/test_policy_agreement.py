@@ -70,7 +70,7 @@ def test_an_answer_is_a_text(wrong):
         comparing().step("médium", confidence=0.5, answer="Paris", answers={"small": wrong})
 
 
-def test_the_file_tells_of_agreements_only_where_there_are_some(tmp_path):
+def test_the_file_has_agreements_only_if_the_policy_has(tmp_path):
     plain, file = make_policy().to_json(), comparing().to_json()
     assert "agreements" not in plain
     assert file["agreements"] == {

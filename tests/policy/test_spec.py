@@ -40,7 +40,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("fields", "held_out", "said"), BROKEN)
-def test_what_does_not_go_together_is_said(fields, held_out, said):
+def test_fields_that_do_not_go_together_are_refused(fields, held_out, said):
     with pytest.raises(SpecError) as caught:
         Spec(**fields).check(held_out)
     assert str(caught.value).startswith(said)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.thorough
-def test_the_headline_tells_of_the_target_with_its_interval(report, logs):
+def test_the_headline_has_the_target_with_its_interval(report, logs):
     budget = 0.5 * float(np.asarray(report.log.cost)[-1])
     how = {"period": Period(500.0, "month"), "queries": Queries(500 / budget, "month")}
     monthly = rcjax.make_report(logs[0], budget=budget, replicates=50, **how)

@@ -144,7 +144,7 @@ def test_every_point_brings_the_policy_of_its_target(report, page):
 
 
 @pytest.mark.thorough
-def test_every_point_tells_its_seconds():
+def test_every_point_has_its_seconds():
     log, test = timed_log(300, seed=1).split(0.6, seed=0)
     report = rcjax.make_report(log, test=test, replicates=20, error_cost=0.01)
     page = report.to_html()

@@ -103,7 +103,7 @@ def test_no_random_search_beats_it(model, objective):
 
 
 @pytest.mark.thorough
-def test_its_points_are_policies_that_do_what_it_says(additive_frontier, log, tmp_path):
+def test_its_points_have_the_figures_of_their_policies(additive_frontier, log, tmp_path):
     ours = additive_frontier
     told = outcomes(ours)
     np.testing.assert_allclose(told.error, ours.error, atol=1e-9)

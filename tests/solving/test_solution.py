@@ -166,7 +166,7 @@ def test_a_price_that_is_none_is_refused(lam):
 
 
 @pytest.mark.thorough
-def test_traced_a_price_that_is_none_is_told_in_the_status():
+def test_an_invalid_traced_price_has_a_status():
     prices = jnp.array([300.0, jnp.nan, -1.0])
     found = jax.jit(lambda lam: solve(rcjax.demo_model(), lam, "full"))(prices)
     assert found.status.tolist()[1:] == [PointStatus.NO_LAMBDA] * 2

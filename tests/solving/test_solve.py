@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from helpers.cascade_references import make_model, random_models, take
 
-import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model import BetaMixture, Marginal
@@ -139,13 +138,14 @@ def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cascades", ["all", "adaptive"])
-def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
-    whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
-    monkeypatch.setattr("rcjax.solving.tradeoff._bytes_per_lambda", lambda problem: rcjax.solving.tradeoff._MEMORY // 3)
-    batched = solve_frontier(demo, lam=demo_lam, cascades=cascades)
-    np.testing.assert_allclose(batched.error, whole.error, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(batched.policies.bounds, whole.policies.bounds, rtol=0, atol=1e-9)
-    np.testing.assert_array_equal(batched.lam, whole.lam)
+def test_many_lambdas_are_solved_in_batches_as_each_batch_alone(demo, demo_lam, cascades):
+    lam = np.geomspace(demo_lam[0], demo_lam[-1], 72)  # two batches on two cores
+    many = solve_frontier(demo, lam=lam, cascades=cascades)
+    few = [solve_frontier(demo, lam=lam[start : start + 8], cascades=cascades) for start in range(0, len(lam), 8)]
+    np.testing.assert_allclose(many.error, np.concatenate([one.error for one in few]), rtol=0, atol=1e-12)
+    bounds = np.concatenate([one.policies.bounds for one in few])
+    np.testing.assert_allclose(many.policies.bounds, bounds, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(many.lam, lam)
 
 
 @pytest.mark.thorough

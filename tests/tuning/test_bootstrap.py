@@ -93,7 +93,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(float64):
     assert (covered / 200 <= 0.97).all()
 
 
-def test_a_draw_without_a_complete_query_says_nothing(two):
+def test_a_draw_without_a_complete_query_is_left_out(two):
     """Two queries of a hundred are complete, and every policy is wrong on both."""
     _, frontier = two
     rare = np.array([True, False]) | (np.arange(N) < 2)[:, None]
@@ -178,7 +178,7 @@ def test_the_luck_of_a_mean_is_twice_its_variance(n):
     assert 4 * error < 0.3 / n  # or the test could not fail
 
 
-def test_a_replicate_without_queries_out_of_its_bag_says_nothing_of_luck():
+def test_a_replicate_without_queries_out_of_its_bag_is_left_out_of_the_optimism():
     kept, tuned = np.random.default_rng(1).random((2, 30, 4, 3))
     kept[3, :, 2] = tuned[3, :, 2] = np.nan
     rest = np.arange(30) != 3

@@ -53,7 +53,7 @@ def test_a_wider_margin_costs_no_more(log):
     assert bills[-1] == pytest.approx(float(log.cost[0]))
 
 
-def test_where_nothing_is_cheaper_todays_stays_and_it_is_said_what_might_change_that(log):
+def test_where_nothing_is_cheaper_todays_stays_with_advice(log):
     tuned = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
     assert tuned.policy.models == (BEST,)
     assert tuned.comparison.keeps_today

@@ -71,7 +71,7 @@ def test_a_part_of_the_log_is_known_whatever_its_order_and_labels(splits):
 
 @pytest.mark.parametrize("size", [2, 3, 5, 50])
 @pytest.mark.parametrize("models", [1, 2, 5])
-def test_a_few_queries_are_told_of(splits, size, models):
+def test_a_few_shared_queries_are_described(splits, size, models):
     train, test = splits
     found = overlap(with_copies(test, train, size).select(train.models[:models]), train)
     assert (found.queries, found.whole) == (size if size > 2 else 0, False)

@@ -76,7 +76,7 @@ def test_a_guarantee_is_given_again(logs):
     assert found.guarantee.startswith("guaranteed with 90 % confidence: the target is kept; on 100 queries held out")
 
 
-def test_a_model_that_is_gone_is_told(policy, logs):
+def test_a_remark_names_a_model_that_the_log_lacks(policy, logs):
     more = dataclasses.replace(
         policy,
         provenance={"tuning": {**policy.to_json()["provenance"]["tuning"], "models": ["retired", *MODELS]}},
@@ -88,7 +88,7 @@ def test_a_model_that_is_gone_is_told(policy, logs):
 
 
 @pytest.mark.thorough
-def test_where_todays_is_gone_it_is_said_what_takes_its_place():
+def test_where_the_log_lacks_todays_a_remark_names_its_replacement():
     log = rcjax.sample_log(2 * N, seed=3).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     *rest, large = log.models
     policy = rcjax.tune(log.take(slice(N)), match=0.2, today=large, intervals=False).policy

@@ -83,7 +83,7 @@ def test_every_option_comes_back(logs, spec_of, tmp_path):
 
 
 @pytest.mark.thorough
-def test_how_models_were_asked_stays_where_the_fresh_log_does_not_tell(logs):
+def test_the_way_of_asking_is_kept_if_the_fresh_log_lacks_it(logs):
     asked = {name: {"signal": "choice", "choices": ["A", "B"], "options": {"temperature": 0}} for name in MODELS}
     policy = rcjax.tune(dataclasses.replace(logs[0], asked=asked), lam=300.0, intervals=False).policy
     hot = {**asked[MODELS[0]], "options": {"temperature": 1}}

@@ -72,7 +72,7 @@ def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
         SecondsFilter.of(SecondsLimit.of(2), none).require_any(model)
 
 
-def test_what_is_out_of_reach_is_said_with_what_the_fastest_takes(log):
+def test_an_infeasible_limit_names_the_seconds_of_the_fastest(log):
     with pytest.raises(InfeasibleError, match=r"^no policy takes at most 0.2 seconds for 95 % of the queries with one") as caught:  # fmt: skip # noqa: E501
         rcjax.tune(log, max_seconds="p95=0.2", max_error=0.3, **SURE)
     beyond = 100 * (np.asarray(log.seconds)[:, 0] > 0.2).mean()

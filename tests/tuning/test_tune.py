@@ -50,7 +50,7 @@ def test_a_cascade_that_lost_on_queries_left_out_gives_way_to_a_single_model(log
     assert tuned.comparison.single is None
 
 
-def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_and_says_so(log, monkeypatch):
+def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_with_a_note(log, monkeypatch):
     """It keeps to the budget where answers cost 40 % more, as a single model could not."""
     monkeypatch.setattr(CrossValidation, "gain", lambda *_: Gain(-0.05, 0.01))
     budget = 1.2 * float(log.cost[1])
@@ -79,7 +79,7 @@ def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
 
 
-def test_a_target_out_of_reach_tells_what_there_was(log):
+def test_an_infeasible_target_names_the_best_feasible_figure(log):
     with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs") as caught:
         rcjax.tune(log, budget=1e-12, intervals=False)
     assert caught.value.tuned is None  # told before anything is fitted
@@ -135,7 +135,7 @@ def test_retune_is_tune_with_what_the_provenance_recorded(log):
     np.testing.assert_array_equal(again.frontier.cost, directly.frontier.cost)
 
 
-def test_stages_are_told_as_they_begin(log):
+def test_stages_are_reported_as_they_begin(log):
     told = []
 
     def stage(words):

@@ -54,7 +54,8 @@ from rcjax.solving.frontier.policies import (
 _INSIDE = 1e-13
 #: Most rungs of a ladder; and the distance within which a position is on a rung. Fewer rungs raise errors a little: by
 #: 0.7 % where dropped rungs lay up to a tenth of a standard error below the line of their neighbours (TriviaQA).
-MOST_RUNGS, _ON = 20, 1e-9
+MOST_RUNGS = 20
+_ON = 1e-9
 
 FORMAT = "rcjax-frontier"
 

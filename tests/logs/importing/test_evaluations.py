@@ -157,7 +157,7 @@ def test_few_repeated_answers_are_left_out_and_counted(write):
     assert "sample" not in frame.columns
 
 
-def test_no_confidence_is_told_with_what_would_give_one(write):
+def test_a_model_without_confidence_is_refused_with_advice(write):
     with pytest.raises(LogError, match=r"model small: no confidence can be read .* log-probabilities .*epochs"):
         read(write(confidence=None))
 

@@ -41,7 +41,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name, paths in WRITTEN.items() for path in paths])
-def test_a_format_is_told_by_the_content(name, path):
+def test_a_format_is_recognised_by_its_content(name, path):
     assert format_of(path).name == name
 
 

@@ -79,7 +79,7 @@ def answers(tmp_path, **columns):
     return path
 
 
-def test_a_log_itself_may_tell_no_confidence(tmp_path):
+def test_a_log_without_confidences_is_read_with_a_warning_if_it_has_answers(tmp_path):
     with pytest.warns(rcjax.logs.NoConfidenceWarning, match="no column logprob or confidence"):
         log = rcjax.read_log(answers(tmp_path, answer=["x", "x", "y", "z"]))
     assert log.logprob.tolist() == [[0.0, 0.0]] * 2

@@ -241,7 +241,7 @@ def test_calls_in_the_log_of_litellm_are_answers_and_so_is_none(tmp_path):
     assert answers == {"toy-small": ['[{"arguments":{},"name":"f"}]'], "toy-large": ["[]"]}
 
 
-def test_earlier_calls_tell_queries_apart():
+def test_earlier_calls_distinguish_queries():
     asked = [{"role": "assistant", "content": None, "tool_calls": [tool_call("f", "{}")]}]
     other = [{"role": "assistant", "content": None, "tool_calls": [tool_call("g", "{}")]}]
     assert query_of(messages_of(asked)) != query_of(messages_of(other))

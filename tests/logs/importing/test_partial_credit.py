@@ -99,7 +99,7 @@ def test_right_and_wrong_stay_as_they_were(tmp_path):
         ([0.5] * 20, {"score_max": 10.0}, "no score is above 1, and the full score is said to be 10"),
     ],
 )
-def test_another_scale_must_be_said(labels, how, message, tmp_path):
+def test_another_scale_must_be_given(labels, how, message, tmp_path):
     with pytest.raises(LogError) as problem:
         imported(*table(tmp_path, *labels), **how)
     assert message in str(problem.value)

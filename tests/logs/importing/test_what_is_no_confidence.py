@@ -269,7 +269,7 @@ def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
         imported(path)
 
 
-def test_what_a_cache_gave_tells_neither_money_nor_time(tmp_path):
+def test_cached_answers_have_neither_cost_nor_seconds(tmp_path):
     """Of a model with other answers it is 0, which a log takes for lost; where all are from the cache there is none."""
     path = results_of_promptfoo(tmp_path, [-0.1], [-0.2], [-0.3])
     content = json.loads(path.read_text())

@@ -194,7 +194,7 @@ def test_ranks_alone_count(drawn_pairs):
 
 
 @pytest.mark.thorough
-def test_the_test_of_fit_tells_the_wrong_family(drawn_pairs):
+def test_the_test_of_fit_rejects_the_wrong_family(drawn_pairs):
     right, wrong = compare_copulas(*drawn_pairs, ["clayton", "gumbel"], replicates=200)
     assert right.p_value > 0.05 > wrong.p_value
 
@@ -342,7 +342,7 @@ def test_absent_queries_do_not_matter(chains, tests):
     assert scipy.stats.kstest(found.p_value, "uniform").pvalue > 0.01
 
 
-def test_a_constant_confidence_tells_nothing(chains, tests):
+def test_a_constant_confidence_has_tau_0_and_the_largest_p_value(chains, tests):
     found = tests(np.ones((CHAINS, N)), chains[1], chains[2])
     assert (found.tau == 0).all()
     assert (found.p_value == (REPLICATES + 0.5) / (REPLICATES + 1)).all()

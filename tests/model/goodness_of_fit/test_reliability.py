@@ -261,6 +261,6 @@ def test_holm_rejects_step_by_step(p_values):
         assert rejected == set(np.flatnonzero(adjusted < level).tolist())
 
 
-def test_holm_leaves_out_what_says_nothing():
+def test_holm_leaves_out_missing_p_values():
     np.testing.assert_allclose(holm([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
     assert np.isnan(holm([np.nan])).all()

@@ -143,7 +143,7 @@ def test_an_improvement_has_its_sign_and_is_no_alarm():
         ({"n": 100, "unlabelled": 7}, "the 100 labels of this log are too few", "label the 7 queries without a label"),
     ],
 )
-def test_more_labels_are_asked_for_only_where_they_would_tell(figures, said, advice):
+def test_more_labels_are_advised_only_where_they_would_decide(figures, said, advice):
     others = {"unlabelled": figures.pop("unlabelled", 0)}
     found = decided(figure(0.25, 0.2, 0.09, **figures), **others)
     assert (found.state, found.alarm) == ("unclear", False)
@@ -167,7 +167,7 @@ def test_a_difference_names_what_it_is_from():
 
 @pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.09), figure(0.1, 0.2, 1 - 1e-6)])
 @pytest.mark.parametrize("replacement", [None, TAKEN, LEFT])
-def test_it_says_to_tune_again_where_retune_would_write_and_only_there(error, replacement):
+def test_the_advice_is_to_tune_again_exactly_if_retune_would_write(error, replacement):
     found = decided(error, replacement=replacement)
     assert found.tune_again == (replacement is TAKEN) == ("tune again" in found.advice.replace("to tune again", ""))
 

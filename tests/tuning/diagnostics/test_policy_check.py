@@ -81,7 +81,7 @@ def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
     assert found.decision.tune_again == found.replacement.accepted == (not found.replacement.against)
 
 
-def test_a_small_improvement_is_told_and_not_cross_validated(policy, logs):
+def test_a_small_improvement_is_reported_without_cross_validation(policy, logs):
     found = rcjax.check_policy(policy, logs[2])
     assert (found.replacement.held_out, found.replacement.accepted, found.decision.tune_again) == (None, False, False)
     assert abs(found.replacement.improvement) <= 0.005
@@ -164,7 +164,7 @@ def test_an_alarm_takes_more_where_there_are_52_looks_a_year(policy, logs):
     assert once.error == weekly_.error
 
 
-def test_where_models_were_not_asked_a_remark_says_what_that_means(policy, logs):
+def test_a_remark_explains_models_that_were_not_asked(policy, logs):
     def without(some):
         answered = jnp.ones((N, 2), bool).at[:some, 1].set(False)
         logprob = jnp.where(answered, logs[1].logprob, jnp.nan)

@@ -88,7 +88,7 @@ def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, reason
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
-def test_a_call_that_nobody_made_has_not_failed(tmp_path):
+def test_a_call_that_was_not_made_has_not_failed(tmp_path):
     """A log that two policies share: calls failed of two queries of the first and of 20 that were not shadowed."""
     path, lost = (
         tmp_path / "shared.jsonl",

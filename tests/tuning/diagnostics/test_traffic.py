@@ -94,7 +94,7 @@ def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
     assert usual.describe() == "400 queries of the last week beside those that the policy carries"
 
 
-def test_calls_that_cost_a_hundred_times_their_model_are_told(policy, weeks_of, tmp_path):
+def test_calls_that_cost_a_hundred_times_their_models_mean_are_reported(policy, weeks_of, tmp_path):
     lines = [json.loads(line) for line in weeks_of().read_text().splitlines()]
     assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).dear is None
     last = max(range(len(lines)), key=lambda index: lines[index]["time"])

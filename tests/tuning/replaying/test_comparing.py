@@ -104,7 +104,7 @@ def with_accuracy(log, *wrong):
 @pytest.mark.parametrize(
     ("wrong", "today"), [((60, 20, 19), 1), ((60, 30, 19), 2), ((19, 20, 19), 0), ((60, 20, 30), 1)]
 )
-def test_todays_is_the_best_or_the_cheapest_that_is_not_told_apart(logs, wrong, today):
+def test_todays_is_the_best_or_the_cheapest_within_chance_of_it(logs, wrong, today):
     assert default_today(with_accuracy(logs[0], *wrong)) == MODELS[today]
 
 
@@ -114,7 +114,7 @@ def test_a_difference_that_was_not_seen_may_be_one_query():
     assert paired_error(values) == pytest.approx(values.std() / np.sqrt(6))
 
 
-def test_what_the_log_lacks_is_said(logs, policy):
+def test_a_model_or_answers_that_the_log_lacks_are_named(logs, policy):
     with pytest.raises(rcjax.LogError, match="no answers of gpt; its models are llama3"):
         compare_policy(policy, logs[1], "gpt")
     with pytest.raises(rcjax.LogError, match="today's gpt is no model of the log: its models are llama3"):

@@ -40,7 +40,7 @@ def test_scores_have_the_interval_of_as_many_labels_as_have_their_standard_error
     np.testing.assert_allclose(error_interval(replayed, scored), [wilson_interval(0.25, 60), wilson_interval(0.0, 40)])
 
 
-def test_what_no_label_tells_is_said():
+def test_without_labels_only_the_difference_is_described():
     told = BesideReference("large", (0.03, 0.01), None).describe()
     assert told.startswith(
         "differs from large in 3.0 ± 1.0 % of the queries; how often it errs cannot be known without"
@@ -56,7 +56,7 @@ def test_all_labels_are_wilsons(frontier):
 
 
 @pytest.mark.thorough
-def test_labels_without_an_error_do_not_say_that_there_is_none(frontier):
+def test_labels_without_an_error_leave_room_for_errors(frontier):
     log = judged_log(N, LABELS, "none", by_answer=True)
     log = dataclasses.replace(log, correct=log.labelled)
     assert (ends(frontier, log)[:, 1] > 0.1).all()  # Wilson's of 16 labels, all right, reaches to 0.14

@@ -62,7 +62,7 @@ def test_a_service_comes_to_rest_where_a_comparison_places_it(bills):
     assert stream.spent[3000:].mean() == pytest.approx(shares @ spent[:, 0], rel=0.01)
 
 
-def test_a_check_tells_a_change_of_costs_in_errors_and_drifts_only_where_the_budget_is_out_of_reach(ladder_and_fresh):
+def test_a_check_reports_a_change_of_costs_in_errors_and_drifts_only_if_the_budget_is_out_of_reach(ladder_and_fresh):
     ladder, fresh = ladder_and_fresh
     fresh = fresh.take(np.tile(np.arange(fresh.n_queries), 5))
     for times, drifted, words in (

@@ -67,7 +67,7 @@ def tuned_on(log):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("search", ["all", "adaptive", "labels"])
-def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search):
+def test_held_out_figures_are_those_of_a_replay_on_the_other_queries(points, swept, logs, search):
     log = logs["other"]
     copula = None if search == "labels" else "Frank"
     found = of(points, log="other", replicate=0, cascades=search, copula=copula)
@@ -106,7 +106,7 @@ def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
 
 
 @pytest.mark.thorough
-def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
+def test_a_bad_log_is_reported_and_the_others_are_swept(logs, tmp_path):
     rows = ["1,a,1,2.5,1", "1,b,1,0.5,2", "2,a,1,0.5,1", "2,b,0,0.5,2"]
     (tmp_path / "bad.csv").write_text("\n".join(["query,model,correct,confidence,cost", *rows]))
     shape = logs["small"].logprob.shape
