@@ -138,6 +138,9 @@ def only_cdf(copula: Copula) -> Copula:
     return alone(*jax.tree.leaves(copula))
 
 
+_compiled_fit = compiled(fit_pair, static_argnames="family")  # as `fit_copula` and `rcjax.fit` compile it
+
+
 def by_cdf(points: int) -> None:
     """One row for each family and method, and for a fit."""
     u, v = jnp.asarray(np.random.default_rng(0).uniform(size=(points, 2))).T
@@ -154,7 +157,7 @@ def by_cdf(points: int) -> None:
             cells = f"{slow:.2f} | {run / points * 1e9:.1f} | {compile_time:.2f} | {alone / run:.2g}"
             print(f"| {copula} | `{method}` | {cells} |", flush=True)
         first, second = map(Ranks, copula.sample(jax.random.key(0), (300,)))
-        fits = [partial(jax.jit(partial(fit_pair, type(one))), first, second, jnp.ones(300)) for one in pair]
+        fits = [partial(_compiled_fit, type(one), first, second, jnp.ones(300)) for one in pair]
         (slow, run, _), (compile_time, alone, _) = (timed(call, FIT_PATIENCE) for call in fits)
         ratios["fit"] = [*ratios.get("fit", []), alone / run]
         print(
