@@ -31,6 +31,10 @@ _WARNED_EVERY = 60.0  # seconds between two warnings of expensive answers
 
 _READ_EVERY = 1.0  # seconds between two reads of the spending of others
 
+_START_PATIENCE = 2.0  # seconds that a start waits for the totals of others; a request does not wait
+
+_LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
+
 Option = TypeVar("Option")
 
 _SHADOW_STEP = 1_000_000  # the step of calls that shadow queries add, none of which begins a query
@@ -92,13 +96,13 @@ class Billing:
                 warning = f"policy {name}: more of the money may be spent than {path} says: {why}"
                 advice = "make room, and give --ledger, or count by hand"
                 warnings.warn(f"{warning}: {advice}", CascadeWarning, stacklevel=2)
-        self._read_at = self._warned_spent = self._warned_dear = -math.inf
+        self._read_at = self._synced_at = self._warned_spent = self._warned_dear = -math.inf
         self._reserved: dict[object, float] = {}
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._begin()
-        self._read_spending()
+        self._read_spending(_START_PATIENCE)
         self._warn_lacking()
 
     @property
@@ -270,8 +274,12 @@ class Billing:
             then = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
             warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
 
-    def _read_spending(self) -> None:
-        """Update the bill with the spending of others: from the ledger each time, from the log once a second."""
+    def _read_spending(self, patience: float = 0.0) -> None:
+        """Update the bill with the spending of others: from the ledger each time, from the log once a second.
+
+        Args:
+            patience: seconds that the file beside the log may be locked.
+        """
         total = self._total()
         if total is not None:
             self._take_total(total)
@@ -279,10 +287,10 @@ class Billing:
         if not isinstance(bill, PeriodBill) or now - self._read_at < _READ_EVERY:
             return
         if self._shared is not None:
-            bill = self._read_log(bill, self._shared)
+            bill = self._read_log(bill, self._shared, patience)
         self.bill, self._read_at = bill.at(time.time()), now
 
-    def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
+    def _read_log(self, bill: PeriodBill, shared: WriterTotals, patience: float) -> PeriodBill:
         """Return the bill with the spending of each other writer: its calls in the log or its row, whichever is more.
 
         The log lacks calls after a full disk or a truncation; a row, which the file beside the log holds, lacks the
@@ -299,19 +307,26 @@ class Billing:
         now = time.time()
         total = self._totals.total(f"policy {self.billed.policy}", bill.period.every, bill.period.bounds(now))
         total.put(*shared.own_since(bill.period.bounds(now)[0]))
-        try:
-            self._totals.sync()
-        except OSError as problem:  # the next update writes the total again
-            if not shared.is_unsaved:
-                news = f"what is spent is kept in the log alone: {problem.strerror or problem}"
-                warnings.warn(visible(f"policy {self.billed.policy}: {news}"), CascadeWarning, stacklevel=3)
-            shared.is_unsaved = True
+        if not self._sync_totals(self._totals, shared, patience):
             return bill
-        shared.is_unsaved = False
         for writer, (money, queries) in total.by_writer.items():
             cost, more = shared.set_kept(writer, money, queries, bill.at(now).start)
             bill = bill.spend(cost, now, queries=more) if cost > 0 or more else bill
         return bill
+
+    def _sync_totals(self, totals: FileTotals, shared: WriterTotals, patience: float) -> bool:
+        """Exchange totals with the file beside the log, and return whether that worked; warn once of a failure."""
+        try:
+            totals.sync(patience)
+        except OSError as problem:  # the next update writes the total again
+            is_brief = isinstance(problem, TimeoutError) and time.monotonic() - self._synced_at < _LOCKED_LONG
+            if not is_brief and not shared.is_unsaved:
+                news = f"what is spent is kept in the log alone: {problem.strerror or problem}"
+                warnings.warn(visible(f"policy {self.billed.policy}: {news}"), CascadeWarning, stacklevel=3)
+                shared.is_unsaved = True
+            return False
+        shared.is_unsaved, self._synced_at = False, time.monotonic()
+        return True
 
     def _warn_lacking(self) -> None:
         """Warn at the start if the log lacks money that was spent in the period."""

@@ -8,6 +8,7 @@ be reached, a process goes on with the last totals and its own payments, and sen
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -95,6 +96,9 @@ _BLOCK = 4096  # bytes
 
 _KEPT = 3600.0  # seconds that a total is kept after its period, as a clock may be set back
 
+_LOCK_PATIENCE = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
+_LOCK_PAUSE = 0.01  # seconds between two tries
+
 
 class FileTotals:
     """Totals in a small file, for the processes of one machine.
@@ -128,8 +132,12 @@ class FileTotals:
         """Return the total of a name in a period."""
         return self._totals.setdefault((name, every, bounds[1]), FileTotal())
 
-    def sync(self) -> None:
-        """Write the totals of this process, and read those of others. Raises OSError on failure."""
+    def sync(self, patience: float = _LOCK_PATIENCE) -> None:
+        """Write the totals of this process, and read those of others.
+
+        Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
+        `patience` seconds. With 0 it never waits, so that an event loop may call it.
+        """
         oldest = time.time() - _KEPT
         totals = dict(self._totals)
         for key in [key for key in totals if key[2] <= oldest]:
@@ -137,14 +145,16 @@ class FileTotals:
         if self.path is None or not totals:
             return
         rows_here = {_RowKey(*key, self._writer): total.own for key, total in totals.items() if any(total.own)}
-        rows = self._exchange(rows_here, oldest)
+        rows = self._exchange(rows_here, oldest, patience)
         for key, total in totals.items():
             same = {row.writer: spending for row, spending in rows.items() if row[:3] == key}
             others = {writer: spending for writer, spending in same.items() if writer != self._writer}
             total.by_writer = {writer: (spending.money, spending.requests) for writer, spending in others.items()}
             total.others = _Spending(*map(sum, zip(*others.values(), strict=True))) if others else _Spending()
 
-    def _exchange(self, rows_here: Mapping[_RowKey, _Spending], oldest: float) -> dict[_RowKey, _Spending]:
+    def _exchange(
+        self, rows_here: Mapping[_RowKey, _Spending], oldest: float, patience: float
+    ) -> dict[_RowKey, _Spending]:
         """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
@@ -152,9 +162,7 @@ class FileTotals:
         except FileNotFoundError:
             return {}
         try:
-            if fcntl is not None:
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file, patience)
             content = _read_bytes(file)
             before = _decode(content)
             if content.strip() and not before:
@@ -170,6 +178,24 @@ class FileTotals:
             return rows
         finally:
             os.close(file)
+
+
+def _lock(file: int, patience: float) -> None:
+    """Lock a file until it is closed. Raises TimeoutError if another process holds the lock for so many seconds."""
+    if fcntl is None:
+        return
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock") from None
+            time.sleep(_LOCK_PAUSE)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
 
 
 class WriterTotals:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 import warnings
 from dataclasses import replace
@@ -29,6 +30,7 @@ LADDER = Ladder(
     budget=0.1,
     period=Period(200.0, "day"),
 )
+LOCKED = "another process holds its lock"
 DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
 
 
@@ -244,7 +246,7 @@ def test_a_disk_that_is_full_is_told_once_and_what_was_spent_is_kept_later(tmp_p
     path = tmp_path / "calls.jsonl"
     worker, real = Worker(path, today), FileTotals.sync
 
-    def full(self):
+    def full(self, patience):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(FileTotals, "sync", full)
@@ -263,3 +265,26 @@ def test_a_client_with_a_name_goes_by_the_cheapest_rung_where_nobody_tells_what_
     assert worker.billing.position_of("a") > 0
     monkeypatch.setattr(CallLog, "is_losing", True)
     assert worker.billing.position_of("a") == worker.billing.position == 0
+
+
+@pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")
+def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_path, today):
+    """A request reads what others have spent on the event loop, where waiting would stall all requests."""
+    path = tmp_path / "calls.jsonl"
+    worker = Worker(path, today)
+    paid = ask(worker, today, range(3))
+    with open(f"{path}.totals") as holder, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        ledger.fcntl.flock(holder, ledger.fcntl.LOCK_EX)
+        for seconds, told in ((2, 0), (50, 0), (10, 1), (60, 1)):
+            today.now += seconds
+            request = threading.Thread(target=worker.billing.catch_up, daemon=True)
+            request.start()
+            request.join(10)
+            assert not request.is_alive()
+            assert len(heard) == told
+    assert str(heard[0].message) == f"policy policy: what is spent is kept in the log alone: {LOCKED}"
+    paid += ask(worker, today, range(3, 6))
+    path.write_bytes(b"")
+    with pytest.warns(CascadeWarning, match="the log lacks"):
+        assert Worker(path, today).billing.left == pytest.approx(200 - paid)
