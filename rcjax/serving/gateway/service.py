@@ -14,7 +14,7 @@ import re
 import signal
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -148,6 +148,8 @@ class Gateway:
         """Set by a signal, to have the files read again."""
         self._files = self._signatures()  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
+        self._catch_up()
+        self._failing: set[str] = set()  # steps of the watch that failed the last time
         self._is_unshared = False
         self.accounts.watch(self.catalog.ring.named)
         self._totals.sync()
@@ -188,36 +190,54 @@ class Gateway:
             self._is_unshared = False
 
     async def watch(self) -> None:
-        """Read the files again when one has changed, or on a signal, until cancelled."""
+        """Take up changed files, and follow the spending of others, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), _INTERVAL)
-            self._catch_up()
-            await self._share_totals()
-            files = self._signatures()
-            if not self.reload_requested.is_set() and files == self._files:
-                continue
-            self._files = files
-            self.reload_requested.clear()
-            before = self.catalog
-            try:
-                catalog = await asyncio.to_thread(self._maker.read, before)
-            except Exception as problem:  # no content of a file may end the watch
-                for name in self.settings.policies:
-                    self.metrics.reloaded(name, "refused")
-                _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
-                continue
-            for line in catalog.describe_changes(before, self.settings.models.name):
-                _LOGGER.info(visible(line))
-            self.install(catalog, before)
+            await self._attempt(self._take_up_files, "new files are not taken up")
+            await self._attempt(self._follow_spending, "what others spend is not followed")
+
+    async def _attempt(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
+        """Run a step of the watch, which no error may end: it is logged, once until the step works again."""
+        try:
+            await step()
+        except Exception as problem:
+            if failure not in self._failing:
+                _LOGGER.error("%s: %s", failure, describe_problem(problem))
+            self._failing.add(failure)
+        else:
+            self._failing.discard(failure)
+
+    async def _follow_spending(self) -> None:
+        """Update the bills, and exchange the clients' totals with other workers."""
+        self._catch_up()
+        await self._share_totals()
+
+    async def _take_up_files(self) -> None:
+        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies."""
+        files = self._signatures()
+        if not self.reload_requested.is_set() and files == self._files:
+            return
+        self._files = files
+        self.reload_requested.clear()
+        before = self.catalog
+        try:
+            catalog = await asyncio.to_thread(self._maker.read, before)
+        except Exception as problem:  # whatever the content of a file
+            for name in self.settings.policies:
+                self.metrics.reloaded(name, "refused")
+            _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
+            return
+        self.install(catalog, before)
+        for line in catalog.describe_changes(before, self.settings.models.name):
+            _LOGGER.info(visible(line))
 
     def install(self, catalog: Catalog, before: Catalog | None) -> None:
         """Serve a new catalog; requests in progress keep the policies that they began with."""
-        self.catalog = catalog
         if before is not None:
             catalog.take_over(before)
+        self.catalog = catalog
         self.cascades.update(served.cascade for served in catalog.policies.values())
-        self._catch_up()
         for name in catalog.changed_policies(before):
             self.metrics.reloaded(name, None if before is None else "taken up")
 
