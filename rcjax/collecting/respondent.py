@@ -15,9 +15,9 @@ from typing import Any
 from rcjax.policy.signals.answers import FORMING
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure
+from rcjax.serving.failures import CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings
-from rcjax.serving.openai_client import TIMED_OUT, complete, direct_client
+from rcjax.serving.openai_client import complete, direct_client
 from rcjax.serving.pace import most_written
 from rcjax.serving.usage import CallUsage
 
@@ -304,7 +304,7 @@ class Respondent:
             return completion
         except TimeoutError:
             once.attempts += 1
-            raise CallError(TIMED_OUT, Failure(transient=True, charged=True)) from None
+            raise connection_error(timed_out=True) from None
         except CallError as problem:
             counted = self.counted_money(once) if once.counted else worst
             charged = counted if problem.failure.charged else Decimal(0)

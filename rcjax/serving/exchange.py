@@ -24,9 +24,9 @@ from rcjax.policy.signals.answers import FORMING, PLAIN
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure, WithheldError
+from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error
 from rcjax.serving.models_file import record_asked
-from rcjax.serving.openai_client import TIMED_OUT, complete, stream
+from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.pace import Pace, most_written
 from rcjax.serving.usage import CallUsage
 from rcjax.serving.workers import ReplyChecks, in_short
@@ -322,7 +322,7 @@ class Caller:
             async with asyncio.timeout(seconds):
                 await exchange.run(first, self._send, self._checks)
         except TimeoutError:
-            exchange.fail(CallError(TIMED_OUT, Failure(transient=True, charged=True)))
+            exchange.fail(connection_error(timed_out=True))
         except asyncio.CancelledError:
             exchange.error = "cancelled: nobody waits for the answer"
             raise

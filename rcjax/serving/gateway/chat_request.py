@@ -81,7 +81,7 @@ def upstream_error(result: Result) -> ApiError:
         return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
     if failure.status == 429:
         return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
-    if failure.transient and failure.status is None and "timed out" in problem:
+    if failure.timed_out:
         return ApiError(504, problem, "upstream_timed_out")
     lasting = failure.status in _GATEWAYS
     return ApiError(
