@@ -189,10 +189,10 @@ class Setup:
         return self._respondents[name]
 
     def go_on(self, answers: AnswerRows) -> None:
-        """Continue earlier runs: take over the money that they spent, and their largest bills."""
+        """Continue earlier runs: take over the money that they spent, and their highest costs."""
         self.budget.spent = answers.spent
         for name, respondent in self.respondents.items():
-            respondent.most_billed = answers.most_billed(name)
+            respondent.highest_cost = answers.highest_cost(name)
 
     def judge_of(self, question: Question) -> Respondent | None:
         """Return the model that judges answers to a question; None without a judge."""

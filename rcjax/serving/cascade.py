@@ -294,15 +294,15 @@ class Cascade:
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(question.client)
             index = self.policy.rung_of(self._lot(question.query, question.messages), position)
-        attempts: list[Exchange] = []
+        exchanges: list[Exchange] = []
         with self.billing.reserve((index, 0), partial(self._expect_rung, question), question.client) as index:
             rung, place = self.policy.rungs[index], None if position is None else index
             question = replace(question, position=position, rung=place)
             try:
-                result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
+                result = await self._follow(rung.of_segment(question.segment), question, end, exchanges)
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay([attempt.call for attempt in attempts], cost, question.client)
+                self.billing.pay([exchange.call for exchange in exchanges], cost, question.client)
         others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
@@ -333,7 +333,7 @@ class Cascade:
                 self.billing.pay_shadow([exchange.call for exchange in exchanges])
 
     async def _follow(
-        self, policy: Policy, question: ServedQuery, end: float | None, attempts: list[Exchange]
+        self, policy: Policy, question: ServedQuery, end: float | None, exchanges: list[Exchange]
     ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
@@ -346,65 +346,66 @@ class Cascade:
                 break
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            question = replace(question, billed=replace(self.billing.billed, step=len(attempts) + 1))
+            question = replace(question, billed=replace(self.billing.billed, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
-                ahead = await self._ask_both(policy, question, seconds, attempts)
-            attempt = ahead.pop(model, None)
-            if attempt is None:
-                attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
-            visited.append(attempt)
-            if attempt.begun or (attempt.call.text is not None and always):
-                return make_result(question, "answered" if attempt.call.text else "failed", attempt, attempts, at_once)
-            if attempt.call.text is None:
+                ahead = await self._ask_both(policy, question, seconds, exchanges)
+            exchange = ahead.pop(model, None)
+            if exchange is None:
+                exchange = await self._caller.call(question, model, policy, seconds, exchanges, kept=always)
+            visited.append(exchange)
+            if exchange.begun or (exchange.call.text is not None and always):
+                status = "answered" if exchange.call.text else "failed"
+                return make_result(question, status, exchange, exchanges, at_once)
+            if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
-            answers = {attempt.model: attempt.call.answer for attempt in visited}
-            decision = policy.step(model, logprob=attempt.call.logprob, answer=answers.pop(model), answers=answers)
+            answers = {exchange.model: exchange.call.answer for exchange in visited}
+            decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(question, status, attempt, attempts, at_once)
+                return make_result(question, status, exchange, exchanges, at_once)
             model = decision.next_model
-        usable = [attempt for attempt in attempts if attempt.call.text is not None]
+        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
         if not usable:
-            last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
-            return make_result(question, "failed", last, attempts, at_once)
-        surest = max(usable, key=lambda attempt: -1.0 if attempt.call.confidence is None else attempt.call.confidence)
-        return make_result(question, "best so far", surest, attempts, at_once)
+            last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # without text
+            return make_result(question, "failed", last, exchanges, at_once)
+        surest = max(usable, key=lambda each: -1.0 if each.call.confidence is None else each.call.confidence)
+        return make_result(question, "best so far", surest, exchanges, at_once)
 
     async def _ask_both(
-        self, policy: Policy, question: ServedQuery, seconds: float | None, attempts: list[Exchange]
+        self, policy: Policy, question: ServedQuery, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, ended = [policy.first, str(policy.parallel_model)], ([], [])
         calls = [
             self._caller.call(
-                replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, exchanges
+                replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, listed
             )
-            for step, (name, exchanges) in enumerate(zip(names, ended, strict=True), start=1)
+            for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
         ]
         try:
             return dict(zip(names, await asyncio.gather(*calls), strict=True))
         finally:
-            attempts += [exchange for exchanges in ended for exchange in exchanges]
+            exchanges += [exchange for listed in ended for exchange in listed]
 
 
 def make_result(
-    question: ServedQuery, status: str, attempt: Exchange | None, attempts: Sequence[Exchange], at_once: int = 1
+    question: ServedQuery, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
         question: the query.
         status: the status of the result.
-        attempt: the exchange whose answer counts; None if none does.
-        attempts: all exchanges, in order.
+        kept: the exchange whose answer counts; None if none does.
+        exchanges: all exchanges, in order.
         at_once: number of the first exchanges that ran in parallel.
     """
-    calls = tuple(exchange.call for exchange in attempts)
-    call = attempt.call if attempt else None
+    calls = tuple(exchange.call for exchange in exchanges)
+    call = kept.call if kept else None
     gives = call is not None and status not in ("abstained", "failed")
-    failures = [exchange.failure for exchange in attempts if exchange.failure is not None]
+    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
     return Result(
         query=question.query,
         status=cast(Status, status),
@@ -414,8 +415,8 @@ def make_result(
         confidence=call.confidence if call else None,
         cost=math.fsum(call.cost for call in calls),
         calls=calls,
-        completion=attempt.completion if attempt and status != "abstained" else None,
-        usage=sum_usages([exchange.usage for exchange in attempts]),
+        completion=kept.completion if kept and status != "abstained" else None,
+        usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
         position=question.position,
         rung=question.rung,

@@ -385,7 +385,7 @@ class Assembly:
     tool_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     finish_reason: object = None
     usage: object = None
-    said: int = 0
+    written: int = 0
     """Bytes that the model wrote, in all choices."""
     problem: CallError | None = None
     """The failure that the choice reports."""
@@ -396,12 +396,12 @@ class Assembly:
         """Add a chunk."""
         self.arrived = True
         if type(chunk) is TextChunk:
-            self.said += len(chunk.text.encode("utf-8", "replace"))
+            self.written += len(chunk.text.encode("utf-8", "replace"))
             self.texts += [chunk.text] if chunk.text else []
             return
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
-            self.said += written_bytes(choice.get("delta"))
+            self.written += written_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             text = choice_text({"message": choice.get("delta")})
@@ -434,7 +434,7 @@ class Assembly:
             sent: bytes of the request.
         """
         if self.arrived:
-            usage.add(self.usage, sent, self.said)
+            usage.add(self.usage, sent, self.written)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if self.tool_calls:
             message["tool_calls"] = [*self.tool_calls.values()]

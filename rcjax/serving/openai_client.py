@@ -274,7 +274,7 @@ async def complete(
         problem = _call_error(error, usage)
         if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
-    usage.lose(sent, lost, cut=problem is not None and problem.failure.timed_out)
+    usage.end(sent, lost, given_up=problem is not None and problem.failure.timed_out)
     if problem is not None:  # raised here, without the client's error, which holds the request, as its context
         raise problem
     return read_completion(content, usage, sent)
@@ -339,7 +339,7 @@ async def stream(
             assembly.arrived = True
         lost = not assembly.arrived and (problem is None or problem.failure.charged)
         given_up = problem is None or problem.failure.timed_out
-        usage.lose(sent, max(usage.attempts - before, 1) if lost else 0, cut=given_up)
+        usage.end(sent, max(usage.attempts - before, 1) if lost else 0, given_up=given_up)
         usage.broken += assembly.arrived and not ended
         completion = assembly.completion(usage, sent)
     if problem is not None:

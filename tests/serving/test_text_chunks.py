@@ -68,7 +68,7 @@ def read(lines):
     for chunk in chunks:
         whole.add(chunk)
     completion = whole.completion(usage, 10)
-    return chunks, (completion, whole.said, usage.tokens, usage.reported)
+    return chunks, (completion, whole.written, usage.tokens, usage.reported)
 
 
 @pytest.mark.parametrize("write", WRITTEN)

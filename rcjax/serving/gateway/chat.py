@@ -274,17 +274,17 @@ class RequestHandler:
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.billed,
         )
-        attempts, caller = list[Exchange](), self.catalog.caller
+        exchanges, caller = list[Exchange](), self.catalog.caller
         with self._reserve_model(served, partial(caller.expect, question)) as model:
             try:
-                attempt = await caller.call(question, model, None, self._seconds_left, attempts, kept=True)
+                exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
             finally:  # a client that disconnects still pays for the calls made
-                calls = [attempt.call for attempt in attempts]
+                calls = [exchange.call for exchange in exchanges]
                 if self.metrics is not None:
                     self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
                     served.cascade.billing.pay(calls, client=self.context.client.name)
-        return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
+        return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
     def _reserve_model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:

@@ -194,10 +194,10 @@ class Gateway:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), _INTERVAL)
-            await self._attempt(self._take_up_files, "new files are not taken up")
-            await self._attempt(self._follow_spending, "what others spend is not followed")
+            await self._try_step(self._take_up_files, "new files are not taken up")
+            await self._try_step(self._follow_spending, "what others spend is not followed")
 
-    async def _attempt(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
+    async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
         """Run a step of the watch, which no error may end: it is logged, once until the step works again."""
         try:
             await step()
@@ -260,7 +260,7 @@ class Gateway:
                     parts = self.metrics, request, context, responder, start
                     handler = RequestHandler(self.settings, self.catalog, *parts)
                     await unless_client_leaves(handler.answer(), receive, responder)
-            self.metrics.served(client.name, 200)
+            self.metrics.responded(client.name, 200)
         except ClientLeftError:
             self._count_refusal(client, "client_left", _LEFT)
         except ApiError as problem:
@@ -290,7 +290,7 @@ class Gateway:
 
     def _count_refusal(self, client: Client | None, reason: str, status: int) -> None:
         self.metrics.refused(reason, status)
-        self.metrics.served(None if client is None else client.name, status)
+        self.metrics.responded(None if client is None else client.name, status)
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
