@@ -28,7 +28,7 @@ from rcjax.serving.failures import (
     raw_finish_reason,
     unusable,
 )
-from rcjax.serving.streaming import Patterns, TextChunk
+from rcjax.serving.text_chunks import Patterns, TextChunk
 from rcjax.serving.usage import CallUsage, usage_of
 from rcjax.serving.workers import in_short
 
@@ -369,6 +369,32 @@ def _text_or_none(value: Any) -> str | None:
 
 
 @dataclass(slots=True)
+class PartialCall:
+    """A tool call so far, whose arguments come in pieces; the first name and id count."""
+
+    name: str = ""
+    arguments: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Its id and its type."""
+
+    def add(self, piece: Mapping[str, object]) -> None:
+        """Add a piece."""
+        function = piece.get("function")
+        fields = function if isinstance(function, Mapping) else {}
+        if isinstance(arguments := fields.get("arguments"), str):
+            self.arguments += arguments
+        if isinstance(name := fields.get("name"), str):
+            self.name = self.name or name
+        for label in ("id", "type"):
+            if isinstance(text := piece.get(label), str):
+                self.labels.setdefault(label, text)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the call as in the API."""
+        return {"function": {"name": self.name, "arguments": self.arguments}, **self.labels}
+
+
+@dataclass(slots=True)
 class Assembly:
     """The first choice of a completion, assembled from its chunks.
 
@@ -382,7 +408,7 @@ class Assembly:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[object] = field(default_factory=list)
-    tool_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tool_calls: dict[int, PartialCall] = field(default_factory=dict)
     finish_reason: object = None
     usage: object = None
     written: int = 0
@@ -417,14 +443,7 @@ class Assembly:
         for call in calls if isinstance(calls, list) else ():
             if not isinstance(call, Mapping) or not isinstance(call.get("index", 0), int):
                 continue
-            merged = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
-            function = call.get("function")
-            fields = function if isinstance(function, Mapping) else {}
-            if isinstance(fields.get("arguments"), str):
-                merged["function"]["arguments"] += fields["arguments"]
-            if isinstance(fields.get("name"), str):
-                merged["function"]["name"] = merged["function"]["name"] or fields["name"]
-            merged |= {name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)} | merged
+            self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
 
     def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
         """Return the completion, and add its tokens to the usage if anything arrived.
@@ -437,7 +456,7 @@ class Assembly:
             usage.add(self.usage, sent, self.written)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if self.tool_calls:
-            message["tool_calls"] = [*self.tool_calls.values()]
+            message["tool_calls"] = [call.to_json() for call in self.tool_calls.values()]
         choice = {
             "index": 0,
             "message": message,

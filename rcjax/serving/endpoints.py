@@ -79,7 +79,7 @@ class Endpoint:
     client: openai.AsyncOpenAI
     model: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     price: Price | None  # money per million tokens
     mean: float | None  # mean cost of a call in a log; None if unknown, which needs a price
     samples: int = 1  # requests for one question, whose answers vote
@@ -105,8 +105,8 @@ class Endpoint:
         replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
         options = {name: value for name, value in self.options.items() if name not in replaced} | dict(overrides)
         for name in _MERGED:
-            if name in overrides and name in self.options:
-                options[name] = {**self.options[name], **overrides[name]}
+            if name in overrides and isinstance(base := self.options.get(name), Mapping):
+                options[name] = {**base, **overrides[name]}
         signal_options = self.signal.options if self.signal is not None else {}
         needed = {name: self.options[name] for name in signal_options if name in self.options}
         top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
@@ -184,7 +184,7 @@ class RequestDefaults:
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     models: Mapping[str, ServedModel]
     timeout: float
     retries: int

@@ -350,7 +350,7 @@ class LedgerTotal:
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0
-    _turn: Any = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Queue a payment for the ledger."""

@@ -24,7 +24,7 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
 from rcjax.serving.failures import CallError, Failure, connection_error, error_word, is_transient, read_wait
-from rcjax.serving.streaming import turns_of
+from rcjax.serving.turns import turns_of
 from rcjax.serving.usage import CallUsage
 
 try:

@@ -8,7 +8,7 @@ from helpers.chat_server import Response
 from helpers.gateway_service import gateway
 
 from rcjax.serving.completions import Assembly, read_chunks
-from rcjax.serving.streaming import _TRIES, Pattern, Patterns, TextChunk
+from rcjax.serving.text_chunks import _TRIES, Pattern, Patterns, TextChunk
 from rcjax.serving.usage import CallUsage
 
 TEXTS = ["Par", "is", ' "quoted" \\ ', "\n\t", "Größe", "😀", "\ud83d", "\u2028", "\0", "", '{"content": "x"}', "\x7f/"]

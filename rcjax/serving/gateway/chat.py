@@ -35,7 +35,7 @@ from rcjax.serving.gateway.chat_request import (
 )
 from rcjax.serving.gateway.clients import Accounts, Client
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.streaming import Pattern, TextChunk
+from rcjax.serving.text_chunks import Pattern, TextChunk
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream of events."""
@@ -403,7 +403,8 @@ def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged
     if result.completion is None:
         message = {"role": "assistant", "content": refusal, "refusal": None}
         return [client_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
-    choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
+    listed = result.completion["choices"]
+    choices = [choice for choice in listed if isinstance(choice, Mapping)] if isinstance(listed, list) else []
     if judged:  # answers that vote are several choices
         choices = [choice for choice in choices if text_or_calls(choice) == result.text][:1] or choices[:1]
         return [client_choice(request, choices[0]) | {"index": 0}]

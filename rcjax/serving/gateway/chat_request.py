@@ -184,7 +184,7 @@ class ChatRequest:
     """The name of a policy or a model."""
     messages: Sequence[Mapping[str, object]]
     """The conversation."""
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     """The other fields."""
     stream: bool
     """Whether the answer is streamed."""
@@ -212,7 +212,12 @@ class ChatRequest:
     @property
     def top_logprobs(self) -> int:
         """Number of likeliest tokens that the client wants."""
-        return self.fields.get("top_logprobs") or 0
+        return _whole_or(0, self.fields.get("top_logprobs"))
+
+    @property
+    def samples(self) -> int:
+        """Number of answers that the client wants."""
+        return _whole_or(1, self.fields.get("n"))
 
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
@@ -230,6 +235,11 @@ class ChatRequest:
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
         return options | ({"extra_body": others} if others else {})
+
+
+def _whole_or(default: int, value: object) -> int:
+    """Return a whole number of a checked request, or the default for a missing one."""
+    return value if isinstance(value, int) else default
 
 
 def read_object(body: bytes) -> dict[str, Any]:

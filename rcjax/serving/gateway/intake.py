@@ -33,13 +33,13 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
             raise invalid_field(name if len(name) <= _LONGEST_NAME else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
-    most, samples = token_limit(request.fields), request.fields.get("n") or 1
+    most = token_limit(request.fields)
     for name in TOKEN_LIMITS:
         if name in request.fields and most is not None and most > tokens:
             raise invalid_field(
-                name, f"must be at most {tokens // samples:,}, as all answers may have {tokens:,} tokens"
+                name, f"must be at most {tokens // request.samples:,}, as all answers may have {tokens:,} tokens"
             )
-    if most is None and samples > 1:
+    if most is None and request.samples > 1:
         raise invalid_field("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
 
 

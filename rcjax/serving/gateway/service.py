@@ -48,7 +48,7 @@ from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.gateway.traces import open_traces
-from rcjax.serving.streaming import turns_of
+from rcjax.serving.turns import turns_of
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
