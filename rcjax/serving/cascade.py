@@ -72,7 +72,7 @@ class Result:
     """Money for the calls below, in the currency of the prices."""
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order, without those that a shadow query adds."""
-    completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """The completion with the reply, as the endpoint sent it, even if it has no text."""
     usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """Tokens of all the calls, as in the API."""
@@ -175,28 +175,21 @@ class Cascade:
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
-        if not isinstance(policy, AnyPolicy):
-            raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
-        kinds = {"log": CallLog, "ledger": Ledger, "salt": str, "options": Mapping, "models": Mapping}
-        for (argument, kind), value in zip(kinds.items(), (log, ledger, salt, options, models), strict=True):
-            instance(value, (kind, NoneType), argument)
+        _require_policy(policy)
+        _require_kinds(log=log, ledger=ledger, salt=salt, options=options, models=models)
+        _require_limits(concurrency, timeout, retries)
         self.policy = policy
         self.models = policy.models
-        self.billing = Billing(policy, name, log, ledger)
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        path = None if log is None else log.path
-        per_day = queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None
-        self._share = ShadowShare(shadow, per_day)
+        self.shadow = shadow
+        self._share = _shadow_share(shadow, log)
         if not shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        whole(concurrency, "concurrency", 1)
-        whole(retries, "retries", 0)
-        if not number(timeout, "timeout", 0.0, math.inf):
-            raise ValueError("timeout must be above 0 seconds")
+        self.billing = Billing(policy, name, log, ledger)
         defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
-        self.shadow, self._salt = shadow, salt
+        self._salt = salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -388,6 +381,36 @@ class Cascade:
             return dict(zip(names, await asyncio.gather(*calls), strict=True))
         finally:
             exchanges += [exchange for listed in ended for exchange in listed]
+
+
+#: The types of `Cascade`'s optional arguments.
+_KINDS = {"log": CallLog, "ledger": Ledger, "salt": str, "options": Mapping, "models": Mapping}
+
+
+def _require_policy(policy: object) -> None:
+    """Refuse an argument that is no policy with a TypeError."""
+    if not isinstance(policy, AnyPolicy):
+        raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
+
+
+def _require_kinds(**arguments: object) -> None:
+    """Refuse an optional argument of another type with a TypeError."""
+    for name, value in arguments.items():
+        instance(value, (_KINDS[name], NoneType), name)
+
+
+def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
+    """Refuse limits that no request can keep. Raises TypeError or ValueError."""
+    whole(concurrency, "concurrency", 1)
+    whole(retries, "retries", 0)
+    if not number(timeout, "timeout", 0.0, math.inf):
+        raise ValueError("timeout must be above 0 seconds")
+
+
+def _shadow_share(shadow: float | ShadowRate, log: CallLog | None) -> ShadowShare:
+    """Return the share of shadow queries, with the traffic of the log if a rate needs it."""
+    path = None if log is None else log.path
+    return ShadowShare(shadow, queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None)
 
 
 def make_result(
