@@ -26,13 +26,14 @@ from rcjax._base.figures import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import form_of
-from rcjax.serving.billing import Billing, queries_per_day
+from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
+from rcjax.serving.log_spending import queries_per_day
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.shadowing import ShadowRate, ShadowShare
@@ -289,7 +290,8 @@ class Cascade:
             index = self.policy.rung_of(self._lot(question.query, question.messages), position)
         exchanges: list[Exchange] = []
         with self.billing.reserve((index, 0), partial(self._expect_rung, question), question.client) as index:
-            rung, place = self.policy.rungs[index], None if position is None else index
+            rung = self.policy.rungs[index]
+            place = None if position is None else index
             question = replace(question, position=position, rung=place)
             try:
                 result = await self._follow(rung.of_segment(question.segment), question, end, exchanges)
@@ -363,7 +365,7 @@ class Cascade:
         if not usable:
             last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # without text
             return make_result(question, "failed", last, exchanges, at_once)
-        surest = max(usable, key=lambda each: -1.0 if each.call.confidence is None else each.call.confidence)
+        surest = max(usable, key=_confidence_of)
         return make_result(question, "best so far", surest, exchanges, at_once)
 
     async def _ask_both(
@@ -405,6 +407,11 @@ def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
     whole(retries, "retries", 0)
     if not number(timeout, "timeout", 0.0, math.inf):
         raise ValueError("timeout must be above 0 seconds")
+
+
+def _confidence_of(exchange: Exchange) -> float:
+    """Return the confidence of an answer, for the order of answers; one without a confidence comes last."""
+    return -1.0 if exchange.call.confidence is None else exchange.call.confidence
 
 
 def _shadow_share(shadow: float | ShadowRate, log: CallLog | None) -> ShadowShare:

@@ -14,10 +14,11 @@ import pytest
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing, ledger
-from rcjax.serving.billing import Billing, LogReader, queries_per_day
+from rcjax.serving import billing, ledger, log_spending
+from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, CascadeWarning
 from rcjax.serving.ledger import FileTotals
+from rcjax.serving.log_spending import LogReader, queries_per_day
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -38,6 +39,7 @@ DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
 def clock(monkeypatch):
     clock = SimpleNamespace(now=START, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
+    monkeypatch.setattr(log_spending, "time", clock)
     return clock
 
 
@@ -86,7 +88,7 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
     assert queries_per_day(path) is None  # of less than a day
 
 
-def test_the_end_of_the_money_is_said_once_a_period(tmp_path, clock):
+def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
     worker, ended = Worker(tmp_path / "calls.jsonl", clock, dearer=20.0), []
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -139,7 +141,7 @@ def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
 
 
-def test_an_answer_that_costs_a_hundred_times_its_rung_is_told_once_a_minute(clock):
+def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):
     billing = Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -187,6 +189,7 @@ def today(monkeypatch):
     now = time.time()
     clock = SimpleNamespace(now=now - now % DAY + DAY / 2, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
+    monkeypatch.setattr(log_spending, "time", clock)
     monkeypatch.setattr(ledger, "time", clock)
     return clock
 
@@ -242,7 +245,7 @@ def test_a_log_that_begins_after_its_period_does_says_so(tmp_path, today):
         Worker(tmp_path / "new.jsonl", today)  # whose totals are there
 
 
-def test_a_disk_that_is_full_is_told_once_and_what_was_spent_is_kept_later(tmp_path, today, monkeypatch):
+def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
     path = tmp_path / "calls.jsonl"
     worker, real = Worker(path, today), FileTotals.sync
 
