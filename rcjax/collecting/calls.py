@@ -104,7 +104,8 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
     endpoint = asked.endpoint(question)
     options = endpoint.options_for(question.options)
-    first, second = asked.respondent.worst(question.messages, options), second_options(endpoint.signal)
+    first = asked.respondent.worst(question.messages, options)
+    second = second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first one and its answer.

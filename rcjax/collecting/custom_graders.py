@@ -195,7 +195,9 @@ class Program:
 
     def __init__(self, name: str, most: float | None = 1.0) -> None:
         _require_form(name)
-        self.name, self.most, self._words = name, most, shlex.split(name.partition(":")[2])
+        self.name = name
+        self.most = most
+        self._words = shlex.split(name.partition(":")[2])
         self._slots = asyncio.Semaphore(MOST)
 
     async def grade(self, submission: Submission) -> float | None:

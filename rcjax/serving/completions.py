@@ -206,7 +206,9 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
 
     Raises CallError for a malformed chunk, an error in place of one, and a stream that ends without a finish reason.
     """
-    finished, calls, patterns = False, defaultdict[int, CallNumbers](CallNumbers), Patterns()
+    finished = False
+    calls = defaultdict[int, CallNumbers](CallNumbers)
+    patterns = Patterns()
     async for data in _events(lines, patterns):
         if type(data) is TextChunk:
             yield data

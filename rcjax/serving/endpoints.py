@@ -159,7 +159,8 @@ class Endpoint:
             most: limit on the tokens of one answer; None without a limit.
         """
         money = usage.money(self.price, free=getattr(self.client, "reports_cost", False))
-        missing, cost = usage.replies - usage.counted, 0.0 if money is None else float(money)
+        missing = usage.replies - usage.counted
+        cost = 0.0 if money is None else float(money)
         is_complete = not missing and not usage.unanswered_read
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
         unfinished = usage.unfinished if estimated and pace is not None else 0
@@ -207,7 +208,8 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
     require_runnable(signal for signal in signals.values() if isinstance(signal, ReplyCheck))
     endpoints = {}
     for model, signal in signals.items():
-        settings, known = defaults.models.get(model), read_price(prices.get(model))
+        settings = defaults.models.get(model)
+        known = read_price(prices.get(model))
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
             clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),

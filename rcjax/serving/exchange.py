@@ -179,7 +179,8 @@ class Exchange:
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
-        seconds, is_cut = time.perf_counter() - self.start, usage.unanswered_read or usage.broken
+        seconds = time.perf_counter() - self.start
+        is_cut = usage.unanswered_read or usage.broken
         most = token_limit(self.endpoint.options_for(question.options)) if is_cut else None
         figures = self.endpoint.call_fields(usage, seconds, self.pace, most)
         figures["cost"] += self.check_cost
@@ -249,7 +250,8 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str 
     if endpoint.signal is None:
         return None
     overrides = {name: value for name, value in overrides.items() if name not in FORMING}
-    options, needed = endpoint.options_for(overrides), endpoint.signal.options
+    options = endpoint.options_for(overrides)
+    needed = endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
     return record_asked(endpoint.signal, more, endpoint.price, form)
 

@@ -259,7 +259,9 @@ async def complete(
 
     Raises CallError if no completion came back.
     """
-    problem, sent, lost = None, usage.begin(messages, options), 0
+    problem = None
+    sent = usage.begin(messages, options)
+    lost = 0
     try:
         response = await _post(client, model, messages, options)
         if NOT_READ in response.extensions:
@@ -316,9 +318,12 @@ async def stream(
         usage: the usage of the call, which is updated even if the call fails.
         hand_on: receives each chunk, and raises nothing.
     """
-    problem, before, response = None, usage.attempts, None
+    problem, response = None, None
+    before = usage.attempts
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    assembly, ended, sent = Assembly(), False, usage.begin(messages, options)
+    assembly = Assembly()
+    ended = False
+    sent = usage.begin(messages, options)
     try:
         response = await _post(client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
         usage.attempts += _attempts(response)

@@ -54,7 +54,10 @@ class Pattern:
         >>> found["choices"], found.literals
         ([{'index': 0, 'delta': {'content': 'is'}}], ['"is"'])
         """
-        place, texts, literals, plain = 0, list[str](), list[str](), data.isascii()
+        place = 0
+        texts = list[str]()
+        literals = list[str]()
+        plain = data.isascii()
         for part in self.parts[:-1]:
             if not data.startswith(part, place) or not data.startswith('"', start := place + len(part)):
                 return None
@@ -68,7 +71,8 @@ class Pattern:
 
     def of_texts(self, texts: Sequence[str], literals: list[str]) -> TextChunk:
         """Return the chunk with other texts."""
-        chunk, named = TextChunk(self.chunk), dict(zip(self.names, texts, strict=True))
+        chunk = TextChunk(self.chunk)
+        named = dict(zip(self.names, texts, strict=True))
         (choice,) = self.chunk["choices"]
         chunk.pattern, chunk.literals, chunk.text = self, literals, named["content"]
         chunk["choices"] = [{**choice, "delta": {**choice["delta"], "content": chunk.text}}]

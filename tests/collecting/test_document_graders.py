@@ -57,7 +57,7 @@ def test_no_call_and_several_calls():
     assert verdict([call(of=[1, 2])], call(of=[1, 2]))  # a list may be meant as itself
 
 
-def test_a_right_answer_that_is_none_is_told():
+def test_an_invalid_right_answer_gives_no_verdict():
     for wrong in ("Paris", 5, [5], {"name": 5}, {"name": "f", "arguments": []}):
         with pytest.raises(NoVerdictError, match="is no list of calls"):
             verdict([call()], wrong)

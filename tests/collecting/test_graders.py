@@ -116,7 +116,7 @@ def test_the_default_suits_the_answers(reference, choices, name):
         (["judge:large"], "a judge is a model: give --models"),
     ],
 )
-def test_graders_that_are_none(named, says):
+def test_invalid_graders(named, says):
     with pytest.raises(GraderError, match=says.replace("(", r"\(")):
         make_graders(named)
 
@@ -218,7 +218,7 @@ def test_what_a_judge_says_and_that_it_is_asked_once_more():
     assert (said, len(asked), unread) == (None, 2, 1)
 
 
-def test_a_judge_sees_the_question_and_not_who_answered():
+def test_a_judge_sees_the_question_and_not_the_model():
     messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of {answer}?"})
     asked = []
 

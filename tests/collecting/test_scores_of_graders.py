@@ -78,7 +78,7 @@ def test_what_a_judge_with_a_scale_says(reply, share):
     assert type(said) is type(share)
 
 
-def test_a_judge_is_told_the_scale_and_asked_again():
+def test_a_judge_gets_the_scale_and_a_reminder():
     asked = []
 
     async def ask(messages):

@@ -140,7 +140,7 @@ def test_every_option_is_sent(kind, monkeypatch):
         (Way(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n"), "HTTP 404", Failure(404)),
     ],
 )
-def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
+def test_failures_are_alike_for_all_clients(kind, way, words, failure, monkeypatch):
     async def main():
         async with serving(kind, way, monkeypatch, retries=1) as (server, client):
             usage = CallUsage()

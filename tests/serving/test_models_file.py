@@ -92,7 +92,7 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
         ("[x\n", "cannot be read"),
     ],
 )
-def test_files_that_are_none(text, says, path):
+def test_invalid_files(text, says, path):
     path.write_text(text)
     with pytest.raises(ValueError) as refused:
         read_models(path)

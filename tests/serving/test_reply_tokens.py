@@ -122,13 +122,13 @@ def test_tokens_are_those_of_the_text():
     assert got == {}
 
 
-def test_halves_of_a_character_are_told_by_bytes():
+def test_halves_of_a_character_are_read_by_bytes():
     halves = [{"token": "�", "logprob": -0.5, "bytes": [byte]} for byte in "ï".encode()]
     reply = reply_of("naïve", ("B", -1.0), ("na", -0.5), *halves, ("ve", -0.5))
     assert [len(reply.tokens), MeanLogprob().read(reply).logprob] == [4, -0.5]
 
 
-def test_numbers_in_place_of_texts_are_told_by_bytes():
+def test_numbers_in_place_of_texts_are_read_by_bytes():
     reply = reply_of("A", {**token("A", -0.1), "token": "token_id:32"})
     assert CHOICE.read(reply).answer == "A"
 

@@ -67,7 +67,7 @@ def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(pa
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"totals": [[1]]}', b'{"totals": 3}', b"[" * 10**5])
-def test_a_file_that_is_none_begins_anew(path, content):
+def test_an_unreadable_file_begins_anew(path, content):
     path.write_bytes(content)
     one = FileTotals(path)
     page_of(one).add(1.0)

@@ -403,7 +403,8 @@ class CatalogMaker:
             for name, value in model.options.items()
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
-        options, mean = self._with_token_limit(model, kept), mean if model.price is None else None
+        options = self._with_token_limit(model, kept)
+        mean = mean if model.price is None else None
         return Endpoint(client, model.endpoint_name, None, options, model.price, mean, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:

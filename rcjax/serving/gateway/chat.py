@@ -33,7 +33,7 @@ from rcjax.serving.gateway.chat_request import (
     read_object,
     upstream_error,
 )
-from rcjax.serving.gateway.clients import Accounts, Client
+from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.text_chunks import Pattern, TextChunk
 
@@ -162,14 +162,14 @@ class RequestContext:
     """The query's id."""
     segment: str | None = None
     """The query's segment; None if unknown."""
-    accounts: Accounts | None = None
-    """The accounts of clients; None if nothing is counted."""
+    client_limits: ClientLimits | None = None
+    """The limits of clients; None if nothing is counted."""
 
     def reserve(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
         """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
-        if self.accounts is None or self.client.money is None:
+        if self.client_limits is None or self.client.money is None:
             return nullcontext()
-        return self.accounts.reserve(self.client, expect())
+        return self.client_limits.reserve(self.client, expect())
 
 
 @dataclass(slots=True)
@@ -218,7 +218,8 @@ class RequestHandler:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         if self.metrics is not None:
-            seconds, reason = time.perf_counter() - self.start, next(iter(self._unjudged_reasons), None)
+            seconds = time.perf_counter() - self.start
+            reason = next(iter(self._unjudged_reasons), None)
             self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
             raise upstream_error(result)
@@ -345,7 +346,8 @@ class RequestHandler:
             await self.responder.done()
             return
         choices = client_choices(self.request, self.settings.refusal, result, judged=self._judged)
-        completion, headers = whole_completion(report, result, choices), _headers(report)
+        completion = whole_completion(report, result, choices)
+        headers = _headers(report)
         if not self.request.stream:
             await self.responder.document(completion, headers)
             return

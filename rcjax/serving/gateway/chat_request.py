@@ -73,7 +73,8 @@ _GATEWAYS = (401, 402, 403, 404)  # an endpoint's statuses for a fault of the ga
 
 def upstream_error(result: Result) -> ApiError:
     """Make the error of a request that no model answered, from the last failure."""
-    failure, failures = result.failure, "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
+    failure = result.failure
+    failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
     problem = f"no model answered: {failures}"
     if failure is None:
         return ApiError(504, "no model could answer in time", "deadline_exceeded")

@@ -81,7 +81,8 @@ def _clients(clients: Sequence[ClientUsage]) -> str:
     """Draw the usage and the limit of each client, over all workers."""
     if not clients:
         return ""
-    rows, heads = list[tuple[str, ...]](), ("client", "period", "requests", "paid", "of")
+    rows = list[tuple[str, ...]]()
+    heads = ("client", "period", "requests", "paid", "of")
     for used in clients:
         money = used.client.money
         limit = "no limit" if money is None else f"${figure(money.money)}"

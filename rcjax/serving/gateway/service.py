@@ -42,7 +42,7 @@ from rcjax.serving.gateway.catalog import (
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, id_headers, query_of, segment_of
-from rcjax.serving.gateway.clients import Accounts, Client
+from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.intake import ClientLeftError, Intake, require_permitted
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
@@ -138,7 +138,7 @@ class Gateway:
         self.busy = 0
         """Number of requests in progress."""
         self._totals = settings.totals() if self.ledger is None else self.ledger
-        self.accounts = Accounts(self._totals)
+        self.client_limits = ClientLimits(self._totals)
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
@@ -151,7 +151,7 @@ class Gateway:
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch that failed the last time
         self._is_unshared = False
-        self.accounts.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.ring.named)
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
@@ -159,7 +159,7 @@ class Gateway:
         self.metrics.called(call, policy)
         client = None if call.added else self.catalog.ring.by_name(call.client)
         if client is not None:
-            self.accounts.pay(client, call.cost)
+            self.client_limits.pay(client, call.cost)
         if self.traces is not None:
             model = self.catalog.models.get(call.model)
             self.traces.called(call, getattr(model, "base_url", None), policy)
@@ -179,7 +179,7 @@ class Gateway:
 
     async def _share_totals(self) -> None:
         """Exchange the clients' totals with other workers."""
-        self.accounts.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
@@ -250,13 +250,13 @@ class Gateway:
             ids = id_headers(query)
             self._require_place()
             start = time.perf_counter()
-            with self.accounts.admitted(client), self.intake.count_bytes() as held:
+            with self.client_limits.admitted(client), self.intake.count_bytes() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
                 await turns_of("requests").take()
                 with self._working():
                     request = responder.read(body)
                     self._require_permitted(request, client)
-                    context = RequestContext(client, query, segment_of(headers), self.accounts)
+                    context = RequestContext(client, query, segment_of(headers), self.client_limits)
                     parts = self.metrics, request, context, responder, start
                     handler = RequestHandler(self.settings, self.catalog, *parts)
                     await unless_client_leaves(handler.answer(), receive, responder)
@@ -374,7 +374,8 @@ async def _lifespan(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
 
 async def _models(gateway: Gateway, request: Request) -> Response:
     """List the policies, then the models, that the client may call; or describe one of them."""
-    client, data = gateway.catalog.ring.client_of(request.headers), list[dict[str, Any]]()
+    client = gateway.catalog.ring.client_of(request.headers)
+    data = list[dict[str, Any]]()
     for name, served in gateway.catalog.policies.items():
         policy = served.policy
         about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
@@ -398,7 +399,8 @@ async def _metrics(gateway: Gateway, request: Request) -> Response:
 
 async def _page(gateway: Gateway, request: Request) -> Response:
     """Return the page of the service; browsers send the key as a password."""
-    headers, (scheme, _, credentials) = request.headers, request.headers.get("authorization", "").partition(" ")
+    headers = request.headers
+    (scheme, _, credentials) = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         with suppress(ValueError):
             password = b64decode(credentials).partition(b":")[2].decode("latin-1")
@@ -407,7 +409,7 @@ async def _page(gateway: Gateway, request: Request) -> Response:
         _require_figures(gateway, headers)
     except ApiError as problem:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
-    clients = gateway.accounts.usage_of(gateway.catalog.ring.named)
+    clients = gateway.client_limits.usage_of(gateway.catalog.ring.named)
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
     away = None if gateway.ledger is None else gateway.ledger.down_since
     page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients, away)
