@@ -74,8 +74,8 @@ class AnswerRows:
         amounts = (row.get(name) or 0 for row in self.rows.values() for name in ("at_most", "grading_cost"))
         return sum((Decimal(str(amount)) for amount in amounts), Decimal(0))
 
-    def most_billed(self, model: str) -> Decimal:
-        """Return the largest billed cost of a model's calls; 0 if none was billed."""
+    def highest_cost(self, model: str) -> Decimal:
+        """Return the highest reported cost of a model's calls; 0 if none was reported."""
         costs = (row.get("cost") for row in self.rows.values() if row["model"] == model and not row.get("estimated"))
         return max((Decimal(str(cost)) for cost in costs if cost), default=Decimal(0))
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 from itertools import permutations
 from typing import Any, ClassVar
 
-from rcjax.collecting.custom_graders import Attempt, GraderError, NoVerdictError, ProcessGrader
+from rcjax.collecting.custom_graders import GraderError, NoVerdictError, ProcessGrader, Submission
 from rcjax.collecting.questions import conversation
 from rcjax.policy.signals.answers import (
     INVALID,
@@ -55,26 +55,26 @@ _SCRIPTS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # scripts w
 class ComparisonGrader:
     """A grader that compares a reply with the right answers."""
 
-    compare: Callable[[Attempt], bool]
+    compare: Callable[[Submission], bool]
     needs_reference: bool = True
 
-    async def grade(self, attempt: Attempt) -> bool:
+    async def grade(self, submission: Submission) -> bool:
         """Return whether the reply equals a right answer."""
-        return self.compare(attempt)
+        return self.compare(submission)
 
 
-def exact(attempt: Attempt) -> bool:
+def exact(submission: Submission) -> bool:
     """Return whether a reply is a right answer, apart from case, white space, articles and outer punctuation.
 
     The answer of a reply is what `final_answer` extracts, the content of the last box, or the text after "the answer
     is"; for "Paris, France" or "Yes, it is." also the text before the comma.
 
     >>> from rcjax.collecting.questions import Question
-    >>> exact(Attempt(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
+    >>> exact(Submission(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
     True
     """
-    right = {plain_answer(text) for text in attempt.question.reference}
-    answers = [tidied(final_answer(text)) for text in (attempt.text, attempt.answer)]
+    right = {plain_answer(text) for text in submission.question.reference}
+    answers = [tidied(final_answer(text)) for text in (submission.text, submission.answer)]
     markers = [*_MARKER.finditer(answers[0])]
     if markers:  # "… so the answer is X."
         answers.append(answers[0][markers[-1].end() :].partition("\n")[0])
@@ -89,16 +89,16 @@ def _before_comma(reply: str) -> str:
     return plain_answer(head) if _GOES_ON.fullmatch(tail) and _TURNS.search(tail) is None else ""
 
 
-def contains(attempt: Attempt) -> bool:
+def contains(submission: Submission) -> bool:
     """Return whether a reply contains a right answer as whole words or a whole number, and does not deny it.
 
     >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", (), ("art",))
-    >>> contains(Attempt(question, "It is art, in Paris.")), contains(Attempt(question, "start"))
+    >>> contains(Submission(question, "It is art, in Paris.")), contains(Submission(question, "start"))
     (True, False)
     """
-    reply = plain_answer(without_thoughts(attempt.text))
-    forms = [plain_answer(text) for text in attempt.question.reference]
+    reply = plain_answer(without_thoughts(submission.text))
+    forms = [plain_answer(text) for text in submission.question.reference]
     return any(form and _stands_in(form, reply) for form in forms)
 
 
@@ -111,11 +111,11 @@ def _stands_in(form: str, reply: str) -> bool:
     return any(not is_denied(reply, *match.span()) for match in re.finditer(pattern, reply))
 
 
-def right_choice(attempt: Attempt) -> bool:
+def right_choice(submission: Submission) -> bool:
     """Return whether the reply's choice is a right answer, or the choice in the text of a right answer."""
-    question, answer = attempt.question, attempt.answer
+    question, answer = submission.question, submission.answer
     names = question.choices or tuple("ABCD")
-    chosen = answer if answer in names else chosen_choice(attempt.text, names, question.words)
+    chosen = answer if answer in names else chosen_choice(submission.text, names, question.words)
     right = (text if text in names else chosen_choice(text, names, question.words) for text in question.reference)
     return chosen is not None and chosen in right
 
@@ -163,9 +163,9 @@ class NumberGrader(ProcessGrader):
     def __init__(self) -> None:
         super().__init__("number")
 
-    async def grade(self, attempt: Attempt) -> bool:
+    async def grade(self, submission: Submission) -> bool:
         """Return whether the number of the reply equals a right one."""
-        return await self.call(same_number, attempt.text, attempt.question.reference)
+        return await self.call(same_number, submission.text, submission.question.reference)
 
 
 def same_number(text: str, reference: Sequence[str]) -> bool:
@@ -293,9 +293,9 @@ class Judge:
         """Form of the judge's reply, in words."""
         return "yes or no" if self.most is None else f"a number from 0 to {self.most:g}"
 
-    async def grade(self, attempt: Attempt) -> float | None:
+    async def grade(self, submission: Submission) -> float | None:
         """Ask the judge, and ask once more if its reply is unreadable; None if that is unreadable too."""
-        messages = [{"role": "user", "content": rubric(attempt, self.template, self.most)}]
+        messages = [{"role": "user", "content": rubric(submission, self.template, self.most)}]
         reply = await self.ask(messages)
         grade = self._read(reply)
         if grade is None:
@@ -306,28 +306,28 @@ class Judge:
         return grade
 
     def _read(self, reply: str) -> float | None:
-        return verdict(reply) if self.most is None else score(reply, self.most)
+        return parse_verdict(reply) if self.most is None else parse_score(reply, self.most)
 
 
-def rubric(attempt: Attempt, template: str | None = None, most: float | None = None) -> str:
+def rubric(submission: Submission, template: str | None = None, most: float | None = None) -> str:
     """Return the prompt of a judge about an answer. Raises GraderError if the question is unknown.
 
     >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",))
-    >>> rubric(Attempt(question, "Paris"), "{question} {reference} {answer}")
+    >>> rubric(Submission(question, "Paris"), "{question} {reference} {answer}")
     'Capital? Paris Paris'
     """
-    messages, reference = attempt.question.messages, attempt.question.reference
+    messages, reference = submission.question.messages, submission.question.reference
     if not messages:
         raise GraderError("a judge must see the questions, which are not in the log: give their file, --questions FILE")
     question = conversation(messages)
     # No text can contain the mark, since it is a hash of all of them.
-    fence = sha256(json.dumps([question, *reference, attempt.text]).encode()).hexdigest()[:16]
+    fence = sha256(json.dumps([question, *reference, submission.text]).encode()).hexdigest()[:16]
     fillings = {
         "{fence}": fence,
         "{question}": question,
         "{reference}": "\nor\n".join(reference) or _WITHOUT,
-        "{answer}": attempt.text,
+        "{answer}": submission.text,
     } | ({} if most is None else {"{score_max}": f"{most:g}"})
     # One pass, so that braces in a question or an answer are not filled.
     pattern = "|".join(map(re.escape, fillings))
@@ -335,13 +335,13 @@ def rubric(attempt: Attempt, template: str | None = None, most: float | None = N
     return filled.encode(errors="replace").decode()  # lone surrogates cannot be sent
 
 
-def verdict(reply: str) -> bool | None:
+def parse_verdict(reply: str) -> bool | None:
     """Read a judge's verdict: one word alone on its last line, or `{"correct": true}`; None if it could be misread.
 
     Reasoning before the reply is ignored; a line that says the opposite makes the reply unreadable.
 
-    >>> verdict("Both are 4.\\n**Yes.**"), verdict('{"correct": false}'), verdict("The answer is not right")
-    (True, False, None)
+    >>> list(map(parse_verdict, ("Both are 4.\\n**Yes.**", '{"correct": false}', "The answer is not right")))
+    [True, False, None]
     """
     value, lines = _value_or_lines(reply, "correct")
     if not lines:
@@ -350,13 +350,13 @@ def verdict(reply: str) -> bool | None:
     return None if {True, False} <= {*words} else words[-1]
 
 
-def score(reply: str, most: float) -> float | None:
+def parse_score(reply: str, most: float) -> float | None:
     """Read a judge's score as a share of the full score: a number alone on the last line, `7/10`, or `{"score": 7}`.
 
     Return None if it could be misread: a number off the scale, or another number alone on an earlier line.
 
-    >>> score("Two of four.\\n**5**", 10), score('{"score": 10}', 10), score("5/20", 10), score("3\\n4", 10)
-    (0.5, True, None, None)
+    >>> [parse_score(reply, 10) for reply in ("Two of four.\\n**5**", '{"score": 10}', "5/20", "3\\n4")]
+    [0.5, True, None, None]
     """
     value, lines = _value_or_lines(reply, "score")
     if lines:
@@ -383,7 +383,7 @@ def _value_or_lines(reply: str, name: str) -> tuple[Any, list[str]]:
 _MOST_CALLS = 6  # of one function, for which all orders are tried
 
 
-def right_call(attempt: Attempt) -> bool:
+def right_call(submission: Submission) -> bool:
     """Return whether the calls of a reply are the right ones, in any order; `[]` stands for no call.
 
     A right answer is a call, `{"name", "arguments"}`, or a list of calls. Each argument is a value or a list of allowed
@@ -392,17 +392,17 @@ def right_call(attempt: Attempt) -> bool:
     >>> from rcjax.collecting.questions import Question
     >>> right = '{"name": "weather", "arguments": {"city": ["Paris", "Paris, France"]}, "free": ["unit"]}'
     >>> said = '[{"name": "weather", "arguments": {"city": "Paris", "unit": "C"}}]'
-    >>> right_call(Attempt(Question("q", (), (right,)), said, said))
+    >>> right_call(Submission(Question("q", (), (right,)), said, said))
     True
     """
-    calls = _calls_of(attempt)
-    return calls is not None and any(_same_calls(calls, _wanted_calls(text)) for text in attempt.question.reference)
+    calls = _calls_of(submission)
+    return calls is not None and any(_same_calls(calls, _wanted_calls(text)) for text in submission.question.reference)
 
 
-def _calls_of(attempt: Attempt) -> list[dict[str, Any]] | None:
+def _calls_of(submission: Submission) -> list[dict[str, Any]] | None:
     """Return the calls of a reply: [] for a text, None if they are malformed."""
-    document = read_json_text(attempt.answer.removeprefix(INVALID))
-    document = read_json_text(attempt.text) if document is None else document
+    document = read_json_text(submission.answer.removeprefix(INVALID))
+    document = read_json_text(submission.text) if document is None else document
     if isinstance(document, Mapping):
         document = [document]
     return read_calls(document) if isinstance(document, list) else []
@@ -467,11 +467,11 @@ class JsonGrader:
     scores: bool = False
     needs_reference: bool = True
 
-    async def grade(self, attempt: Attempt) -> float:
+    async def grade(self, submission: Submission) -> float:
         """Compare the fields of the reply with those of each right answer, and return the best verdict."""
-        document = read_json_text(attempt.answer.removeprefix(INVALID))
-        document = read_json_text(attempt.text) if document is None else document
-        shares = [_share(document, _wanted_document(text)) for text in attempt.question.reference]
+        document = read_json_text(submission.answer.removeprefix(INVALID))
+        document = read_json_text(submission.text) if document is None else document
+        shares = [_share(document, _wanted_document(text)) for text in submission.question.reference]
         best = max(shares, default=0.0)
         return best if self.scores else best == 1
 

@@ -104,14 +104,15 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
     endpoint = asked.endpoint(question)
     options = endpoint.options_for(question.options)
-    first, second = asked.respondent.worst(question.messages, options), second_options(endpoint.signal)
+    first = asked.respondent.worst(question.messages, options)
+    second = second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first one and its answer.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
     by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
-    return first, max(asked.respondent.most_billed, by_price)
+    return first, max(asked.respondent.highest_cost, by_price)
 
 
 async def call(
@@ -273,4 +274,4 @@ def judging_cost(
     else:
         read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
     by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
-    return max(2 * respondent.most_billed, by_price) if worst else by_price
+    return max(2 * respondent.highest_cost, by_price) if worst else by_price

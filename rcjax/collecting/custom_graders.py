@@ -42,7 +42,7 @@ class NoVerdictError(GraderError):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Submission:
     """A reply to a question; the question's `messages` are empty if they are unknown."""
 
     question: Question
@@ -60,7 +60,7 @@ class Grader(Protocol):
         """Whether the grader needs a right answer."""
         ...
 
-    async def grade(self, attempt: Attempt) -> float | None:
+    async def grade(self, submission: Submission) -> float | None:
         """Return True, False, a score between 0 and 1, or None without a verdict.
 
         Raises NoVerdictError if it fails on this answer, and GraderError if it cannot work at all.
@@ -130,9 +130,9 @@ class Matching(ProcessGrader):
         self._pattern, self.needs_reference = pattern, "{answer}" in pattern
         self.require()
 
-    async def grade(self, attempt: Attempt) -> bool:
+    async def grade(self, submission: Submission) -> bool:
         """Return whether the reply matches the pattern."""
-        reply = await self.call(search_pattern, self._pattern, attempt.text, attempt.question.reference)
+        reply = await self.call(search_pattern, self._pattern, submission.text, submission.question.reference)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
         return reply["said"]
@@ -168,10 +168,10 @@ class Function:
         if not callable(self._function):
             raise GraderError(f"{name}: the module has no function {function}: give one of a text and the answers")
 
-    async def grade(self, attempt: Attempt) -> float | None:
+    async def grade(self, submission: Submission) -> float | None:
         """Call the function, and return True, False, a share of the full score, or None without a verdict."""
         try:
-            verdict = self._function(attempt.text, attempt.question.reference)
+            verdict = self._function(submission.text, submission.question.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:  # the user's own code
             raise NoVerdictError(f"{self.name} failed: {type(error).__name__}: {error}") from None
@@ -195,13 +195,15 @@ class Program:
 
     def __init__(self, name: str, most: float | None = 1.0) -> None:
         _require_form(name)
-        self.name, self.most, self._words = name, most, shlex.split(name.partition(":")[2])
+        self.name = name
+        self.most = most
+        self._words = shlex.split(name.partition(":")[2])
         self._slots = asyncio.Semaphore(MOST)
 
-    async def grade(self, attempt: Attempt) -> float | None:
+    async def grade(self, submission: Submission) -> float | None:
         """Run the program, and return its verdict."""
-        question = {name: getattr(attempt.question, name) for name in ("query", "reference", "choices")}
-        row = question | {"text": attempt.text, "answer": attempt.answer}
+        question = {name: getattr(submission.question, name) for name in ("query", "reference", "choices")}
+        row = question | {"text": submission.text, "answer": submission.answer}
         try:
             async with self._slots:
                 output, status = await run_command(

@@ -32,7 +32,6 @@ from rcjax.collecting.built_in_graders import (
     right_choice,
 )
 from rcjax.collecting.custom_graders import (
-    Attempt,
     Function,
     Grader,
     GraderError,
@@ -40,6 +39,7 @@ from rcjax.collecting.custom_graders import (
     NoVerdictError,
     ProcessGrader,
     Program,
+    Submission,
     UnpaidError,
 )
 from rcjax.collecting.questions import Question
@@ -52,7 +52,7 @@ from rcjax.serving.failures import CallError
 from rcjax.serving.usage import CallUsage
 
 #: Graders that compare texts, by name.
-COMPARISONS: dict[str, Callable[[Attempt], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
+COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
 _FAILURES = 10  # in a row, after which grading ends
 
@@ -251,11 +251,11 @@ def question_of(row: Mapping[str, Any]) -> Question:
     return Question(row["query"], (), reference, tuple(map(str, choices)), words, row.get("grade"))
 
 
-def attempt_of(row: Mapping[str, Any], question: Question) -> Attempt:
+def submission_of(row: Mapping[str, Any], question: Question) -> Submission:
     """Return a row as a grader sees it: without the model's name."""
     text = row.get("text") or ""
     answer = row.get("answer") if isinstance(row.get("answer"), str) else text
-    return Attempt(question, text, str(answer))
+    return Submission(question, text, str(answer))
 
 
 def judge_by(respondent: Respondent) -> Ask:
@@ -290,7 +290,7 @@ async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders)
     if name is None:
         return None
     try:
-        verdict = await graders.by_name[name].grade(attempt_of(row, question))
+        verdict = await graders.by_name[name].grade(submission_of(row, question))
     except Exception as error:  # an unexpected reply must not end the run
         if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
             raise

@@ -189,10 +189,10 @@ class Setup:
         return self._respondents[name]
 
     def go_on(self, answers: AnswerRows) -> None:
-        """Continue earlier runs: take over the money that they spent, and their largest bills."""
+        """Continue earlier runs: take over the money that they spent, and their highest costs."""
         self.budget.spent = answers.spent
         for name, respondent in self.respondents.items():
-            respondent.most_billed = answers.most_billed(name)
+            respondent.highest_cost = answers.highest_cost(name)
 
     def judge_of(self, question: Question) -> Respondent | None:
         """Return the model that judges answers to a question; None without a judge."""
@@ -291,7 +291,8 @@ def _with_settings(setup: Setup, name: str, signal: str, questions: Sequence[Que
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
-    apart, options = signal == "votes" and (samples > 1 or bool(before.get("apart"))), setup.options(name, questions)
+    apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
+    options = setup.options(name, questions)
     return Asked(setup.respondents[name], signal, options, setup.checks, samples, apart, setup.check(signal))
 
 
@@ -325,7 +326,9 @@ def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
 
 async def _suited(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
     """Probe a model and return (a signal that it supports, the reason); the probe is paid and logged like a call."""
-    respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], CallUsage()
+    respondent = setup.respondents[model]
+    name = uuid.uuid4().hex[:16]
+    usage = CallUsage()
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
             abilities = await probe(respondent, setup.options(model, questions), usage, expense)

@@ -15,10 +15,10 @@ from typing import Any
 from rcjax.policy.signals.answers import FORMING
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure
+from rcjax.serving.failures import CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings
-from rcjax.serving.openai_client import TIMED_OUT, complete, direct_client
-from rcjax.serving.pace import most_written
+from rcjax.serving.openai_client import complete, direct_client
+from rcjax.serving.pace import token_limit
 from rcjax.serving.usage import CallUsage
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
@@ -142,7 +142,7 @@ def most_output_tokens(options: Mapping[str, Any]) -> int:
     >>> most_output_tokens({"max_tokens": 10, "n": 5})
     50
     """
-    most = most_written(options)
+    most = token_limit(options)
     if most is None:
         raise ValueError("options without max_tokens: what such a call costs has no limit")
     return most
@@ -164,7 +164,7 @@ _MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _LONGEST_WAIT = 120.0  # seconds; a model that asks for more is left to another run
 
-_LESSONS = 2  # calls made one at a time while none is billed
+_LESSONS = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request, with transient failures; and twice as many waits for a rate limit
 
@@ -176,7 +176,7 @@ class StoppedError(Exception):
 
 
 class Respondent:
-    """A model behind its endpoint, with retries, back-off and a record of its bills.
+    """A model behind its endpoint, with retries, back-off and a record of its costs.
 
     Args:
         settings: settings of the model.
@@ -191,27 +191,27 @@ class Respondent:
         self.client = direct_client(base_url=address, key=settings.key(), query=query, retries=0, **limits)
         self.settings, self.timeout = settings, timeout
         self.stopped: str | None = None
-        self.remarks: dict[str, None] = {}  # sentences about its bills
-        self.most_billed = Decimal(0)
-        """Largest bill of a request so far: a server may charge more than the prices say."""
-        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls made one at a time, to learn a bill
+        self.remarks: dict[str, None] = {}  # sentences about its costs
+        self.highest_cost = Decimal(0)
+        """Largest cost of a request so far: a server may charge more than the prices say."""
+        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls made one at a time, to learn a cost
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
-        return Endpoint(self.client, self.settings.served, signal, options, self.settings.price, None)
+        return Endpoint(self.client, self.settings.endpoint_name, signal, options, self.settings.price, None)
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
-        """Return the largest cost of a request, from the prices and the bills so far."""
+        """Return the largest cost of a request, from the prices and the costs so far."""
         price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
-        return max(self.most_billed, (read * price.dearest_input + written * price.output) / 1_000_000)
+        return max(self.highest_cost, (read * price.dearest_input + written * price.output) / 1_000_000)
 
     @asynccontextmanager
     async def one_at_first(self, budget: Budget) -> AsyncIterator[None]:
-        """Make calls one at a time until a bill of the model is known, if the budget has a limit.
+        """Make calls one at a time until a cost of the model is known, if the budget has a limit.
 
-        Two calls without a bill are enough: a model that fails costs nothing, and must not delay the others.
+        Two calls without a cost are enough: a model that fails costs nothing, and must not delay the others.
         """
         if self._is_taught(budget):
             yield
@@ -226,7 +226,7 @@ class Respondent:
         yield
 
     def _is_taught(self, budget: Budget) -> bool:
-        return budget.limit is None or self.most_billed > 0 or self._lessons >= _LESSONS
+        return budget.limit is None or self.highest_cost > 0 or self._lessons >= _LESSONS
 
     def counted_money(self, usage: CallUsage) -> Decimal:
         """Return the money for the tokens that the replies count."""
@@ -292,26 +292,26 @@ class Respondent:
         worst: Decimal,
     ) -> Mapping[str, Any]:
         """Make one attempt within its time limit, so that a trickle of bytes does not hold a connection for ever."""
-        once, charged, limit = CallUsage(), worst, options.get("timeout")
+        once, cost, limit = CallUsage(), worst, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.client, endpoint.served, messages, options, once)
+                completion = await complete(endpoint.client, endpoint.model, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
             read_reply(completion)  # without text it is a failure
-            charged = self.counted_money(once) if once.counted else worst
+            cost = self.counted_money(once) if once.counted else worst
             return completion
         except TimeoutError:
             once.attempts += 1
-            raise CallError(TIMED_OUT, Failure(transient=True, charged=True)) from None
+            raise connection_error(timed_out=True) from None
         except CallError as problem:
             counted = self.counted_money(once) if once.counted else worst
-            charged = counted if problem.failure.charged else Decimal(0)
+            cost = counted if problem.failure.charged else Decimal(0)
             raise
         finally:  # a cancelled call may be charged, too
-            expense.spent += charged
-            self.most_billed = max(self.most_billed, charged if once.counted else Decimal(0))
+            expense.spent += cost
+            self.highest_cost = max(self.highest_cost, cost if once.counted else Decimal(0))
             usage.join(once)
             self.remarks |= dict.fromkeys(once.remarks(self.settings.price))
 

@@ -92,7 +92,7 @@ class Reservations:
         return share
 
     async def renew(self, share: Share, asked: Asked, question: Question) -> Share:
-        """Enlarge a share by the bills of model and judge that have arrived since. Raises as `take` does."""
+        """Enlarge a share by the costs of model and judge that have arrived since. Raises as `take` does."""
         if asked.respondent.stopped is not None:
             await self.free(share)
             raise StoppedError(asked.respondent.stopped)
@@ -184,7 +184,7 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
     """
     put = {question.query: {"question_digest": question.digest} for question in questions}
     settings = {asked.name: asked.record(questions[0]) for asked in models if questions}
-    served = {asked.name: {"served": asked.respondent.settings.served} for asked in models}
+    served = {asked.name: {"served": asked.respondent.settings.endpoint_name} for asked in models}
     record, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
         query, model = row["query"], row["model"]

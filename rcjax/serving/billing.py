@@ -6,30 +6,28 @@ only.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import TypeVar
 
-from rcjax._base.figures import visible
 from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.ledger import FileTotals, Ledger, LedgerTotal, WriterTotals
+from rcjax.serving.ledger import Ledger, LedgerTotal, Spending
+from rcjax.serving.log_spending import LogSpending
 
 _WARNED_EVERY = 60.0  # seconds between two warnings of expensive answers
 
 _READ_EVERY = 1.0  # seconds between two reads of the spending of others
+
+_START_PATIENCE = 2.0  # seconds that a start waits for the totals of others; a request does not wait
 
 Option = TypeVar("Option")
 
@@ -49,9 +47,6 @@ class BudgetSpentError(RuntimeError):
         problem = f"what is left of {period} does not cover this request"
         super().__init__(f"{problem}: the next {period.every} begins {until}")
         self.end = end
-
-
-_LATE = 3600.0  # seconds after the start of a period: a log that begins later may lack calls
 
 
 @contextmanager
@@ -78,28 +73,21 @@ class Billing:
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
         self.bill: AnyBill | None = new_bill(policy, time.time())
         self.billed = Billed(name, uuid.uuid4().hex[:8])
-        self._fixed, self._costs = policy.position, policy.costs if self.bill is not None else ()
-        self._log = log
-        self._reader, self._ledger = None, None if self.bill is None else ledger
-        self._totals = self._shared = None
-        path = None if log is None else log.path
-        if path is not None and ledger is None and isinstance(self.bill, PeriodBill):
-            self._reader = LogReader(path, self.bill.earliest)
-            self._totals = FileTotals(f"{path}.totals", self.billed.cascade)
-            self._shared = WriterTotals()
-            why = None if log is None else log.why_incomplete()
-            if why is not None:
-                warning = f"policy {name}: more of the money may be spent than {path} says: {why}"
-                advice = "make room, and give --ledger, or count by hand"
-                warnings.warn(f"{warning}: {advice}", CascadeWarning, stacklevel=2)
+        self._fixed = policy.position
+        self._costs = policy.costs if self.bill is not None else ()
+        self._ledger = None if self.bill is None else ledger
+        self._log_spending: LogSpending | None = None
+        if log is not None and log.path is not None and ledger is None and isinstance(self.bill, PeriodBill):
+            self._log_spending = LogSpending(log, self.billed, self.bill.earliest)
         self._read_at = self._warned_spent = self._warned_dear = -math.inf
         self._reserved: dict[object, float] = {}
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._begin()
-        self._read_spending()
-        self._warn_lacking()
+        self._read_spending(_START_PATIENCE)
+        if self._log_spending is not None and isinstance(self.bill, PeriodBill):
+            self._log_spending.warn_lacking(self.bill)
 
     @property
     def position(self) -> float:
@@ -118,7 +106,7 @@ class Billing:
         if not isinstance(self.bill, PeriodBill):
             return False
         is_unread = self._ledger is not None and not self._ledger.has_answered
-        return is_unread or (self._reader is not None and self._log is not None and self._log.is_losing)
+        return is_unread or (self._log_spending is not None and self._log_spending.is_losing)
 
     def position_of(self, client: str | None) -> float:
         """Return the position for the next query of a client; each client with a name has its own bill."""
@@ -239,8 +227,8 @@ class Billing:
 
     def _record(self, cost: float, queries: int) -> None:
         """Record a payment in the ledger or the file beside the log, if there is one."""
-        if self._shared is not None and isinstance(self.bill, PeriodBill):
-            self._shared.pay(cost, queries, self.bill.start)
+        if self._log_spending is not None and isinstance(self.bill, PeriodBill):
+            self._log_spending.pay(Spending(cost, queries), self.bill.start)
         total = self._total()
         if total is None or self._ledger is None:
             return
@@ -270,63 +258,21 @@ class Billing:
             then = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
             warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
 
-    def _read_spending(self) -> None:
-        """Update the bill with the spending of others: from the ledger each time, from the log once a second."""
+    def _read_spending(self, patience: float = 0.0) -> None:
+        """Update the bill with the spending of others: from the ledger each time, from the log once a second.
+
+        Args:
+            patience: seconds that the file beside the log may be locked.
+        """
         total = self._total()
         if total is not None:
             self._take_total(total)
         bill, now = self.bill, time.monotonic()
         if not isinstance(bill, PeriodBill) or now - self._read_at < _READ_EVERY:
             return
-        if self._shared is not None:
-            bill = self._read_log(bill, self._shared)
+        if self._log_spending is not None:
+            bill = self._log_spending.read(bill, patience)
         self.bill, self._read_at = bill.at(time.time()), now
-
-    def _read_log(self, bill: PeriodBill, shared: WriterTotals) -> PeriodBill:
-        """Return the bill with the spending of each other writer: its calls in the log or its row, whichever is more.
-
-        The log lacks calls after a full disk or a truncation; a row, which the file beside the log holds, lacks the
-        calls since its last update.
-        """
-        assert self._reader is not None
-        for call in self._reader.read_new():
-            if call.policy == self.billed.policy and call.cascade != self.billed.cascade:
-                start = bill.at(time.time()).start
-                cost, queries = shared.add_logged(call.cascade, (call.cost, int(call.begins)), call.time, start)
-                bill = bill.spend(cost, call.time, queries=queries)
-        if self._totals is None:
-            return bill
-        now = time.time()
-        total = self._totals.total(f"policy {self.billed.policy}", bill.period.every, bill.period.bounds(now))
-        total.put(*shared.own_since(bill.period.bounds(now)[0]))
-        try:
-            self._totals.sync()
-        except OSError as problem:  # the next update writes the total again
-            if not shared.is_unsaved:
-                news = f"what is spent is kept in the log alone: {problem.strerror or problem}"
-                warnings.warn(visible(f"policy {self.billed.policy}: {news}"), CascadeWarning, stacklevel=3)
-            shared.is_unsaved = True
-            return bill
-        shared.is_unsaved = False
-        for writer, (money, queries) in total.by_writer.items():
-            cost, more = shared.set_kept(writer, money, queries, bill.at(now).start)
-            bill = bill.spend(cost, now, queries=more) if cost > 0 or more else bill
-        return bill
-
-    def _warn_lacking(self) -> None:
-        """Warn at the start if the log lacks money that was spent in the period."""
-        if self._shared is None or not isinstance(self.bill, PeriodBill):
-            return
-        lacking, first, every = self._shared.lacking, self._shared.first, self.bill.period.every
-        if lacking > 1e-9:
-            news = (
-                f"the log lacks ${lacking:.3g} of what was spent this {every}; the file beside it has that: it counts"
-            )
-            warnings.warn(f"policy {self.billed.policy}: {news}", CascadeWarning, stacklevel=3)
-        elif math.inf > first > self.bill.start + _LATE and not self._shared.has_rows:
-            begin = datetime.fromtimestamp(first, UTC)
-            news = f"the log begins {begin:%Y-%m-%d %H:%M} UTC, after this {every}: what was spent before is not known"
-            warnings.warn(f"policy {self.billed.policy}: {news}", CascadeWarning, stacklevel=3)
 
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
@@ -337,92 +283,5 @@ class Billing:
         self._clients = dict(before._clients)
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
-        elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._reader is None:
+        elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._log_spending is None:
             self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())
-
-
-_DATE = r"([-.]\d[\d-]*)?"
-_MOST = 1e11  # money or seconds: it excludes NaN and years beyond the calendar
-
-
-class BilledCall(NamedTuple):
-    """A call on the bill of a policy."""
-
-    policy: str  # the policy's name
-    cascade: str  # the random name of the `Cascade` that asked
-    begins: bool  # whether the call is the first of its query
-    cost: float
-    seconds: float  # duration
-    time: float  # end of the call, in seconds since 1970
-
-
-class LogReader:
-    """Reads the new calls of a call log, each once, even if the log was renamed meanwhile.
-
-    Args:
-        path: path of the log. The rotated files beside it, whose names have a date or a number, are read too:
-            `calls-20261124.jsonl`, `calls.jsonl.1`.
-        since: time, in seconds since 1970; calls that ended earlier are left out.
-        read: bytes already read of each file, by its device and inode.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], since: float = 0.0, read: dict[tuple[int, int], int] | None = None
-    ) -> None:
-        self._path, self._since = Path(path).absolute(), since
-        stem, suffix = re.escape(self._path.stem), re.escape(self._path.suffix)
-        self._names = re.compile(rf"{stem}{_DATE}{suffix}{_DATE}")
-        self._read: dict[tuple[int, int], int] = {} if read is None else read
-
-    def read_new(self) -> Iterator[BilledCall]:
-        """Yield the new calls, file by file; lines without a call on a bill are skipped."""
-        for path, status in sorted(self._files(), key=lambda file: file[1].st_mtime_ns):
-            inode = status.st_dev, status.st_ino  # a file's name may have changed
-            start = self._read.get(inode, 0)
-            self._read[inode] = start = start if start <= status.st_size else 0  # a new file may reuse an inode
-            if start < status.st_size and status.st_mtime >= self._since:
-                with suppress(OSError), open(path, "rb") as file:
-                    if os.path.samestat(os.fstat(file.fileno()), status):  # else it was renamed just now
-                        file.seek(start)
-                        yield from self._calls(file, inode)
-
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        with suppress(OSError):
-            for path in self._path.parent.iterdir():
-                if self._names.fullmatch(path.name):
-                    with suppress(OSError):
-                        yield path, path.stat()
-
-    def _calls(self, file: BinaryIO, inode: tuple[int, int]) -> Iterator[BilledCall]:
-        for line in file:
-            if not line.endswith(b"\n"):  # it is not written to its end yet
-                return
-            self._read[inode] += len(line)
-            call = _read_billed_call(line)
-            if call is not None and call.time >= self._since:
-                yield call
-
-
-def _read_billed_call(line: bytes) -> BilledCall | None:
-    """Read a call on a bill from a line of the log; None for any other line."""
-    with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        row: Mapping[str, Any] = json.loads(line)
-        names = str(row["policy"]), str(row["cascade"])
-        figures = float(row["cost"]), float(row["seconds"]), datetime.fromisoformat(row["time"]).timestamp()
-        if all(0 <= figure < _MOST for figure in figures):
-            return BilledCall(*names, row["step"] == 1, *figures)
-    return None
-
-
-def queries_per_day(*logs: str | os.PathLike[str]) -> float | None:
-    """Compute a service's mean number of queries a day from its call logs; None if they cover less than a day.
-
-    Args:
-        logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
-    """
-    paths = [Path(log) for log in logs]
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    read: dict[tuple[int, int], int] = {}
-    times = [call.time for file in files for call in LogReader(file, read=read).read_new() if call.begins]
-    days = (max(times) - min(times)) / 86_400 if times else 0.0
-    return (len(times) - 1) / days if days >= 1 else None

@@ -26,13 +26,14 @@ from rcjax._base.figures import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import form_of
-from rcjax.serving.billing import Billing, queries_per_day
+from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
+from rcjax.serving.log_spending import queries_per_day
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.shadowing import ShadowRate, ShadowShare
@@ -72,7 +73,7 @@ class Result:
     """Money for the calls below, in the currency of the prices."""
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order, without those that a shadow query adds."""
-    completion: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """The completion with the reply, as the endpoint sent it, even if it has no text."""
     usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """Tokens of all the calls, as in the API."""
@@ -175,28 +176,21 @@ class Cascade:
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
-        if not isinstance(policy, AnyPolicy):
-            raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
-        kinds = {"log": CallLog, "ledger": Ledger, "salt": str, "options": Mapping, "models": Mapping}
-        for (argument, kind), value in zip(kinds.items(), (log, ledger, salt, options, models), strict=True):
-            instance(value, (kind, NoneType), argument)
+        _require_policy(policy)
+        _require_kinds(log=log, ledger=ledger, salt=salt, options=options, models=models)
+        _require_limits(concurrency, timeout, retries)
         self.policy = policy
         self.models = policy.models
-        self.billing = Billing(policy, name, log, ledger)
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        path = None if log is None else log.path
-        per_day = queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None
-        self._share = ShadowShare(shadow, per_day)
+        self.shadow = shadow
+        self._share = _shadow_share(shadow, log)
         if not shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        whole(concurrency, "concurrency", 1)
-        whole(retries, "retries", 0)
-        if not number(timeout, "timeout", 0.0, math.inf):
-            raise ValueError("timeout must be above 0 seconds")
+        self.billing = Billing(policy, name, log, ledger)
         defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
-        self.shadow, self._salt = shadow, salt
+        self._salt = salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -294,15 +288,16 @@ class Cascade:
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(question.client)
             index = self.policy.rung_of(self._lot(question.query, question.messages), position)
-        attempts: list[Exchange] = []
+        exchanges: list[Exchange] = []
         with self.billing.reserve((index, 0), partial(self._expect_rung, question), question.client) as index:
-            rung, place = self.policy.rungs[index], None if position is None else index
+            rung = self.policy.rungs[index]
+            place = None if position is None else index
             question = replace(question, position=position, rung=place)
             try:
-                result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
+                result = await self._follow(rung.of_segment(question.segment), question, end, exchanges)
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay([attempt.call for attempt in attempts], cost, question.client)
+                self.billing.pay([exchange.call for exchange in exchanges], cost, question.client)
         others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
@@ -333,7 +328,7 @@ class Cascade:
                 self.billing.pay_shadow([exchange.call for exchange in exchanges])
 
     async def _follow(
-        self, policy: Policy, question: ServedQuery, end: float | None, attempts: list[Exchange]
+        self, policy: Policy, question: ServedQuery, end: float | None, exchanges: list[Exchange]
     ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
@@ -346,65 +341,101 @@ class Cascade:
                 break
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            question = replace(question, billed=replace(self.billing.billed, step=len(attempts) + 1))
+            question = replace(question, billed=replace(self.billing.billed, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
-                ahead = await self._ask_both(policy, question, seconds, attempts)
-            attempt = ahead.pop(model, None)
-            if attempt is None:
-                attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
-            visited.append(attempt)
-            if attempt.begun or (attempt.call.text is not None and always):
-                return make_result(question, "answered" if attempt.call.text else "failed", attempt, attempts, at_once)
-            if attempt.call.text is None:
+                ahead = await self._ask_both(policy, question, seconds, exchanges)
+            exchange = ahead.pop(model, None)
+            if exchange is None:
+                exchange = await self._caller.call(question, model, policy, seconds, exchanges, kept=always)
+            visited.append(exchange)
+            if exchange.begun or (exchange.call.text is not None and always):
+                status = "answered" if exchange.call.text else "failed"
+                return make_result(question, status, exchange, exchanges, at_once)
+            if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
-            answers = {attempt.model: attempt.call.answer for attempt in visited}
-            decision = policy.step(model, logprob=attempt.call.logprob, answer=answers.pop(model), answers=answers)
+            answers = {exchange.model: exchange.call.answer for exchange in visited}
+            decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(question, status, attempt, attempts, at_once)
+                return make_result(question, status, exchange, exchanges, at_once)
             model = decision.next_model
-        usable = [attempt for attempt in attempts if attempt.call.text is not None]
+        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
         if not usable:
-            last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
-            return make_result(question, "failed", last, attempts, at_once)
-        surest = max(usable, key=lambda attempt: -1.0 if attempt.call.confidence is None else attempt.call.confidence)
-        return make_result(question, "best so far", surest, attempts, at_once)
+            last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # without text
+            return make_result(question, "failed", last, exchanges, at_once)
+        surest = max(usable, key=_confidence_of)
+        return make_result(question, "best so far", surest, exchanges, at_once)
 
     async def _ask_both(
-        self, policy: Policy, question: ServedQuery, seconds: float | None, attempts: list[Exchange]
+        self, policy: Policy, question: ServedQuery, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, ended = [policy.first, str(policy.parallel_model)], ([], [])
         calls = [
             self._caller.call(
-                replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, exchanges
+                replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, listed
             )
-            for step, (name, exchanges) in enumerate(zip(names, ended, strict=True), start=1)
+            for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
         ]
         try:
             return dict(zip(names, await asyncio.gather(*calls), strict=True))
         finally:
-            attempts += [exchange for exchanges in ended for exchange in exchanges]
+            exchanges += [exchange for listed in ended for exchange in listed]
+
+
+#: The types of `Cascade`'s optional arguments.
+_KINDS = {"log": CallLog, "ledger": Ledger, "salt": str, "options": Mapping, "models": Mapping}
+
+
+def _require_policy(policy: object) -> None:
+    """Refuse an argument that is no policy with a TypeError."""
+    if not isinstance(policy, AnyPolicy):
+        raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
+
+
+def _require_kinds(**arguments: object) -> None:
+    """Refuse an optional argument of another type with a TypeError."""
+    for name, value in arguments.items():
+        instance(value, (_KINDS[name], NoneType), name)
+
+
+def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
+    """Refuse limits that no request can keep. Raises TypeError or ValueError."""
+    whole(concurrency, "concurrency", 1)
+    whole(retries, "retries", 0)
+    if not number(timeout, "timeout", 0.0, math.inf):
+        raise ValueError("timeout must be above 0 seconds")
+
+
+def _confidence_of(exchange: Exchange) -> float:
+    """Return the confidence of an answer, for the order of answers; one without a confidence comes last."""
+    return -1.0 if exchange.call.confidence is None else exchange.call.confidence
+
+
+def _shadow_share(shadow: float | ShadowRate, log: CallLog | None) -> ShadowShare:
+    """Return the share of shadow queries, with the traffic of the log if a rate needs it."""
+    path = None if log is None else log.path
+    return ShadowShare(shadow, queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None)
 
 
 def make_result(
-    question: ServedQuery, status: str, attempt: Exchange | None, attempts: Sequence[Exchange], at_once: int = 1
+    question: ServedQuery, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
         question: the query.
         status: the status of the result.
-        attempt: the exchange whose answer counts; None if none does.
-        attempts: all exchanges, in order.
+        kept: the exchange whose answer counts; None if none does.
+        exchanges: all exchanges, in order.
         at_once: number of the first exchanges that ran in parallel.
     """
-    calls = tuple(exchange.call for exchange in attempts)
-    call = attempt.call if attempt else None
+    calls = tuple(exchange.call for exchange in exchanges)
+    call = kept.call if kept else None
     gives = call is not None and status not in ("abstained", "failed")
-    failures = [exchange.failure for exchange in attempts if exchange.failure is not None]
+    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
     return Result(
         query=question.query,
         status=cast(Status, status),
@@ -414,8 +445,8 @@ def make_result(
         confidence=call.confidence if call else None,
         cost=math.fsum(call.cost for call in calls),
         calls=calls,
-        completion=attempt.completion if attempt and status != "abstained" else None,
-        usage=sum_usages([exchange.usage for exchange in attempts]),
+        completion=kept.completion if kept and status != "abstained" else None,
+        usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
         position=question.position,
         rung=question.rung,

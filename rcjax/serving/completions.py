@@ -28,7 +28,7 @@ from rcjax.serving.failures import (
     raw_finish_reason,
     unusable,
 )
-from rcjax.serving.streaming import Patterns, TextChunk
+from rcjax.serving.text_chunks import Patterns, TextChunk
 from rcjax.serving.usage import CallUsage, usage_of
 from rcjax.serving.workers import in_short
 
@@ -206,7 +206,9 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
 
     Raises CallError for a malformed chunk, an error in place of one, and a stream that ends without a finish reason.
     """
-    finished, calls, patterns = False, defaultdict[int, CallNumbers](CallNumbers), Patterns()
+    finished = False
+    calls = defaultdict[int, CallNumbers](CallNumbers)
+    patterns = Patterns()
     async for data in _events(lines, patterns):
         if type(data) is TextChunk:
             yield data
@@ -369,6 +371,32 @@ def _text_or_none(value: Any) -> str | None:
 
 
 @dataclass(slots=True)
+class PartialCall:
+    """A tool call so far, whose arguments come in pieces; the first name and id count."""
+
+    name: str = ""
+    arguments: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Its id and its type."""
+
+    def add(self, piece: Mapping[str, object]) -> None:
+        """Add a piece."""
+        function = piece.get("function")
+        fields = function if isinstance(function, Mapping) else {}
+        if isinstance(arguments := fields.get("arguments"), str):
+            self.arguments += arguments
+        if isinstance(name := fields.get("name"), str):
+            self.name = self.name or name
+        for label in ("id", "type"):
+            if isinstance(text := piece.get(label), str):
+                self.labels.setdefault(label, text)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the call as in the API."""
+        return {"function": {"name": self.name, "arguments": self.arguments}, **self.labels}
+
+
+@dataclass(slots=True)
 class Assembly:
     """The first choice of a completion, assembled from its chunks.
 
@@ -382,10 +410,10 @@ class Assembly:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[object] = field(default_factory=list)
-    tool_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tool_calls: dict[int, PartialCall] = field(default_factory=dict)
     finish_reason: object = None
     usage: object = None
-    said: int = 0
+    written: int = 0
     """Bytes that the model wrote, in all choices."""
     problem: CallError | None = None
     """The failure that the choice reports."""
@@ -396,12 +424,12 @@ class Assembly:
         """Add a chunk."""
         self.arrived = True
         if type(chunk) is TextChunk:
-            self.said += len(chunk.text.encode("utf-8", "replace"))
+            self.written += len(chunk.text.encode("utf-8", "replace"))
             self.texts += [chunk.text] if chunk.text else []
             return
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
-            self.said += written_bytes(choice.get("delta"))
+            self.written += written_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             text = choice_text({"message": choice.get("delta")})
@@ -417,14 +445,7 @@ class Assembly:
         for call in calls if isinstance(calls, list) else ():
             if not isinstance(call, Mapping) or not isinstance(call.get("index", 0), int):
                 continue
-            merged = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
-            function = call.get("function")
-            fields = function if isinstance(function, Mapping) else {}
-            if isinstance(fields.get("arguments"), str):
-                merged["function"]["arguments"] += fields["arguments"]
-            if isinstance(fields.get("name"), str):
-                merged["function"]["name"] = merged["function"]["name"] or fields["name"]
-            merged |= {name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)} | merged
+            self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
 
     def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
         """Return the completion, and add its tokens to the usage if anything arrived.
@@ -434,10 +455,10 @@ class Assembly:
             sent: bytes of the request.
         """
         if self.arrived:
-            usage.add(self.usage, sent, self.said)
+            usage.add(self.usage, sent, self.written)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if self.tool_calls:
-            message["tool_calls"] = [*self.tool_calls.values()]
+            message["tool_calls"] = [call.to_json() for call in self.tool_calls.values()]
         choice = {
             "index": 0,
             "message": message,

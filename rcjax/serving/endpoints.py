@@ -20,7 +20,7 @@ from rcjax.policy.signals.records import contradiction, record_signal, signal_fr
 from rcjax.policy.spec import recorded_asked, recorded_prices
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.pace import LIMITS, Pace, most_written
+from rcjax.serving.pace import TOKEN_LIMITS, Pace, token_limit
 from rcjax.serving.usage import CallUsage, request_bytes
 from rcjax.serving.workers import require_runnable
 
@@ -77,9 +77,9 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     client: openai.AsyncOpenAI
-    served: str
+    model: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     price: Price | None  # money per million tokens
     mean: float | None  # mean cost of a call in a log; None if unknown, which needs a price
     samples: int = 1  # requests for one question, whose answers vote
@@ -105,8 +105,8 @@ class Endpoint:
         replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
         options = {name: value for name, value in self.options.items() if name not in replaced} | dict(overrides)
         for name in _MERGED:
-            if name in overrides and name in self.options:
-                options[name] = {**self.options[name], **overrides[name]}
+            if name in overrides and isinstance(base := self.options.get(name), Mapping):
+                options[name] = {**base, **overrides[name]}
         signal_options = self.signal.options if self.signal is not None else {}
         needed = {name: self.options[name] for name in signal_options if name in self.options}
         top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
@@ -114,10 +114,10 @@ class Endpoint:
 
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a question without the fixed ones; the lower limit on tokens holds."""
-        most, wanted = (most_written({**options, "n": 1}) for options in (self.options, overrides))
-        kept = {name for name in self.fixed if name in self.options and name not in LIMITS}
+        most, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
+        kept = {name for name in self.fixed if name in self.options and name not in TOKEN_LIMITS}
         if most is not None and (wanted is None or wanted >= most):
-            kept |= self.fixed.intersection(LIMITS)
+            kept |= self.fixed.intersection(TOKEN_LIMITS)
         return {name: value for name, value in overrides.items() if name not in kept}
 
     def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
@@ -132,7 +132,7 @@ class Endpoint:
         if self.price is None:
             return self.mean or 0.0
         options = self.options_for(options)
-        read, most = -(-request_bytes(messages, options) // _BYTES), most_written(options)
+        read, most = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
         cost = float(self.price.money(Tokens(read, most or int(pace.written) * (options.get("n") or 1))))
         return max((not most and self.mean) or 0.0, self.samples * cost)
 
@@ -142,7 +142,7 @@ class Endpoint:
             return Pace()
         return Pace.guess(max(1.0, 1e6 * self.mean / float(self.price.output)))
 
-    def account(
+    def call_fields(
         self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
     ) -> dict[str, Any]:
         """Compute the tokens and the cost of a call, as fields of `Call`.
@@ -159,19 +159,20 @@ class Endpoint:
             most: limit on the tokens of one answer; None without a limit.
         """
         money = usage.money(self.price, free=getattr(self.client, "reports_cost", False))
-        missing, cost = usage.replies - usage.counted, 0.0 if money is None else float(money)
-        is_complete = not missing and not usage.waiting
-        estimated = (money is None or not is_complete) and bool(usage.replies or usage.waiting)
-        cut = usage.cut if estimated and pace is not None else 0
+        missing = usage.replies - usage.counted
+        cost = 0.0 if money is None else float(money)
+        is_complete = not missing and not usage.unanswered_read
+        estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
+        unfinished = usage.unfinished if estimated and pace is not None else 0
         if estimated and self.price is not None:
-            sizes = usage.uncounted_read + usage.waiting, usage.uncounted_written
+            sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
             read, written = (-(-size // _BYTES) for size in sizes)
-            if pace is not None and (usage.waiting or usage.broken):
-                worked = max(seconds * pace.rate * self.samples, cut * pace.written)
+            if pace is not None and (usage.unanswered_read or usage.broken):
+                worked = max(seconds * pace.rate * self.samples, unfinished * pace.written)
                 written = max(written, int(worked if most is None else min(worked, max(usage.attempts, 1) * most)))
             cost += float(self.price.money(Tokens(read, written)))
-        if estimated and self.mean is not None and (missing or cut or self.price is None):
-            lost = cut if pace is not None else 0 if usage.replies else self.samples
+        if estimated and self.mean is not None and (missing or unfinished or self.price is None):
+            lost = unfinished if pace is not None else 0 if usage.replies else self.samples
             cost = max(cost, self.mean * max(lost, min(self.samples, usage.replies)) / self.samples)
         read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
@@ -184,7 +185,7 @@ class RequestDefaults:
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     models: Mapping[str, ServedModel]
     timeout: float
     retries: int
@@ -207,11 +208,12 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
     require_runnable(signal for signal in signals.values() if isinstance(signal, ReplyCheck))
     endpoints = {}
     for model, signal in signals.items():
-        settings, known = defaults.models.get(model), read_price(prices.get(model))
+        settings = defaults.models.get(model)
+        known = read_price(prices.get(model))
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
             clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
-            model if settings is None else settings.served,
+            model if settings is None else settings.endpoint_name,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),
             known if settings is None or settings.price is None else settings.price.completed(known),

@@ -24,10 +24,10 @@ from rcjax.policy.signals.answers import FORMING, PLAIN
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure, WithheldError
+from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error
 from rcjax.serving.models_file import record_asked
-from rcjax.serving.openai_client import TIMED_OUT, complete, stream
-from rcjax.serving.pace import Pace, most_written
+from rcjax.serving.openai_client import complete, stream
+from rcjax.serving.pace import Pace, token_limit
 from rcjax.serving.usage import CallUsage
 from rcjax.serving.workers import ReplyChecks, in_short
 
@@ -126,7 +126,7 @@ class Exchange:
         """Return the completion of the question itself; answers that vote are asked for at once, and joined."""
         request = self.endpoint, self.question.messages, self.endpoint.options_for(self.question.options), self.usage
 
-        async def attempt() -> Mapping[str, Any] | CallError:
+        async def vote() -> Mapping[str, Any] | CallError:
             try:
                 return await send(*request)
             except CallError as problem:
@@ -134,7 +134,7 @@ class Exchange:
 
         if self.endpoint.samples == 1:
             return await send(*request)
-        replies = await asyncio.gather(*(attempt() for _ in range(self.endpoint.samples)))
+        replies = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
         problems = [reply for reply in replies if isinstance(reply, CallError)]
         if len(problems) == len(replies):
             raise problems[0]
@@ -179,20 +179,21 @@ class Exchange:
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
-        seconds, is_cut = time.perf_counter() - self.start, usage.waiting or usage.broken
-        most = most_written(self.endpoint.options_for(question.options)) if is_cut else None
-        account = self.endpoint.account(usage, seconds, self.pace, most)
-        account["cost"] += self.check_cost
+        seconds = time.perf_counter() - self.start
+        is_cut = usage.unanswered_read or usage.broken
+        most = token_limit(self.endpoint.options_for(question.options)) if is_cut else None
+        figures = self.endpoint.call_fields(usage, seconds, self.pace, most)
+        figures["cost"] += self.check_cost
         self.call = Call(
             query=question.query,
             model=self.model,
-            served=self.endpoint.served,
+            served=self.endpoint.model,
             text=self.text,
             answer=None if read is None else read.answer,
             logprob=logprob,
             confidence=confidence,
-            **account,
-            attempts=max(usage.attempts, 1 if usage.waiting else 0),
+            **figures,
+            attempts=max(usage.attempts, 1 if usage.unanswered_read else 0),
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
@@ -249,7 +250,8 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str 
     if endpoint.signal is None:
         return None
     overrides = {name: value for name, value in overrides.items() if name not in FORMING}
-    options, needed = endpoint.options_for(overrides), endpoint.signal.options
+    options = endpoint.options_for(overrides)
+    needed = endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
     return record_asked(endpoint.signal, more, endpoint.price, form)
 
@@ -297,7 +299,7 @@ class Caller:
         model: str,
         policy: Policy | None,
         seconds: float | None = None,
-        attempts: list[Exchange] | None = None,
+        exchanges: list[Exchange] | None = None,
         *,
         kept: bool = False,
     ) -> Exchange:
@@ -308,27 +310,27 @@ class Caller:
             model: the model's name in the policy.
             policy: the policy that calibrates the confidence; None for a model outside it.
             seconds: time limit for the whole call.
-            attempts: earlier exchanges of this query; the new one is appended when it ends, even if cancelled.
+            exchanges: earlier exchanges of this query; the new one is appended when it ends, even if cancelled.
             kept: whether the answer is kept whatever it says, so that `deliver` may get it while it comes.
         """
-        attempts = [] if attempts is None else attempts
+        exchanges = [] if exchanges is None else exchanges
         exchange = Exchange(question, model, self.endpoints[model], pace=self._paces[model])
         delivery, first = None, self._send
         if kept and question.deliver is not None:
-            calls = tuple(attempt.call for attempt in attempts)
+            calls = tuple(earlier.call for earlier in exchanges)
             delivery = Delivery(question.deliver, Piece(model, calls, position=question.position, rung=question.rung))
             first = partial(self._hand_on, delivery)
         try:
             async with asyncio.timeout(seconds):
                 await exchange.run(first, self._send, self._checks)
         except TimeoutError:
-            exchange.fail(CallError(TIMED_OUT, Failure(transient=True, charged=True)))
+            exchange.fail(connection_error(timed_out=True))
         except asyncio.CancelledError:
             exchange.error = "cancelled: nobody waits for the answer"
             raise
         finally:
             self._end(exchange, policy)
-            attempts.append(exchange)
+            exchanges.append(exchange)
         if exchange.unread is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.unread}")
         if delivery is not None:
@@ -343,7 +345,7 @@ class Caller:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with self._slots:
-            return await complete(endpoint.client, endpoint.served, messages, options, usage)
+            return await complete(endpoint.client, endpoint.model, messages, options, usage)
 
     async def _hand_on(
         self,
@@ -357,7 +359,7 @@ class Caller:
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(endpoint, messages, options, usage)
         async with self._slots:
-            completion = await stream(endpoint.client, endpoint.served, messages, options, usage, delivery.hand_on)
+            completion = await stream(endpoint.client, endpoint.model, messages, options, usage, delivery.hand_on)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

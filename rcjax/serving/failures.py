@@ -28,6 +28,8 @@ class Failure:
     """Whether a retry may work: after a timeout, a lost connection, 408, 409, 429 or 5xx."""
     charged: bool = False
     """Whether the request may have been worked on, and may be charged."""
+    timed_out: bool = False
+    """Whether the reply, or a connection, did not come in time."""
 
 
 class CallError(Exception):
@@ -36,6 +38,12 @@ class CallError(Exception):
     def __init__(self, message: str, failure: Failure | None = None) -> None:
         super().__init__(message)
         self.failure = failure or Failure(charged=True)  # by default an unusable reply
+
+
+def connection_error(*, timed_out: bool, transient: bool = True, charged: bool = True) -> CallError:
+    """Make the error of a request that lost its connection, got none, or ran out of time."""
+    message = "timed out" if timed_out else "no connection"
+    return CallError(message, Failure(transient=transient, charged=charged, timed_out=timed_out))
 
 
 class WithheldError(CallError):

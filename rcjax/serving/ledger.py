@@ -8,8 +8,8 @@ be reached, a process goes on with the last totals and its own payments, and sen
 
 from __future__ import annotations
 
+import errno
 import json
-import math
 import os
 import re
 import socket
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -44,11 +45,23 @@ class _RowKey(NamedTuple):
     writer: str
 
 
-class _Spending(NamedTuple):
-    """The spending of one process on an account."""
+class Spending(NamedTuple):
+    """Money, and the number of requests or queries that it was spent on."""
 
     money: float = 0.0
-    requests: int = 0
+    queries: int = 0
+
+    def plus(self, other: Spending) -> Spending:
+        """Return the sum of two spendings."""
+        return Spending(self.money + other.money, self.queries + other.queries)
+
+    def minus(self, other: Spending) -> Spending:
+        """Return the difference of two spendings."""
+        return Spending(self.money - other.money, self.queries - other.queries)
+
+    def at_least(self, other: Spending) -> Spending:
+        """Return the larger money and the larger number."""
+        return Spending(max(self.money, other.money), max(self.queries, other.queries))
 
 
 class Total(Protocol):
@@ -74,26 +87,30 @@ class FileTotal:
     """One total of a file: the payments of this process, and those of others as last read."""
 
     def __init__(self) -> None:
-        self.own, self.others = _Spending(), _Spending()
-        self.by_writer: dict[str, tuple[float, int]] = {}
-        """(money, requests) of each other process."""
+        self.own = Spending()
+        self.by_writer: dict[str, Spending] = {}
+        """The spending of each other process."""
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
-        self.own = _Spending(self.own.money + amount, self.own.requests + queries)
+        self.own = self.own.plus(Spending(amount, queries))
 
-    def put(self, money: float, requests: int) -> None:
+    def put(self, own: Spending) -> None:
         """Replace the total of this process."""
-        self.own = _Spending(money, requests)
+        self.own = own
 
     def last_read(self) -> tuple[float, float]:
         """Return (the money of all processes, the requests of others), as last read."""
-        return self.own.money + self.others.money, self.others.requests
+        others = reduce(Spending.plus, self.by_writer.values(), Spending())
+        return self.own.money + others.money, others.queries
 
 
 _BLOCK = 4096  # bytes
 
 _KEPT = 3600.0  # seconds that a total is kept after its period, as a clock may be set back
+
+_LOCK_PATIENCE = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
+_LOCK_PAUSE = 0.01  # seconds between two tries
 
 
 class FileTotals:
@@ -128,8 +145,12 @@ class FileTotals:
         """Return the total of a name in a period."""
         return self._totals.setdefault((name, every, bounds[1]), FileTotal())
 
-    def sync(self) -> None:
-        """Write the totals of this process, and read those of others. Raises OSError on failure."""
+    def sync(self, patience: float = _LOCK_PATIENCE) -> None:
+        """Write the totals of this process, and read those of others.
+
+        Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
+        `patience` seconds. With 0 it never waits, so that an event loop may call it.
+        """
         oldest = time.time() - _KEPT
         totals = dict(self._totals)
         for key in [key for key in totals if key[2] <= oldest]:
@@ -137,14 +158,14 @@ class FileTotals:
         if self.path is None or not totals:
             return
         rows_here = {_RowKey(*key, self._writer): total.own for key, total in totals.items() if any(total.own)}
-        rows = self._exchange(rows_here, oldest)
+        rows = self._exchange(rows_here, oldest, patience)
         for key, total in totals.items():
             same = {row.writer: spending for row, spending in rows.items() if row[:3] == key}
-            others = {writer: spending for writer, spending in same.items() if writer != self._writer}
-            total.by_writer = {writer: (spending.money, spending.requests) for writer, spending in others.items()}
-            total.others = _Spending(*map(sum, zip(*others.values(), strict=True))) if others else _Spending()
+            total.by_writer = {writer: spending for writer, spending in same.items() if writer != self._writer}
 
-    def _exchange(self, rows_here: Mapping[_RowKey, _Spending], oldest: float) -> dict[_RowKey, _Spending]:
+    def _exchange(
+        self, rows_here: Mapping[_RowKey, Spending], oldest: float, patience: float
+    ) -> dict[_RowKey, Spending]:
         """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
@@ -152,9 +173,7 @@ class FileTotals:
         except FileNotFoundError:
             return {}
         try:
-            if fcntl is not None:
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file, patience)
             content = _read_bytes(file)
             before = _decode(content)
             if content.strip() and not before:
@@ -172,76 +191,22 @@ class FileTotals:
             os.close(file)
 
 
-class WriterTotals:
-    """The spending of each writer of a log in the period, by the log and by the file beside it."""
-
-    def __init__(self) -> None:
-        self.start = -math.inf
-        self.first = math.inf  # time of the first call in the log
-        self.is_unsaved = self.has_rows = False
-        self._logged: dict[str, tuple[float, int]] = {}
-        self._kept: dict[str, tuple[float, int]] = {}
-        self._spent = (0.0, 0)
-
-    @property
-    def lacking(self) -> float:
-        """Money that is in the file and not in the log."""
-        logged = {writer: self._logged.get(writer, (0.0, 0))[0] for writer in self._kept}
-        return math.fsum(max(0.0, kept[0] - logged[writer]) for writer, kept in self._kept.items())
-
-    def own_since(self, start: float) -> tuple[float, int]:
-        """Return (money, queries) of this process in the period with this start."""
-        self._begin(start)
-        return self._spent
-
-    def pay(self, cost: float, queries: int, start: float) -> None:
-        """Count a payment of this process."""
-        self._begin(start)
-        self._spent = self._spent[0] + cost, self._spent[1] + queries
-
-    def add_logged(self, writer: str, spent: tuple[float, int], time: float, start: float) -> tuple[float, int]:
-        """Count a call of the log, and return the (money, queries) that it adds to its writer's known total.
-
-        Args:
-            writer: name of the process that wrote the call.
-            spent: (money, queries that begin with the call).
-            time: end of the call, in seconds since 1970.
-            start: start of the period, in seconds since 1970.
-        """
-        self._begin(start)
-        self.first = min(self.first, time)
-        if time < start:
-            return spent
-        money, queries = self._logged.get(writer, (0.0, 0))
-        return self._grow(self._logged, writer, (money + spent[0], queries + spent[1]))
-
-    def set_kept(self, writer: str, money: float, queries: int, start: float) -> tuple[float, int]:
-        """Take a row of the file, and return the (money, queries) that it adds to its writer's known total.
-
-        Args:
-            writer: name of the process that wrote the row.
-            money, queries: total in the row.
-            start: start of the period, in seconds since 1970.
-        """
-        self._begin(start)
-        self.has_rows = True
-        return self._grow(self._kept, writer, (money, queries))
-
-    def _grow(self, totals: dict[str, tuple[float, int]], writer: str, total: tuple[float, int]) -> tuple[float, int]:
-        before = self._known_total(writer)
-        totals[writer] = total
-        after = self._known_total(writer)
-        return after[0] - before[0], after[1] - before[1]
-
-    def _known_total(self, writer: str) -> tuple[float, int]:
-        pairs = self._logged.get(writer, (0.0, 0)), self._kept.get(writer, (0.0, 0))
-        return max(money for money, _ in pairs), max(queries for _, queries in pairs)
-
-    def _begin(self, start: float) -> None:
-        if start != self.start:
-            self.start, self._spent = start, (0.0, 0)
-            self._logged.clear()
-            self._kept.clear()
+def _lock(file: int, patience: float) -> None:
+    """Lock a file until it is closed. Raises TimeoutError if another process holds the lock for so many seconds."""
+    if fcntl is None:
+        return
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock") from None
+            time.sleep(_LOCK_PAUSE)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
 
 
 def _read_bytes(file: int) -> bytes:
@@ -250,17 +215,17 @@ def _read_bytes(file: int) -> bytes:
     return os.read(file, size) if size else b""
 
 
-def _encode(totals: Mapping[_RowKey, _Spending]) -> bytes:
+def _encode(totals: Mapping[_RowKey, Spending]) -> bytes:
     rows = [[*key, *total] for key, total in totals.items()]
     text = json.dumps({"totals": rows}, separators=(",", ":")).encode()
     return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
 
 
-def _decode(content: bytes) -> dict[_RowKey, _Spending]:
+def _decode(content: bytes) -> dict[_RowKey, Spending]:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         rows: list[Any] = json.loads(content)["totals"]
         return {
-            _RowKey(str(name), str(every), float(end), str(writer)): _Spending(float(money), int(requests))
+            _RowKey(str(name), str(every), float(end), str(writer)): Spending(float(money), int(requests))
             for name, every, end, writer, money, requests in rows
         }
     return {}
@@ -324,7 +289,7 @@ class LedgerTotal:
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0
-    _turn: Any = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Queue a payment for the ledger."""
@@ -394,7 +359,9 @@ class Ledger:
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
-        self._turn, self._wake, self._ended = threading.Lock(), threading.Event(), False
+        self._turn = threading.Lock()
+        self._wake = threading.Event()
+        self._ended = False
         self._known = threading.Lock()  # of the totals; never held while the store is waited for, as requests take it
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None

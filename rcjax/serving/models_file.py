@@ -49,7 +49,7 @@ class ServedModel:
 
     name: str
     """The model's name in logs and policies."""
-    served: str
+    endpoint_name: str
     """The model's name at the endpoint."""
     price: Price | None = None
     """Money per million tokens; None for the policy's own price."""
@@ -219,23 +219,23 @@ _PRICED = "give input and output (0 for what costs nothing), and put a name with
 _OPENAI = "https://api.openai.com/v1"
 
 
-def listed_price(served: str, base_url: str | None, where: str) -> ListedPrice:
+def listed_price(endpoint_name: str, base_url: str | None, where: str) -> ListedPrice:
     """Return the price of a model by genai-prices. Raises ValueError if it knows none, or is not installed.
 
     Args:
-        served: the model's name at the endpoint.
+        endpoint_name: the model's name at the endpoint.
         base_url: the endpoint's address; None is OpenAI's.
         where: the place of the model's table, for the message.
     """
     try:
-        listed = known_price(served, base_url or _OPENAI)
+        listed = known_price(endpoint_name, base_url or _OPENAI)
     except ImportError as problem:
         raise ValueError(f"{where}: no input price: {_PRICED}; or, for prices by the model's name, {problem}") from None
     if listed is None:
-        names = difflib.get_close_matches(served, [*GenaiPrices()], n=3, cutoff=0.55)
+        names = difflib.get_close_matches(endpoint_name, [*GenaiPrices()], n=3, cutoff=0.55)
         close = f"; the nearest that it knows are {', '.join(names)}" if names else ""
         raise ValueError(
-            f"{where}: no input price: genai-prices knows no {served} at {base_url or _OPENAI}{close}: {_PRICED}"
+            f"{where}: no input price: genai-prices knows no {endpoint_name} at {base_url or _OPENAI}{close}: {_PRICED}"
         )
     return listed
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
-from rcjax.serving.failures import CallError, Failure, error_word, is_transient, read_wait
-from rcjax.serving.streaming import turns_of
+from rcjax.serving.failures import CallError, Failure, connection_error, error_word, is_transient, read_wait
+from rcjax.serving.turns import turns_of
 from rcjax.serving.usage import CallUsage
 
 try:
@@ -235,10 +235,11 @@ async def _arrived(stream: Any) -> AsyncIterator[bytes]:
         raise
 
 
-TIMED_OUT = "timed out"
-
 #: Arguments of `chat.completions.create` outside the body, by the names that `post` has for them.
 _POST_NAMES = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+
+#: Errors of HTTPX, then of aiohttp, for a reply or a connection that does not come in time.
+_TIMEOUTS = {"TimeoutException", "ServerTimeoutError"}
 
 #: Errors of HTTPX, then of aiohttp, for a connection that was not made.
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
@@ -258,7 +259,9 @@ async def complete(
 
     Raises CallError if no completion came back.
     """
-    problem, sent, lost = None, usage.begin(messages, options), 0
+    problem = None
+    sent = usage.begin(messages, options)
+    lost = 0
     try:
         response = await _post(client, model, messages, options)
         if NOT_READ in response.extensions:
@@ -273,7 +276,7 @@ async def complete(
         problem = _call_error(error, usage)
         if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
-    usage.lose(sent, lost, cut=str(problem) == TIMED_OUT)
+    usage.end(sent, lost, given_up=problem is not None and problem.failure.timed_out)
     if problem is not None:  # raised here, without the client's error, which holds the request, as its context
         raise problem
     return read_completion(content, usage, sent)
@@ -315,9 +318,12 @@ async def stream(
         usage: the usage of the call, which is updated even if the call fails.
         hand_on: receives each chunk, and raises nothing.
     """
-    problem, before, response = None, usage.attempts, None
+    problem, response = None, None
+    before = usage.attempts
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    assembly, ended, sent = Assembly(), False, usage.begin(messages, options)
+    assembly = Assembly()
+    ended = False
+    sent = usage.begin(messages, options)
     try:
         response = await _post(client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
         usage.attempts += _attempts(response)
@@ -337,8 +343,8 @@ async def stream(
             problem = CallError(f"malformed answer: {response.extensions[NOT_READ]}")
             assembly.arrived = True
         lost = not assembly.arrived and (problem is None or problem.failure.charged)
-        given_up = problem is None or str(problem) == TIMED_OUT
-        usage.lose(sent, max(usage.attempts - before, 1) if lost else 0, cut=given_up)
+        given_up = problem is None or problem.failure.timed_out
+        usage.end(sent, max(usage.attempts - before, 1) if lost else 0, given_up=given_up)
         usage.broken += assembly.arrived and not ended
         completion = assembly.completion(usage, sent)
     if problem is not None:
@@ -369,14 +375,16 @@ def _call_error(error: Exception, usage: CallUsage, connected: bool = False) -> 
     if not connected:
         usage.attempts += int(retries) + 1 if retries.isdigit() else 1
     kinds = _class_names(error)
+    timed_out = not kinds.isdisjoint(_TIMEOUTS)
     if isinstance(error, openai.APIConnectionError):
-        return CallError(_connection_message(kinds), _failure_of(error))
+        # Without a connection, nothing was sent that could be charged.
+        return connection_error(timed_out=timed_out, charged=kinds.isdisjoint(_UNSENT))
     if isinstance(error, openai.APIError):
         status = f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else type(error).__name__
         code = error_word(error.body)
         return CallError(f"{status} ({code})" if code else status, _failure_of(error))
     if kinds & {"TransportError", "ClientError"}:
-        return CallError(_connection_message(kinds), Failure(transient=not connected, charged=True))
+        return connection_error(timed_out=timed_out, transient=not connected)
     return CallError(f"the client failed: {type(error).__name__}")
 
 
@@ -395,15 +403,8 @@ def _class_names(error: BaseException) -> set[str]:
     return names
 
 
-def _connection_message(kinds: set[str]) -> str:
-    """Return the message for a lost connection: a timeout, or no connection."""
-    return TIMED_OUT if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
-
-
 def _failure_of(error: openai.APIError) -> Failure:
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
         return Failure(status, error_word(error.body), read_wait(error.response.headers), is_transient(status))
-    # Without a connection, nothing was sent that could be charged.
-    unsent = _class_names(error) & _UNSENT
-    return Failure(transient=isinstance(error, openai.APIConnectionError), charged=not unsent)
+    return Failure(charged=True)

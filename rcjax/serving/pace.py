@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 #: Options that limit the tokens of an answer.
-LIMITS = ("max_tokens", "max_completion_tokens")
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 _MEMORY = 50  # answers in the running means
@@ -50,13 +50,13 @@ class Pace:
         self.seconds += share * (max(seconds, 1e-3) - self.seconds)
 
 
-def most_written(options: Mapping[str, Any]) -> int | None:
+def token_limit(options: Mapping[str, Any]) -> int | None:
     """Return the limit on the tokens of a reply, over all its samples; None if the options set none.
 
-    >>> most_written({"max_tokens": 10, "n": 5}), most_written({})
+    >>> token_limit({"max_tokens": 10, "n": 5}), token_limit({})
     (50, None)
     """
-    limits = [options[name] for name in LIMITS if _is_count(options.get(name))]
+    limits = [options[name] for name in TOKEN_LIMITS if _is_count(options.get(name))]
     samples = options.get("n")
     return max(limits) * (samples if _is_count(samples) else 1) if limits else None
 

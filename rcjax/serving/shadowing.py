@@ -100,7 +100,7 @@ class ShadowCost(NamedTuple):
 
     query: float
     """Money that a shadow query adds: calls of models that the policy would not have asked."""
-    served: float
+    by_policy: float
     """Money that a query costs by the policy; 0 if unknown."""
     unknown: tuple[str, ...]
     """Models asked on shadow queries whose costs are not known yet."""
@@ -110,9 +110,9 @@ class ShadowCost(NamedTuple):
         """Compute the cost of shadow queries that go to these models, from the costs that a policy records."""
         known = {name: money for rung in policy.rungs for name, money in rung.cost.items()}
         has_cost = policy.expected.get("cost") is not None  # a policy made by hand may have none
-        served = figure_at(policy.costs, policy.position) if has_cost else 0.0
+        by_policy = figure_at(policy.costs, policy.position) if has_cost else 0.0
         every = math.fsum(known[name] for name in models if name in known)
-        return cls(max(every - served, 0.0), served, tuple(name for name in models if name not in known))
+        return cls(max(every - by_policy, 0.0), by_policy, tuple(name for name in models if name not in known))
 
     def describe(self, shadow: float | ShadowRate) -> str:
         """Describe the cost in words, for a share or a rate of shadow queries.
@@ -126,12 +126,14 @@ class ShadowCost(NamedTuple):
         if isinstance(shadow, ShadowRate):
             return f"${shadow.queries * self.query:.3g} a {shadow.every}{more}"
         money = choose_unit([shadow * self.query])
-        part = f", {percent(shadow * self.query / self.served)} on top of what the policy costs" if self.served else ""
-        return f"{money.full(shadow * self.query)}{part}{more}"
+        if not self.by_policy:
+            return f"{money.full(shadow * self.query)}{more}"
+        part = f"{percent(shadow * self.query / self.by_policy)} on top of what the policy costs"
+        return f"{money.full(shadow * self.query)}, {part}{more}"
 
     def to_json(self, shadow: float | ShadowRate) -> dict[str, Any]:
         """Return the figures as JSON values: with the cost of a period for a rate, or `share_of_bill` for a share."""
         figures: dict[str, Any] = {"cost_per_shadow_query": self.query, "cost_unknown": list(self.unknown)}
         if isinstance(shadow, ShadowRate):
             return figures | {f"cost_per_{shadow.every}": shadow.queries * self.query}
-        return figures | ({"share_of_bill": shadow * self.query / self.served} if self.served else {})
+        return figures | ({"share_of_bill": shadow * self.query / self.by_policy} if self.by_policy else {})

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax._base.tokens import Price, Tokens
-from rcjax.serving.pace import most_written
+from rcjax.serving.pace import token_limit
 
 _MOST_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
 
@@ -23,7 +23,7 @@ _LARGEST_SUMMAND = 10**12  # a figure of a reply that is added to those of other
 #: not count hidden reasoning; and the tokens of an answer without a limit.
 _ADDED, _UNLIMITED = 16_384, 1_000_000
 
-_MOST_BILLED = 1000.0  # money for one reply
+_HIGHEST_COST = 1000.0  # money for one reply
 
 #: A reply may cost this many times its tokens at the prices, and this much money besides, as for a search.
 _TIMES, _FEE = 100, Decimal("0.1")
@@ -62,7 +62,8 @@ def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, A
     return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
 
 
-_COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting", "cut", "broken", "impossible")
+_COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written")
+_COUNTED += ("unanswered_read", "unfinished", "broken", "impossible")
 
 
 @dataclass(slots=True)
@@ -75,9 +76,9 @@ class CallUsage:
     """Bytes of the requests whose replies reported no tokens."""
     uncounted_written: int = 0
     """Bytes of the texts of the replies that reported no tokens."""
-    waiting: int = 0
+    unanswered_read: int = 0
     """Bytes of requests without a reply that may be charged: under way, timed out, or lost."""
-    cut: int = 0
+    unfinished: int = 0
     """Number of those requests that are under way or given up: the server may still work on them."""
     broken: int = 0
     """Number of streams that broke off."""
@@ -98,13 +99,13 @@ class CallUsage:
         """Tokens of the replies that reported them."""
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
-    def add(self, usage: Any, sent: int = 0, said: int = 0) -> None:
+    def add(self, usage: Any, sent: int = 0, written: int = 0) -> None:
         """Count a reply: its tokens by the `usage` that it reports, or else its bytes.
 
         Args:
             usage: the usage as the server reports it.
             sent: bytes of the request.
-            said: bytes of the reply.
+            written: bytes of the reply.
         """
         self.replies += 1
         tokens = reported_tokens(usage)
@@ -113,7 +114,7 @@ class CallUsage:
             self.impossible += 1
         if tokens is None:
             self.uncounted_read += sent
-            self.uncounted_written += said
+            self.uncounted_written += written
         else:
             self.reported.append((tokens, _rename_counts(usage)))
 
@@ -121,20 +122,20 @@ class CallUsage:
         """Count a request before its reply, and return its bytes."""
         self._request = messages, options
         sent = request_bytes(messages, options)
-        self.waiting += sent
-        self.cut += 1
+        self.unanswered_read += sent
+        self.unfinished += 1
         return sent
 
-    def lose(self, sent: int, requests: int, *, cut: bool) -> None:
+    def end(self, sent: int, requests: int, *, given_up: bool) -> None:
         """End a request that `begin` counted: keep only the requests without a reply that may be charged.
 
         Args:
             sent: bytes of each request.
             requests: number of requests without a reply, retries included; 0 if a reply came, or nothing is charged.
-            cut: whether the client has given up, while the server may still work.
+            given_up: whether the client has given up, while the server may still work.
         """
-        self.waiting += sent * (requests - 1)
-        self.cut += requests * cut - 1
+        self.unanswered_read += sent * (requests - 1)
+        self.unfinished += requests * given_up - 1
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
@@ -150,24 +151,24 @@ class CallUsage:
             free: whether a reported cost of 0 counts, as of a client that computes costs itself.
         """
         exact, total = _exact(price), Decimal(0)
-        for tokens, told in self.reported:
+        for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
-            bill = _bill(told, free)
-            bill = by_price if bill is None or (not free and _is_wrong(bill, by_price)) else bill
-            if bill is None:
+            cost = _reported_cost(report, free=free)
+            cost = by_price if cost is None or (not free and _is_wrong(cost, by_price)) else cost
+            if cost is None:
                 return None
-            total += bill
+            total += cost
         return total
 
     def remarks(self, price: Price | None) -> list[str]:
         """Return remarks for people on how the money was computed, without figures; as a rule there are none."""
         wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
         exact = _exact(price)
-        costs = [(_bill(told, free=False), exact and exact.money(tokens)) for tokens, told in self.reported]
-        bills = [_is_wrong(bill, by_price) for bill, by_price in costs if bill is not None]
-        if any(bills):
+        costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
+        are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
+        if any(are_wrong):
             wrong.append("its server tells a cost that its tokens cannot have: prices count")
-        if not all(bills):
+        if not all(are_wrong):
             return [*wrong, "its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
@@ -181,9 +182,9 @@ def _exact(price: Price | None) -> Price | None:
     return None if price is None else Price(*(None if value is None else Decimal(str(value)) for value in price))
 
 
-def _is_wrong(bill: Decimal, by_price: Decimal | None) -> bool:
+def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
     """Return whether a reported cost is far above the price of the tokens, and so cannot be right."""
-    return bool(by_price) and bill > _TIMES * by_price + _FEE
+    return bool(by_price) and cost > _TIMES * by_price + _FEE
 
 
 def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:
@@ -192,10 +193,10 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     The tokens of images, files and web searches cannot be bounded by bytes.
 
     >>> prompt = [{"role": "user", "content": "A or B?"}]
-    >>> [_is_possible(Tokens(*told), prompt, {"max_tokens": 9}) for told in ((90, 9), (10**6, 9), (90, 10**6))]
+    >>> [_is_possible(Tokens(*report), prompt, {"max_tokens": 9}) for report in ((90, 9), (10**6, 9), (90, 10**6))]
     [True, False, False]
     """
-    most = most_written(options)
+    most = token_limit(options)
     if tokens.written > (_UNLIMITED * (options.get("n") or 1) if most is None else 2 * most) + _ADDED:
         return False
     if tokens.read <= _ADDED:
@@ -218,11 +219,11 @@ def usage_of(body: Mapping[str, Any]) -> Any:
     return next((usage for usage in usages if usage), None)
 
 
-def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
+def _reported_cost(report: Mapping[str, Any], *, free: bool = False) -> Decimal | None:
     """Return the cost that a reply reports, as OpenRouter's do, with the provider's charge to the user's own key."""
-    cost, details = _money(told.get("cost")), told.get("cost_details")
+    cost, details = _money(report.get("cost")), report.get("cost_details")
     upstream = _money(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
-    own_key = told.get("is_byok") is True
+    own_key = report.get("is_byok") is True
     if cost is None or (own_key and upstream is None):
         return None
     money = cost + (upstream or 0) * own_key
@@ -239,7 +240,7 @@ def _money(value: Any) -> Decimal | None:
         value = value.get("total_cost")
     if isinstance(value, str):
         value = float(value) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,20})?([eE]-?[0-9]{1,2})?", value) else None
-    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _MOST_BILLED else None
+    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _HIGHEST_COST else None
 
 
 def reported_tokens(usage: Any) -> Tokens | None:
@@ -313,7 +314,7 @@ def sum_usages(usages: Sequence[CallUsage]) -> dict[str, Any] | None:
     >>> sum_usages([first, second])
     {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
     """
-    reports = [told for usage in usages for _, told in usage.reported]
+    reports = [report for usage in usages for _, report in usage.reported]
     if not reports:
         return None
     return _sum(reports, deep=True)

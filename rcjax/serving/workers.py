@@ -65,7 +65,8 @@ async def run_command(
     with _scratch() as source, _scratch() as sink:
         source.write(written)
         source.seek(0)
-        errors, marked = subprocess.DEVNULL if silent else None, os.environ | {_MARK: mark}
+        errors = subprocess.DEVNULL if silent else None
+        marked = os.environ | {_MARK: mark}
         process = subprocess.Popen(words, stdin=source, stdout=sink, stderr=errors, start_new_session=True, env=marked)
         try:
             async with asyncio.timeout(seconds):

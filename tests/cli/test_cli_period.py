@@ -17,8 +17,8 @@ from rcjax.policy import load_policy
 from rcjax.policy.following import new_bill
 from rcjax.policy.ladder import Period, with_following
 from rcjax.policy.spec import Spec
-from rcjax.serving.billing import queries_per_day
 from rcjax.serving.call_log import Billed
+from rcjax.serving.log_spending import queries_per_day
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -39,7 +39,7 @@ def test_a_log_is_locked_before_it_is_read(tmp_path, monkeypatch):
     second.close()
 
 
-def test_who_waited_for_a_lock_that_was_removed_has_none(tmp_path, monkeypatch):
+def test_a_lock_that_was_removed_while_waiting_is_not_held(tmp_path, monkeypatch):
     """A run that opens the file of calls under way just before another one removes it begins anew."""
     path = tmp_path / "answers.jsonl"
     first, opened, once = AnswerFile(path), os.open, []

@@ -59,7 +59,7 @@ def test_the_same_command_again_asks_nothing(place):
     assert (place / "answers.jsonl").read_bytes() == before
 
 
-def test_who_is_down_does_not_hold_up_the_others(place):
+def test_a_model_that_is_down_does_not_delay_the_others(place):
     class Down(Models):
         def __call__(self, request, headers):
             if request["model"] == "org/small":

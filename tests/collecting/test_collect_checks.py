@@ -41,7 +41,7 @@ def lines():
     return {row["query"]: row for row in rows}  # the last one of each, with its verdict
 
 
-def test_verdicts_are_confidences_and_failures_are_none_and_said():
+def test_verdicts_are_confidences_and_failures_are_reported():
     table = {name: expected(FUNCTIONS)[name] for name in ("passes", "costs", "silent", "hangs", "above", "odd")}
     result = collect("python:of_a_test:by_word", table, "--timeout", 2, "--json")
     rows, document = lines(), json.loads(result.stdout)

@@ -136,7 +136,7 @@ class Wavering(Models):
         return Response(completion("The answer is not right" if number % 2 == 0 else "no", None, (9, 1)))
 
 
-def test_verdicts_that_can_be_misread_are_none_and_told(place):
+def test_ambiguous_verdicts_are_none_and_reported(place):
     write_questions(place / "questions.jsonl", questions(6))
     behave = Wavering()
     with served(behave) as (_, url):
@@ -160,7 +160,7 @@ def in_words(result):
     return " ".join(result.stdout.split())
 
 
-def test_graders_and_what_they_left_are_told(place):
+def test_graders_and_ungraded_answers_are_reported(place):
     rows = questions(12)
     for row in rows[::3]:
         row.pop("answer")

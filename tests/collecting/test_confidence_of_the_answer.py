@@ -73,7 +73,7 @@ def test_an_answer_has_its_own_confidence_and_a_run_says_how_many_are_not_the_li
     assert "temperature 0 would be better" in words(result.stdout)
 
 
-def test_tokens_of_something_else_are_told_of(place):
+def test_tokens_of_another_kind_are_reported(place):
     def behave(request, headers):
         return with_tokens("A", token("B", -0.1, ("B", -0.1), ("A", -2.4)))
 

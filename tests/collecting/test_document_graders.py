@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rcjax.collecting.built_in_graders import JsonGrader, right_call
-from rcjax.collecting.custom_graders import Attempt, GraderError, NoVerdictError
+from rcjax.collecting.custom_graders import GraderError, NoVerdictError, Submission
 from rcjax.collecting.grading import make_graders, suited_grader
 from rcjax.collecting.questions import Question
 
@@ -21,7 +21,7 @@ def call(name="weather", **arguments):
 def verdict(said, *right):
     question = Question("q", (), tuple(json.dumps(one) for one in right))
     text = said if isinstance(said, str) else json.dumps(said)
-    return right_call(Attempt(question, text, text))
+    return right_call(Submission(question, text, text))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_no_call_and_several_calls():
     assert verdict([call(of=[1, 2])], call(of=[1, 2]))  # a list may be meant as itself
 
 
-def test_a_right_answer_that_is_none_is_told():
+def test_an_invalid_right_answer_gives_no_verdict():
     for wrong in ("Paris", 5, [5], {"name": 5}, {"name": "f", "arguments": []}):
         with pytest.raises(NoVerdictError, match="is no list of calls"):
             verdict([call()], wrong)
@@ -65,7 +65,7 @@ def test_a_right_answer_that_is_none_is_told():
 
 def json_verdict(said, right, scores=False):
     question = Question("q", (), (json.dumps(right),))
-    return asyncio.run(JsonGrader(scores).grade(Attempt(question, said, said)))
+    return asyncio.run(JsonGrader(scores).grade(Submission(question, said, said)))
 
 
 def test_json_is_right_where_all_fields_are():

@@ -42,7 +42,7 @@ def test_a_judge_says_what_is_the_same(place):
     assert log.correct[:, log.models.index("tiny")].tolist() == [same[query] for query in log.queries]
 
 
-def test_what_goes_with_a_reference_is_told(place):
+def test_options_that_need_a_reference_are_reported(place):
     (place / "answers.jsonl").write_text("")
     cases = {"--into judged_b": "whose verdicts go to judged_same", "--out a.jsonl": "goes with the log of a service"}
     for options, words in cases.items():

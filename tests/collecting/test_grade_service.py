@@ -134,7 +134,7 @@ def _by_large(models):
         (("nothing",), "give the log that rcjax collect, or rcjax serve --log, has written"),
     ],
 )
-def test_what_cannot_be_graded_at_all_is_told(files, words, place):
+def test_a_log_without_gradable_answers_is_reported(files, words, place):
     one = call("1", asked=ASKED)
     logs = {"calls": both("1", asked=ASKED), "alone": [one], "deferred": [call("1", shadow=False, asked=ASKED)]}
     for name, calls in logs.items():

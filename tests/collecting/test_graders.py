@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.collecting import custom_graders
-from rcjax.collecting.built_in_graders import Judge, plain, rubric, same_number, verdict
-from rcjax.collecting.custom_graders import Attempt, GraderError, NoVerdictError
+from rcjax.collecting.built_in_graders import Judge, parse_verdict, plain, rubric, same_number
+from rcjax.collecting.custom_graders import GraderError, NoVerdictError, Submission
 from rcjax.collecting.grading import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
 
@@ -23,7 +23,7 @@ MISSES = {"number": (7, 40), "exact": (0, 2), "contains": (0, 0), "choice": (0, 
 
 
 def attempt(reply, *reference, **more):
-    return Attempt(Question("q", more.pop("messages", ()), reference, **more), reply, reply)
+    return Submission(Question("q", more.pop("messages", ()), reference, **more), reply, reply)
 
 
 def verdict_of(grader, reference, reply):
@@ -116,7 +116,7 @@ def test_the_default_suits_the_answers(reference, choices, name):
         (["judge:large"], "a judge is a model: give --models"),
     ],
 )
-def test_graders_that_are_none(named, says):
+def test_invalid_graders(named, says):
     with pytest.raises(GraderError, match=says.replace("(", r"\(")):
         make_graders(named)
 
@@ -209,7 +209,7 @@ def judged(*replies):
 
 
 def test_what_a_judge_says_and_that_it_is_asked_once_more():
-    assert {reply: verdict(reply) for reply in VERDICTS} == VERDICTS
+    assert {reply: parse_verdict(reply) for reply in VERDICTS} == VERDICTS
     said, asked, unread = judged("Yes, but no", "no")
     assert (said, len(asked), unread) == (False, 2, 0)
     assert [turn["role"] for turn in asked[1]] == ["user", "assistant", "user"]
@@ -218,7 +218,7 @@ def test_what_a_judge_says_and_that_it_is_asked_once_more():
     assert (said, len(asked), unread) == (None, 2, 1)
 
 
-def test_a_judge_sees_the_question_and_not_who_answered():
+def test_a_judge_sees_the_question_and_not_the_model():
     messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of {answer}?"})
     asked = []
 

@@ -120,7 +120,7 @@ def test_a_redirect_is_not_followed_and_costs_nothing(status, place):
 
 
 @pytest.mark.parametrize("key", ["sk-“quoted”", "sk-one\nsk-two", "sk-é", "sk-\x00"[:3] + "\x7f"])
-def test_a_key_that_cannot_be_sent_is_told_before_anything_is_asked(key, place, monkeypatch):
+def test_an_invalid_key_is_refused_before_the_first_question(key, place, monkeypatch):
     """It booked the worst case 17 times, and said that the client failed."""
     monkeypatch.setenv("KEY_OF_THE_TEST", key)
     with raw_server(plain(GOOD)) as (came, url):

@@ -16,8 +16,8 @@ from helpers.command_line import run
 from helpers.models_of_a_test import write_models, write_questions
 
 from rcjax.collecting import custom_graders, grading
-from rcjax.collecting.built_in_graders import Judge, verdict
-from rcjax.collecting.custom_graders import Attempt
+from rcjax.collecting.built_in_graders import Judge, parse_verdict
+from rcjax.collecting.custom_graders import Submission
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
 
@@ -62,7 +62,7 @@ REFERENCES = ("42", "A", "\ud800", "9" * 5000)
 def attempt(text, *reference):
     messages = ({"role": "user", "content": "Why?"},)
     words = {"A": "Mars", "B": "Jupiter"}
-    return Attempt(Question("q", messages, reference or ("42",), ("A", "B"), words), text, text)
+    return Submission(Question("q", messages, reference or ("42",), ("A", "B"), words), text, text)
 
 
 @pytest.mark.thorough
@@ -70,7 +70,7 @@ def attempt(text, *reference):
 def test_every_grader_has_a_verdict_on_hostile_replies(text):
     for name, compare in COMPARISONS.items():
         assert compare(attempt(text, *(["42"] if len(text) > 20_000 else REFERENCES))) in (True, False), name
-    assert verdict(text) in (True, False, None)
+    assert parse_verdict(text) in (True, False, None)
 
     async def echo(messages):
         return messages[0]["content"].encode().decode()[:9]  # it can be sent

@@ -13,12 +13,12 @@ from helpers.command_line import run
 from helpers.models_of_a_test import Models
 
 import rcjax
-from rcjax.collecting.built_in_graders import Judge, rubric, score
-from rcjax.collecting.custom_graders import Attempt, GraderError, as_verdict
+from rcjax.collecting.built_in_graders import Judge, parse_score, rubric
+from rcjax.collecting.custom_graders import GraderError, Submission, as_verdict
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
-ASKED = Attempt(Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",)), "Paris", "Paris")
+ASKED = Submission(Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",)), "Paris", "Paris")
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_what_is_no_verdict(value, most, words):
     ],
 )
 def test_what_a_judge_with_a_scale_says(reply, share):
-    said = score(reply, 10)
+    said = parse_score(reply, 10)
     assert said == share
     assert type(said) is type(share)
 
 
-def test_a_judge_is_told_the_scale_and_asked_again():
+def test_a_judge_gets_the_scale_and_a_reminder():
     asked = []
 
     async def ask(messages):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 import warnings
 from dataclasses import replace
@@ -13,10 +14,11 @@ import pytest
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing, ledger
-from rcjax.serving.billing import Billing, LogReader, queries_per_day
+from rcjax.serving import billing, ledger, log_spending
+from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, CascadeWarning
 from rcjax.serving.ledger import FileTotals
+from rcjax.serving.log_spending import LogReader, queries_per_day
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -29,6 +31,7 @@ LADDER = Ladder(
     budget=0.1,
     period=Period(200.0, "day"),
 )
+LOCKED = "another process holds its lock"
 DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
 
 
@@ -36,6 +39,7 @@ DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
 def clock(monkeypatch):
     clock = SimpleNamespace(now=START, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
+    monkeypatch.setattr(log_spending, "time", clock)
     return clock
 
 
@@ -84,7 +88,7 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
     assert queries_per_day(path) is None  # of less than a day
 
 
-def test_the_end_of_the_money_is_said_once_a_period(tmp_path, clock):
+def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
     worker, ended = Worker(tmp_path / "calls.jsonl", clock, dearer=20.0), []
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -137,7 +141,7 @@ def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
 
 
-def test_an_answer_that_costs_a_hundred_times_its_rung_is_told_once_a_minute(clock):
+def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):
     billing = Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -185,6 +189,7 @@ def today(monkeypatch):
     now = time.time()
     clock = SimpleNamespace(now=now - now % DAY + DAY / 2, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
+    monkeypatch.setattr(log_spending, "time", clock)
     monkeypatch.setattr(ledger, "time", clock)
     return clock
 
@@ -240,11 +245,11 @@ def test_a_log_that_begins_after_its_period_does_says_so(tmp_path, today):
         Worker(tmp_path / "new.jsonl", today)  # whose totals are there
 
 
-def test_a_disk_that_is_full_is_told_once_and_what_was_spent_is_kept_later(tmp_path, today, monkeypatch):
+def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
     path = tmp_path / "calls.jsonl"
     worker, real = Worker(path, today), FileTotals.sync
 
-    def full(self):
+    def full(self, patience):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(FileTotals, "sync", full)
@@ -263,3 +268,26 @@ def test_a_client_with_a_name_goes_by_the_cheapest_rung_where_nobody_tells_what_
     assert worker.billing.position_of("a") > 0
     monkeypatch.setattr(CallLog, "is_losing", True)
     assert worker.billing.position_of("a") == worker.billing.position == 0
+
+
+@pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")
+def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_path, today):
+    """A request reads what others have spent on the event loop, where waiting would stall all requests."""
+    path = tmp_path / "calls.jsonl"
+    worker = Worker(path, today)
+    paid = ask(worker, today, range(3))
+    with open(f"{path}.totals") as holder, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        ledger.fcntl.flock(holder, ledger.fcntl.LOCK_EX)
+        for seconds, told in ((2, 0), (50, 0), (10, 1), (60, 1)):
+            today.now += seconds
+            request = threading.Thread(target=worker.billing.catch_up, daemon=True)
+            request.start()
+            request.join(10)
+            assert not request.is_alive()
+            assert len(heard) == told
+    assert str(heard[0].message) == f"policy policy: what is spent is kept in the log alone: {LOCKED}"
+    paid += ask(worker, today, range(3, 6))
+    path.write_bytes(b"")
+    with pytest.warns(CascadeWarning, match="the log lacks"):
+        assert Worker(path, today).billing.left == pytest.approx(200 - paid)

@@ -67,7 +67,7 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
         ("What?", " ", "query must be a whole number, or a text that is not empty"),
     ],
 )
-def test_a_question_that_is_none(messages, query, says):
+def test_an_invalid_question(messages, query, says):
     with pytest.raises(TypeError, match=says):
         ask(script(small=good("A", SURE)), messages, query=query)
     with pytest.raises(TypeError, match=says):

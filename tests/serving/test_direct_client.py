@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import json
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import openai
 import pytest
@@ -25,6 +25,7 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodi
 BEGUN = STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK)
 LIMITED = b"HTTP/1.1 429 x\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n"
 LOST = Failure(transient=True, charged=True)
+LATE = replace(LOST, timed_out=True)
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,14 @@ def test_every_option_is_sent(kind, monkeypatch):
         (Way(), "no connection", LOST),
         (Way(resets=True), "no connection", LOST),
         (Way(HEAD + BODY[:50]), "no connection", LOST),
-        (Way(ends=False), "timed out", LOST),
-        (Way(HEAD + BODY[:50], ends=False), "timed out", LOST),
+        (Way(ends=False), "timed out", LATE),
+        (Way(HEAD + BODY[:50], ends=False), "timed out", LATE),
         (Way(b"\xff\xfe no HTTP\r\n\r\n"), "no connection", LOST),
         (Way(LIMITED), "HTTP 429", Failure(429, None, 1.0, True)),
         (Way(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n"), "HTTP 404", Failure(404)),
     ],
 )
-def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
+def test_failures_are_alike_for_all_clients(kind, way, words, failure, monkeypatch):
     async def main():
         async with serving(kind, way, monkeypatch, retries=1) as (server, client):
             usage = CallUsage()
@@ -169,7 +170,8 @@ def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, mon
     with pytest.raises(CallError) as problem:
         asyncio.run(main())
     assert chunks == [json.loads(CHUNK.decode().strip().removeprefix("data: "))]
-    assert (str(problem.value), problem.value.failure, usage.attempts) == (words, Failure(charged=True), 1)
+    failure = Failure(charged=True, timed_out=not ends)
+    assert (str(problem.value), problem.value.failure, usage.attempts) == (words, failure, 1)
 
 
 def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):

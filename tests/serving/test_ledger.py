@@ -123,7 +123,7 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name, 
     proxy.close()
 
 
-def test_a_store_that_forgot_everything_is_told_by_those_who_know(ledgers, name):
+def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
     with store() as forgetful:
         one, two = (Billing(LADDER, name, None, ledgers(forgetful.url)) for _ in "ab")
         paying(3.0, one)

@@ -32,7 +32,7 @@ def path(tmp_path):
 def test_all_of_it(path):
     path.write_text(WHOLE)
     small, large = read_models(path).values()
-    assert (small.name, small.served, small.base_url, small.key_env) == (
+    assert (small.name, small.endpoint_name, small.base_url, small.key_env) == (
         "small-1.5b",
         "org/small",
         "http://localhost:8000/v1",
@@ -43,7 +43,8 @@ def test_all_of_it(path):
         {"max_tokens": 1, "temperature": 0},
         "choice",
     )
-    assert (large.served, large.base_url, large.key_env, large.options, large.signal) == ("large", None, None, {}, None)
+    assert (large.endpoint_name, large.base_url, large.key_env) == ("large", None, None)
+    assert (large.options, large.signal) == ({}, None)
 
 
 def test_it_is_a_file_of_prices_too(path):
@@ -91,7 +92,7 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
         ("[x\n", "cannot be read"),
     ],
 )
-def test_files_that_are_none(text, says, path):
+def test_invalid_files(text, says, path):
     path.write_text(text)
     with pytest.raises(ValueError) as refused:
         read_models(path)

@@ -82,7 +82,7 @@ def test_what_was_lost_costs_what_was_sent_and_the_time(name):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_who_does_not_wait_pays_the_mean_at_least_and_no_more_than_the_limit(streamed):
+def test_an_abandoned_answer_costs_the_mean_at_least_and_the_limit_at_most(streamed):
     """Of each attempt: that of the policy, until answers tell another."""
     limited = {"timeout": 0.2, "deadline": 20.0, "options": {"max_tokens": 2}}
     cost, estimated = booked(LOST["late"], streamed=streamed, **limited)
@@ -100,7 +100,7 @@ def test_what_came_back_costs_the_mean_streamed_or_not():
     assert {case: cost for case, cost in costs.items() if cost != (pytest.approx(MEAN), (True,))} == {}
 
 
-def test_tokens_that_were_told_before_it_broke_off_are_paid():
+def test_tokens_reported_before_a_stream_broke_off_count():
     told = {"prompt_tokens": 100, "completion_tokens": 1}
     events = [{**event, "usage": told} for event in events_of(completion("A"))[:2]]
     assert booked(Response(events, hang=True), streamed=True) == (pytest.approx((100 * 3 + 15) / 1e6), (False,))
@@ -142,7 +142,7 @@ def leave(service, body, path):
 
 
 @pytest.mark.parametrize("path", [*ASKING])
-def test_what_is_not_judged_costs_at_least_what_was_sent_and_said(path):
+def test_an_unjudged_answer_costs_at_least_its_bytes(path):
     """By prices, as an estimate; a policy that follows its bill pays for what was asked by its name."""
     ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 1e-4}),), 0.0, budget=1.0)
     prompts, (asking, tools), got, wanted = {f"{EIGHT}{name}": name for name in UNTOLD}, ASKING[path], {}, {}

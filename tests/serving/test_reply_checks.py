@@ -77,7 +77,7 @@ def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsens
     assert len(remarks) == sum(isinstance(outcome, str) for outcome in wanted.values())
 
 
-def test_what_a_check_is_told(place):
+def test_the_document_that_a_check_gets(place):
     write_program(place / "told", "open('told.json', 'w').write(json.dumps(call)); print(1)")
     calls = ({"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}},)
     form = {"type": "json_object"}

@@ -9,7 +9,7 @@ from helpers.gateway_service import gateway, make_policy
 from helpers.server_replies import FAMILIES, QUESTION, token, total
 
 from rcjax.collecting.built_in_graders import right_choice
-from rcjax.collecting.custom_graders import Attempt
+from rcjax.collecting.custom_graders import Submission
 from rcjax.collecting.questions import Question
 from rcjax.policy import Rule
 from rcjax.policy.decisions import comparable
@@ -122,13 +122,13 @@ def test_tokens_are_those_of_the_text():
     assert got == {}
 
 
-def test_halves_of_a_character_are_told_by_bytes():
+def test_halves_of_a_character_are_read_by_bytes():
     halves = [{"token": "�", "logprob": -0.5, "bytes": [byte]} for byte in "ï".encode()]
     reply = reply_of("naïve", ("B", -1.0), ("na", -0.5), *halves, ("ve", -0.5))
     assert [len(reply.tokens), MeanLogprob().read(reply).logprob] == [4, -0.5]
 
 
-def test_numbers_in_place_of_texts_are_told_by_bytes():
+def test_numbers_in_place_of_texts_are_read_by_bytes():
     reply = reply_of("A", {**token("A", -0.1), "token": "token_id:32"})
     assert CHOICE.read(reply).answer == "A"
 
@@ -185,6 +185,6 @@ def test_the_confidence_is_that_of_the_answer_given():
     refusal = CHOICE.read(reply_of("I cannot say.", ("I", math.log(0.05), *top), (" cannot say.", -0.1)))
     assert (refusal.answer, refusal.logprob, refusal.likeliest) == near("", math.log(0.6), None)
     assert comparable(refusal.answer, "choice") is None
-    assert not right_choice(Attempt(Question("q", (), ("A",), ("A", "B")), "I cannot say.", refusal.answer))
+    assert not right_choice(Submission(Question("q", (), ("A",), ("A", "B")), "I cannot say.", refusal.answer))
     with pytest.raises(SignalError, match="the choice made, B, is not among the likeliest first tokens"):
         CHOICE.read(reply_of("The answer is B", ("The", -0.1, ("A", -3.0)), (" answer is B", -0.1)))

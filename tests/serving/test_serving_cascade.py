@@ -256,7 +256,7 @@ def test_an_observer_that_fails(tmp_path):
     assert "s3cret" not in str([one.message for one in told])
 
 
-def test_an_observer_hears_which_calls_a_shadow_query_adds():
+def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
     calls = []
     ask(lambda request, headers: good("A", SURE), shadow=1.0, observe=calls.append)
     assert all(call.shadow for call in calls)

@@ -158,7 +158,7 @@ def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
 
 
 @pytest.mark.parametrize("second", [fail(KeyError()), 5, ("x",), (5, {})])
-def test_a_second_question_that_is_none_fails_a_call(tmp_path, second):
+def test_an_invalid_second_question_fails_a_call(tmp_path, second):
     (result,), _ = check_batch([A], tmp_path / "calls.jsonl", signal=Broken(second, "follow_up"))
     assert all(call.error for call in result.calls)
 

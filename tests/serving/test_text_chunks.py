@@ -8,7 +8,7 @@ from helpers.chat_server import Response
 from helpers.gateway_service import gateway
 
 from rcjax.serving.completions import Assembly, read_chunks
-from rcjax.serving.streaming import _TRIES, Pattern, Patterns, TextChunk
+from rcjax.serving.text_chunks import _TRIES, Pattern, Patterns, TextChunk
 from rcjax.serving.usage import CallUsage
 
 TEXTS = ["Par", "is", ' "quoted" \\ ', "\n\t", "Größe", "😀", "\ud83d", "\u2028", "\0", "", '{"content": "x"}', "\x7f/"]
@@ -68,7 +68,7 @@ def read(lines):
     for chunk in chunks:
         whole.add(chunk)
     completion = whole.completion(usage, 10)
-    return chunks, (completion, whole.said, usage.tokens, usage.reported)
+    return chunks, (completion, whole.written, usage.tokens, usage.reported)
 
 
 @pytest.mark.parametrize("write", WRITTEN)

@@ -67,7 +67,7 @@ def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(pa
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"totals": [[1]]}', b'{"totals": 3}', b"[" * 10**5])
-def test_a_file_that_is_none_begins_anew(path, content):
+def test_an_unreadable_file_begins_anew(path, content):
     path.write_bytes(content)
     one = FileTotals(path)
     page_of(one).add(1.0)
@@ -96,3 +96,20 @@ def test_without_a_file_nothing_is_shared():
     page_of(alone).add(1.0)
     alone.sync()
     assert page_of(alone).last_read() == (1.0, 0)
+
+
+@pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")
+def test_a_lock_that_another_process_holds_ends_an_exchange(path, monkeypatch):
+    """At once, where an event loop asks; else after a while, so that neither a start nor an end hangs."""
+    monkeypatch.setattr(ledger, "_LOCK_PAUSE", 0.001)
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    one.sync()
+    with open(path) as holder:
+        ledger.fcntl.flock(holder, ledger.fcntl.LOCK_EX)
+        page_of(one).add(1.0)
+        for patience in (0.0, 0.05):
+            with pytest.raises(TimeoutError, match="another process holds its lock"):
+                one.sync(patience)
+    one.sync(0.0)
+    assert json.loads(path.read_bytes())["totals"][0][-2:] == [2.0, 2]

@@ -62,7 +62,7 @@ def test_one_reader_of_usage(told, tokens):
     assert float(usage.money(Price(1.0, 10.0))) == pytest.approx((read + 10 * written) / 1e6)
 
 
-def test_a_cache_without_a_price_is_told():
+def test_a_cache_without_a_price_is_remarked():
     usage = CallUsage()
     usage.add({"prompt_tokens": 20, "completion_tokens": 30, DETAILS[0]: {"cached_tokens": 5}})
     assert "no price cached_input is known" in usage.remarks(Price(1, 1))[0]
@@ -79,7 +79,7 @@ def test_a_cache_without_a_price_is_told():
         ({"cost": "free"}, "0.00005"),
     ],
 )
-def test_a_cost_that_is_told_is_the_bill(more, bill):
+def test_a_reported_cost_counts(more, bill):
     usage = CallUsage()
     usage.add({"prompt_tokens": 20, "completion_tokens": 30} | more)
     assert usage.money(Price(1.0, 1.0)) == Decimal(bill)

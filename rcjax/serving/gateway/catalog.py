@@ -35,7 +35,7 @@ from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.ledger import FileTotals, Ledger
 from rcjax.serving.models_file import ModelSettings, ServedModel, describe_variable, read_models
 from rcjax.serving.openai_client import DirectClient, direct_client
-from rcjax.serving.pace import LIMITS, most_written
+from rcjax.serving.pace import TOKEN_LIMITS, token_limit
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -45,7 +45,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OPERATOR_OPTIONS = frozenset({"reasoning_effort", "service_tier"})
 
 #: Options of a model that no client may replace.
-FIXED_OPTIONS = _OPERATOR_OPTIONS.union(LIMITS)
+FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +264,14 @@ class CatalogMaker:
 
     Args:
         settings: settings of the service.
-        client_of: returns the client of a model's endpoint.
+        endpoint_client: returns the client of a model's endpoint.
         log: log of the calls.
         observe: receives each call, with the name of its policy.
         ledger: ledger of the replicas.
     """
 
     settings: Settings
-    client_of: Callable[[Any], DirectClient]
+    endpoint_client: Callable[[Any], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None
@@ -342,7 +342,7 @@ class CatalogMaker:
         }
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
-            {model: self.client_of(served) for model, served in called.items()},
+            {model: self.endpoint_client(served) for model, served in called.items()},
             signal={model: _signal(served, records.get(model, {})) for model, served in called.items()},
             log=self.log,
             ledger=self.ledger,
@@ -393,7 +393,7 @@ class CatalogMaker:
         """
         limits = self.settings.limits
         try:
-            client = self.client_of(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
+            client = self.endpoint_client(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
             checked_options(dict(model.options))
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")
@@ -403,13 +403,14 @@ class CatalogMaker:
             for name, value in model.options.items()
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
-        options, mean = self._with_token_limit(model, kept), mean if model.price is None else None
-        return Endpoint(client, model.served, None, options, model.price, mean, fixed=FIXED_OPTIONS)
+        options = self._with_token_limit(model, kept)
+        mean = mean if model.price is None else None
+        return Endpoint(client, model.endpoint_name, None, options, model.price, mean, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:
         """Add the service's limit on tokens to options without a limit."""
         limit = self.settings.limits.tokens
-        if limit is None or most_written(options) is not None:
+        if limit is None or token_limit(options) is not None:
             return {**options}
         of_openai = getattr(model, "base_url", None) is None
         return {**options, "max_completion_tokens" if of_openai else "max_tokens": limit}

@@ -33,9 +33,9 @@ from rcjax.serving.gateway.chat_request import (
     read_object,
     upstream_error,
 )
-from rcjax.serving.gateway.clients import Accounts, Client
+from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.streaming import Pattern, TextChunk
+from rcjax.serving.text_chunks import Pattern, TextChunk
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream of events."""
@@ -162,14 +162,14 @@ class RequestContext:
     """The query's id."""
     segment: str | None = None
     """The query's segment; None if unknown."""
-    accounts: Accounts | None = None
-    """The accounts of clients; None if nothing is counted."""
+    client_limits: ClientLimits | None = None
+    """The limits of clients; None if nothing is counted."""
 
     def reserve(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
         """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
-        if self.accounts is None or self.client.money is None:
+        if self.client_limits is None or self.client.money is None:
             return nullcontext()
-        return self.accounts.reserve(self.client, expect())
+        return self.client_limits.reserve(self.client, expect())
 
 
 @dataclass(slots=True)
@@ -218,7 +218,8 @@ class RequestHandler:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         if self.metrics is not None:
-            seconds, reason = time.perf_counter() - self.start, next(iter(self._unjudged_reasons), None)
+            seconds = time.perf_counter() - self.start
+            reason = next(iter(self._unjudged_reasons), None)
             self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
             raise upstream_error(result)
@@ -274,17 +275,17 @@ class RequestHandler:
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.billed,
         )
-        attempts, caller = list[Exchange](), self.catalog.caller
+        exchanges, caller = list[Exchange](), self.catalog.caller
         with self._reserve_model(served, partial(caller.expect, question)) as model:
             try:
-                attempt = await caller.call(question, model, None, self._seconds_left, attempts, kept=True)
+                exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
             finally:  # a client that disconnects still pays for the calls made
-                calls = [attempt.call for attempt in attempts]
+                calls = [exchange.call for exchange in exchanges]
                 if self.metrics is not None:
                     self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
                     served.cascade.billing.pay(calls, client=self.context.client.name)
-        return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
+        return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
     def _reserve_model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
@@ -345,7 +346,8 @@ class RequestHandler:
             await self.responder.done()
             return
         choices = client_choices(self.request, self.settings.refusal, result, judged=self._judged)
-        completion, headers = whole_completion(report, result, choices), _headers(report)
+        completion = whole_completion(report, result, choices)
+        headers = _headers(report)
         if not self.request.stream:
             await self.responder.document(completion, headers)
             return
@@ -403,7 +405,8 @@ def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged
     if result.completion is None:
         message = {"role": "assistant", "content": refusal, "refusal": None}
         return [client_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
-    choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
+    listed = result.completion["choices"]
+    choices = [choice for choice in listed if isinstance(choice, Mapping)] if isinstance(listed, list) else []
     if judged:  # answers that vote are several choices
         choices = [choice for choice in choices if text_or_calls(choice) == result.text][:1] or choices[:1]
         return [client_choice(request, choices[0]) | {"index": 0}]

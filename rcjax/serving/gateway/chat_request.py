@@ -73,7 +73,8 @@ _GATEWAYS = (401, 402, 403, 404)  # an endpoint's statuses for a fault of the ga
 
 def upstream_error(result: Result) -> ApiError:
     """Make the error of a request that no model answered, from the last failure."""
-    failure, failures = result.failure, "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
+    failure = result.failure
+    failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
     problem = f"no model answered: {failures}"
     if failure is None:
         return ApiError(504, "no model could answer in time", "deadline_exceeded")
@@ -81,7 +82,7 @@ def upstream_error(result: Result) -> ApiError:
         return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
     if failure.status == 429:
         return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
-    if failure.transient and failure.status is None and "timed out" in problem:
+    if failure.timed_out:
         return ApiError(504, problem, "upstream_timed_out")
     lasting = failure.status in _GATEWAYS
     return ApiError(
@@ -184,7 +185,7 @@ class ChatRequest:
     """The name of a policy or a model."""
     messages: Sequence[Mapping[str, object]]
     """The conversation."""
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     """The other fields."""
     stream: bool
     """Whether the answer is streamed."""
@@ -212,7 +213,12 @@ class ChatRequest:
     @property
     def top_logprobs(self) -> int:
         """Number of likeliest tokens that the client wants."""
-        return self.fields.get("top_logprobs") or 0
+        return _whole_or(0, self.fields.get("top_logprobs"))
+
+    @property
+    def samples(self) -> int:
+        """Number of answers that the client wants."""
+        return _whole_or(1, self.fields.get("n"))
 
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
@@ -230,6 +236,11 @@ class ChatRequest:
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
         return options | ({"extra_body": others} if others else {})
+
+
+def _whole_or(default: int, value: object) -> int:
+    """Return a whole number of a checked request, or the default for a missing one."""
+    return value if isinstance(value, int) else default
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clients of the gateway: their keys and limits, and their accounts of requests and money.
+"""Clients of the gateway: their keys, their limits, and their usage of requests and money.
 
 A file of clients has a table for each:
 
@@ -239,8 +239,8 @@ class _ClientState:
     """Number of requests by the kind and the end of a period."""
 
 
-class Accounts:
-    """The accounts of all clients, by name.
+class ClientLimits:
+    """Holds all clients to their limits, and counts their requests and money, by name.
 
     Args:
         totals: totals shared with other workers.
@@ -256,7 +256,8 @@ class Accounts:
         if client.name is None:
             yield
             return
-        now, state = time.time(), self._by_client.setdefault(client.name, _ClientState())
+        now = time.time()
+        state = self._by_client.setdefault(client.name, _ClientState())
         if client.at_once is not None and state.in_progress >= client.at_once:
             problem = f"{client.name} may have {client.at_once} requests at once: try again"
             raise ApiError(429, problem, "too_many_requests", wait=1.0)
@@ -282,7 +283,8 @@ class Accounts:
         if client.name is None or client.money is None:
             yield
             return
-        now, state = time.time(), self._by_client.setdefault(client.name, _ClientState())
+        now = time.time()
+        state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
         left = client.money.money - self._total(client, now).last_read()[0] - math.fsum(state.reserved.values())
         if cost > left or left <= 0:
@@ -303,7 +305,8 @@ class Accounts:
         for client in clients:
             every, bounds = self._period(client, now)
             if client.name is not None:
-                requests, money = self._requests(client.name, every, bounds), self._total(client, now).last_read()[0]
+                requests = self._requests(client.name, every, bounds)
+                money = self._total(client, now).last_read()[0]
                 at_once = self._by_client.get(client.name, _ClientState()).in_progress
                 usages.append(ClientUsage(client, every, money, requests, at_once))
         return usages

@@ -14,7 +14,7 @@ from starlette.types import Receive
 
 from rcjax.serving.gateway.chat_request import _LONGEST_NAME, FIELDS, ApiError, ChatRequest, invalid_field
 from rcjax.serving.openai_client import RESERVE_BYTES
-from rcjax.serving.pace import LIMITS, most_written
+from rcjax.serving.pace import TOKEN_LIMITS, token_limit
 
 
 def require_permitted(request: ChatRequest, fields: Container[str], tokens: int | None) -> None:
@@ -33,13 +33,13 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
             raise invalid_field(name if len(name) <= _LONGEST_NAME else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
-    most, samples = most_written(request.fields), request.fields.get("n") or 1
-    for name in LIMITS:
+    most = token_limit(request.fields)
+    for name in TOKEN_LIMITS:
         if name in request.fields and most is not None and most > tokens:
             raise invalid_field(
-                name, f"must be at most {tokens // samples:,}, as all answers may have {tokens:,} tokens"
+                name, f"must be at most {tokens // request.samples:,}, as all answers may have {tokens:,} tokens"
             )
-    if most is None and samples > 1:
+    if most is None and request.samples > 1:
         raise invalid_field("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
 
 

@@ -331,7 +331,7 @@ class Metrics:
         """Count money for requests that named a policy or model."""
         self._figure("request_cost", name).inc(cost)
 
-    def served(self, client: str | None, status: int) -> None:
+    def responded(self, client: str | None, status: int) -> None:
         """Count an answered request of a client with a name."""
         if client is not None:
             self._figure("client_requests", client, _status(status)).inc()

@@ -82,7 +82,8 @@ def _clients(clients: Sequence[ClientUsage]) -> str:
     """Draw the usage and the limit of each client, over all workers."""
     if not clients:
         return ""
-    rows, heads = list[tuple[str, ...]](), ("client", "period", "requests", "paid", "of")
+    rows = list[tuple[str, ...]]()
+    heads = ("client", "period", "requests", "paid", "of")
     for used in clients:
         money = used.client.money
         limit = "no limit" if money is None else f"${figure(money.money)}"
@@ -164,9 +165,9 @@ def _cost_check(requests: Sequence[Ended]) -> str:
     paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
     spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
     off, ends = paid / tuned - 1, f"± {100 * spread / tuned:.1f} points"
-    reading = "which chance explains" if abs(paid - tuned) <= spread else "more than chance explains"
+    explained = "which chance explains" if abs(paid - tuned) <= spread else "more than chance explains"
     text = f"The last {count(len(pairs), 'judged request')} cost {percent(abs(off))} {'more' if off > 0 else 'less'}"
-    text = f"{text} than their rungs did when they were tuned, {reading} ({ends})."
+    text = f"{text} than their rungs did when they were tuned, {explained} ({ends})."
     return f"<p>{text} Whether answers are right, <code>rcjax check</code> tells by labels.</p>"
 
 

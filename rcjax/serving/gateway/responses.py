@@ -165,7 +165,8 @@ def _choice(choice: _Fields) -> dict[str, Any]:
 
 def _messages(data: _Fields) -> list[dict[str, Any]]:
     """Translate the instructions and the input into messages."""
-    instructions, content = _typed(data, "instructions", str), data.get("input")
+    instructions = _typed(data, "instructions", str)
+    content = data.get("input")
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
     if isinstance(content, str):
         return [*messages, {"role": "user", "content": content}]

@@ -14,7 +14,7 @@ import re
 import signal
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -42,13 +42,13 @@ from rcjax.serving.gateway.catalog import (
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, id_headers, query_of, segment_of
-from rcjax.serving.gateway.clients import Accounts, Client
+from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.intake import ClientLeftError, Intake, require_permitted
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.gateway.traces import open_traces
-from rcjax.serving.streaming import turns_of
+from rcjax.serving.turns import turns_of
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
@@ -138,7 +138,7 @@ class Gateway:
         self.busy = 0
         """Number of requests in progress."""
         self._totals = settings.totals() if self.ledger is None else self.ledger
-        self.accounts = Accounts(self._totals)
+        self.client_limits = ClientLimits(self._totals)
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
@@ -148,8 +148,10 @@ class Gateway:
         """Set by a signal, to have the files read again."""
         self._files = self._signatures()  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
+        self._catch_up()
+        self._failing: set[str] = set()  # steps of the watch that failed the last time
         self._is_unshared = False
-        self.accounts.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.ring.named)
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
@@ -157,7 +159,7 @@ class Gateway:
         self.metrics.called(call, policy)
         client = None if call.added else self.catalog.ring.by_name(call.client)
         if client is not None:
-            self.accounts.pay(client, call.cost)
+            self.client_limits.pay(client, call.cost)
         if self.traces is not None:
             model = self.catalog.models.get(call.model)
             self.traces.called(call, getattr(model, "base_url", None), policy)
@@ -177,7 +179,7 @@ class Gateway:
 
     async def _share_totals(self) -> None:
         """Exchange the clients' totals with other workers."""
-        self.accounts.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
@@ -188,36 +190,54 @@ class Gateway:
             self._is_unshared = False
 
     async def watch(self) -> None:
-        """Read the files again when one has changed, or on a signal, until cancelled."""
+        """Take up changed files, and follow the spending of others, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), _INTERVAL)
-            self._catch_up()
-            await self._share_totals()
-            files = self._signatures()
-            if not self.reload_requested.is_set() and files == self._files:
-                continue
-            self._files = files
-            self.reload_requested.clear()
-            before = self.catalog
-            try:
-                catalog = await asyncio.to_thread(self._maker.read, before)
-            except Exception as problem:  # no content of a file may end the watch
-                for name in self.settings.policies:
-                    self.metrics.reloaded(name, "refused")
-                _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
-                continue
-            for line in catalog.describe_changes(before, self.settings.models.name):
-                _LOGGER.info(visible(line))
-            self.install(catalog, before)
+            await self._try_step(self._take_up_files, "new files are not taken up")
+            await self._try_step(self._follow_spending, "what others spend is not followed")
+
+    async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
+        """Run a step of the watch, which no error may end: it is logged, once until the step works again."""
+        try:
+            await step()
+        except Exception as problem:
+            if failure not in self._failing:
+                _LOGGER.error("%s: %s", failure, describe_problem(problem))
+            self._failing.add(failure)
+        else:
+            self._failing.discard(failure)
+
+    async def _follow_spending(self) -> None:
+        """Update the bills, and exchange the clients' totals with other workers."""
+        self._catch_up()
+        await self._share_totals()
+
+    async def _take_up_files(self) -> None:
+        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies."""
+        files = self._signatures()
+        if not self.reload_requested.is_set() and files == self._files:
+            return
+        self._files = files
+        self.reload_requested.clear()
+        before = self.catalog
+        try:
+            catalog = await asyncio.to_thread(self._maker.read, before)
+        except Exception as problem:  # whatever the content of a file
+            for name in self.settings.policies:
+                self.metrics.reloaded(name, "refused")
+            _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
+            return
+        self.install(catalog, before)
+        for line in catalog.describe_changes(before, self.settings.models.name):
+            _LOGGER.info(visible(line))
 
     def install(self, catalog: Catalog, before: Catalog | None) -> None:
         """Serve a new catalog; requests in progress keep the policies that they began with."""
-        self.catalog = catalog
         if before is not None:
             catalog.take_over(before)
+        self.catalog = catalog
         self.cascades.update(served.cascade for served in catalog.policies.values())
-        self._catch_up()
         for name in catalog.changed_policies(before):
             self.metrics.reloaded(name, None if before is None else "taken up")
 
@@ -230,17 +250,17 @@ class Gateway:
             ids = id_headers(query)
             self._require_place()
             start = time.perf_counter()
-            with self.accounts.admitted(client), self.intake.count_bytes() as held:
+            with self.client_limits.admitted(client), self.intake.count_bytes() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
                 await turns_of("requests").take()
                 with self._working():
                     request = responder.read(body)
                     self._require_permitted(request, client)
-                    context = RequestContext(client, query, segment_of(headers), self.accounts)
+                    context = RequestContext(client, query, segment_of(headers), self.client_limits)
                     parts = self.metrics, request, context, responder, start
                     handler = RequestHandler(self.settings, self.catalog, *parts)
                     await unless_client_leaves(handler.answer(), receive, responder)
-            self.metrics.served(client.name, 200)
+            self.metrics.responded(client.name, 200)
         except ClientLeftError:
             self._count_refusal(client, "client_left", _LEFT)
         except ApiError as problem:
@@ -270,7 +290,7 @@ class Gateway:
 
     def _count_refusal(self, client: Client | None, reason: str, status: int) -> None:
         self.metrics.refused(reason, status)
-        self.metrics.served(None if client is None else client.name, status)
+        self.metrics.responded(None if client is None else client.name, status)
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
@@ -354,7 +374,8 @@ async def _lifespan(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
 
 async def _models(gateway: Gateway, request: Request) -> Response:
     """List the policies, then the models, that the client may call; or describe one of them."""
-    client, data = gateway.catalog.ring.client_of(request.headers), list[dict[str, Any]]()
+    client = gateway.catalog.ring.client_of(request.headers)
+    data = list[dict[str, Any]]()
     for name, served in gateway.catalog.policies.items():
         policy = served.policy
         about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
@@ -378,7 +399,8 @@ async def _metrics(gateway: Gateway, request: Request) -> Response:
 
 async def _page(gateway: Gateway, request: Request) -> Response:
     """Return the page of the service; browsers send the key as a password."""
-    headers, (scheme, _, credentials) = request.headers, request.headers.get("authorization", "").partition(" ")
+    headers = request.headers
+    (scheme, _, credentials) = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         with suppress(ValueError):
             password = b64decode(credentials).partition(b":")[2].decode("latin-1")
@@ -387,7 +409,7 @@ async def _page(gateway: Gateway, request: Request) -> Response:
         _require_figures(gateway, headers)
     except ApiError as problem:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
-    clients = gateway.accounts.usage_of(gateway.catalog.ring.named)
+    clients = gateway.client_limits.usage_of(gateway.catalog.ring.named)
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
     away = None if gateway.ledger is None else gateway.ledger.down_since
     page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients, away)

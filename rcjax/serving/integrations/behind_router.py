@@ -113,7 +113,8 @@ class Desk:
         file, signal = mine.pop()
         source = name, str(file), signal
         path = next((path for path in (folder / str(file) for folder in self._folders()) if path.is_file()), None)
-        stamp, before = path and (path, file_signature(path)), self._catalogs.get(source)
+        stamp = path and (path, file_signature(path))
+        before = self._catalogs.get(source)
         if before is None or before[0] != stamp:
             try:
                 settings, catalog = self._read(name, str(file), path, signal)

@@ -4,14 +4,18 @@ import asyncio
 import json
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 from helpers.chat_server import KEY, Response, completion, events_of, sure
+from helpers.gateway_samples import make_call, make_result
 from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
+from rcjax.serving.failures import connection_error
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
+from rcjax.serving.gateway.chat_request import upstream_error
 from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import Gateway
@@ -66,6 +70,14 @@ def test_where_nobody_answers_there_is_one_error():
                 assert len(service.log_rows()) == 3
                 assert reply.headers.get("retry-after") == wait
                 assert reply.headers.get("x-should-retry") == ("false" if large.status == 401 else None)
+
+
+def test_a_timeout_is_recognised_by_its_kind_and_not_by_the_words_of_errors():
+    """An earlier model may have timed out, or may be named so: the last failure counts."""
+    calls = [make_call("it timed out", text=None, error="timed out"), make_call(text=None, error="no connection")]
+    for timed_out, status in ((False, 502), (True, 504)):
+        failure = connection_error(timed_out=timed_out).failure
+        assert upstream_error(replace(make_result("failed", calls), failure=failure)).status == status
 
 
 def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():
@@ -159,7 +171,7 @@ def test_a_head_that_does_not_come_closes_the_connection(monkeypatch):
                 assert connection.recv(1000) == b""
 
 
-def test_more_requests_than_configured_are_told_to_come_again():
+def test_more_requests_than_configured_get_a_retry_after():
     gate = threading.Event()
 
     def behave(request, headers):
@@ -188,7 +200,7 @@ KEYS = {
 }
 
 
-def test_who_may_call(monkeypatch):
+def test_clients_with_permission_may_call(monkeypatch):
     monkeypatch.setenv("KEYS", "first, second")
     with gateway(behave=by_model(**ANSWERS), key_env="KEYS") as service:
         assert service.post(QUESTION).status == service.get("/v1/models").status == 401
@@ -200,7 +212,7 @@ def test_who_may_call(monkeypatch):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_the_end_of_the_service_cuts_off_is_told_so(stream):
+def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
     """It was a traceback in the log, and "Internal Server Error" for the client."""
     sent: list = []
     body = json.dumps({"model": "large", "stream": stream, "messages": [{"role": "user", "content": "x"}]}).encode()

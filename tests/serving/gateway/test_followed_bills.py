@@ -61,7 +61,7 @@ def test_models_that_are_dearer_than_tuned():
     assert (np.cumsum(cost - BUDGET) / BUDGET).max() < 200  # overspent on the way, in queries' budgets
 
 
-def test_money_for_a_period_is_told_by_the_log():
+def test_money_for_a_period_is_read_from_the_log():
     """How workers share it and what a restart knows of it has tests in tests/serving/test_billing.py."""
     money = 1000 * BUDGET
     policy = ladder(period=Period(money, "month"))

@@ -49,7 +49,7 @@ def counts(service):
     return {name.partition('outcome="')[2].rstrip('"}'): float(number) for name, _, number in pairs}
 
 
-def test_a_full_disk_is_counted_and_told_again_after_each_recovery():
+def test_a_full_disk_is_counted_and_reported_again_after_each_recovery():
     """By /dev/full, to and from which the name of the log is moved; with two policies and a model, which ask apart."""
     with (
         warnings.catch_warnings(record=True) as caught,

@@ -49,7 +49,7 @@ def test_a_redirect_takes_a_prompt_nowhere(service):
         assert other.requests == []
 
 
-def test_a_header_that_cannot_be_sent_is_told_at_the_start():
+def test_an_invalid_header_is_refused_at_the_start():
     tables = dict.fromkeys(MODELS, 'options = { extra_headers = { "X-Own" = "é" } }')
     says = r"model small.options.extra_headers: the header 'X-Own' cannot be sent"
     with pytest.raises(ValueError, match=says), gateway(tables=tables):
@@ -122,7 +122,7 @@ def test_a_line_of_a_stream_has_an_end(service, monkeypatch):
     assert (reply.status, "a line of more than" in reply.json["error"]["message"]) == (502, True)
 
 
-def test_a_compressed_stream_is_told_as_one(service):
+def test_a_compressed_stream_is_named_in_the_error(service):
     packed = Response([BOMB], headers={"content-encoding": "gzip"})
     service.server.behave = lambda request, headers: packed
     error = service.ask(model="large", stream=True).json["error"]

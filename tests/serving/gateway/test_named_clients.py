@@ -15,7 +15,7 @@ from test_followed_bills import ladder
 
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.chat_request import ApiError
-from rcjax.serving.gateway.clients import Accounts, Client, add_key
+from rcjax.serving.gateway.clients import Client, ClientLimits, add_key
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -133,7 +133,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
 
 
-def test_who_asks_is_told_by_name_in_figures_page_and_log_and_no_key_is(keys):
+def test_figures_page_and_log_name_clients_and_show_no_key(keys):
     keys.add("team-a", 'money = "2/month"').add("team-b").add("operator", "figures = true")
     with gateway(behave=behave, keys_file=keys.path, shadow=1.0) as service:
         for name, times in {"team-a": 3, "team-b": 1}.items():
@@ -225,7 +225,7 @@ def test_without_names_models_are_named_where_that_is_permitted():
         (f'[a]\nsha256 = "{"0" * 64}"\nmodels = ["x"]', "client a.models: there is no x"),
     ],
 )
-def test_what_is_wrong_in_a_file_of_keys_is_told_and_no_key_is(keys, table, what):
+def test_errors_of_a_file_of_keys_show_no_key(keys, table, what):
     keys.path.write_text(table)
     with pytest.raises(ValueError, match=re.escape(what)) as problem, gateway(keys_file=keys.path):
         pass
@@ -251,12 +251,12 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
     one, other = (settings.totals() for _ in "ab")
     client = Client("0" * 64, requests=2, name="a")
     for _ in range(2):
-        with Accounts(one).admitted(client):
+        with ClientLimits(one).admitted(client):
             pass
     one.sync()
     other.total("client a", "minute", (now - 30, now + 30))
     other.sync()
-    with pytest.raises(ApiError, match="a may send 2 requests a minute"), Accounts(other).admitted(client):
+    with pytest.raises(ApiError, match="a may send 2 requests a minute"), ClientLimits(other).admitted(client):
         pass
 
 

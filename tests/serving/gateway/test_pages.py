@@ -26,7 +26,7 @@ def _key(monkeypatch):
 
 
 @pytest.mark.usefixtures("_key")
-def test_nothing_that_is_configured_is_told_without_a_key():
+def test_the_configuration_is_hidden_without_a_key():
     with gateway({"secret-name": make_policy()}, key_env="KEYS_OF_CLIENTS") as service:
         for path in ("/v1/models", "/v1/models/secret-name", "/metrics", "/"):
             assert service.get(path).status == 401
@@ -49,7 +49,7 @@ def test_the_list_of_models_has_policies_first_and_each_alone():
 
 
 @pytest.mark.usefixtures("_key")
-def test_the_page_tells_of_money_the_ladder_and_who_answers_and_of_nothing_that_was_asked():
+def test_the_page_shows_money_ladder_and_models_and_no_prompt():
     """A browser sends the key as a password, and runs nothing."""
     ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 1e-4}),), 0.0, budget=2e-4)
     behave = Response(sure("A", SURE))
@@ -105,7 +105,7 @@ def test_the_page_says_which_month_it_is_and_what_its_rest_means():
     )
 
 
-def test_what_chance_explains_is_said_without_a_claim():
+def test_a_difference_within_chance_is_shown_without_a_claim():
     ended = [Ended("p", "d", 0.0, "m", "answered", cost, 1.0) for cost in (0.0, 2.2) * 15]
     assert (
         "cost 10.0 % more than their rungs did when they were tuned, which chance explains (± 33.0 points)"

@@ -82,7 +82,7 @@ def spent(service):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_imported_it_is_an_answer_or_left_out_and_told(name, tmp_path):
+def test_an_imported_reply_is_an_answer_or_a_reported_omission(name, tmp_path):
     quirk, path = QUIRKS[name], tmp_path / "batch.jsonl"
     bodies = {"a": quirk.whole, "b": whole()}
     bodies = {key: json.loads(body) if isinstance(body, bytes) else body for key, body in bodies.items()}

@@ -12,6 +12,7 @@ from helpers.chat_server import Response, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
 from rcjax.policy import Rule
+from rcjax.serving.billing import Billing
 from rcjax.serving.gateway import service as gateway_module
 
 
@@ -117,6 +118,28 @@ def test_everything_passes_to_one_model_until_there_is_a_policy(line):
         assert line().startswith("a new file is refused")
         reply = service.ask()
         assert (reply.json["model"], float(reply.headers["x-rcjax-confidence"])) == ("large", pytest.approx(0.829))
+
+
+def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch(line, monkeypatch):
+    """It was the end of all reloading, without a word: now a line says so, once, and the next file is taken up."""
+
+    def fail(*_):
+        raise RuntimeError("boom")
+
+    with gateway(alone("small"), answers) as service:
+        with monkeypatch.context() as broken:
+            broken.setattr(Billing, "catch_up", fail)
+            assert line() == "what others spend is not followed: boom"
+            alone("large").save(service.folder / "policy.json")
+            assert line().endswith(" from now on: large")
+        with monkeypatch.context() as broken:
+            broken.setattr(Billing, "take_over", fail)
+            alone("small").save(service.folder / "policy.json")
+            assert line() == "new files are not taken up: boom"
+            assert service.ask().json["model"] == "large"
+        alone("middle").save(service.folder / "policy.json")
+        assert line().endswith(" from now on: middle")
+        assert service.ask().json["model"] == "middle"
 
 
 @pytest.mark.thorough

@@ -157,7 +157,7 @@ def test_a_result_of_a_tool_is_judged_where_the_log_had_such():
         assert service.ask(tools=[TOOL]).json["rcjax"]["not_judged"] == ["other tools"]
 
 
-def test_a_log_that_told_no_forms_has_all_tools_judged():
+def test_a_log_without_forms_has_all_tools_judged():
     with gateway(policy(), SAME, signal="call") as service:
         assert service.ask(tools=[OTHER, TOOL]).json["rcjax"]["not_judged"] == []
     with gateway(policy(), replies(completion("It is B."), completion("A"), completion("B")), signal="call") as service:
@@ -188,7 +188,7 @@ def test_bad_tools_are_refused_with_their_place():
         assert service.ask(tools=many).json["rcjax"]["not_judged"] == ["other tools"]
 
 
-def test_arguments_of_a_megabyte_and_a_schema_that_is_none():
+def test_arguments_of_a_megabyte_and_an_invalid_schema():
     long = called("P" * 1_000_000)
     nonsense = {"type": "function", "function": {"name": "weather", "parameters": {"type": "nonsense"}}}
     with gateway(policy({"tools": [TOOL]}, {"tools": [nonsense]}), replies(long, long, long), signal="call") as service:

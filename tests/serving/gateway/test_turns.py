@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.gateway.streams import measure
 from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
-from rcjax.serving.streaming import KINDS, Turns
+from rcjax.serving.turns import KINDS, Turns
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():

@@ -1,4 +1,4 @@
-"""Streams: text chunks passed on without parsing, and turns of tasks on a busy event loop.
+"""Text chunks of a stream, passed on without parsing.
 
 A server repeats id, model and time with every word. A chunk that equals an earlier one but for the text is neither
 parsed nor encoded as JSON: the bytes of its text are put between the bytes that all such chunks share. Standard library
@@ -7,63 +7,10 @@ only.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
-
-
-class Turns:
-    """Resumes tasks in the order of their arrival, a few at a time.
-
-    Args:
-        number: tasks that are resumed at a time.
-        every: turns of the event loop from one time to the next.
-    """
-
-    def __init__(self, number: int = 1, every: int = 1) -> None:
-        self._number, self._every = number, every
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._idle = 0
-
-    async def take(self) -> None:
-        """Wait for this task's turn."""
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._waiting.append(turn)
-        if len(self._waiting) == 1:
-            loop.call_soon(self._next, loop)
-        await turn
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._idle = (self._idle + 1) % self._every
-        left = 0 if self._idle else self._number
-        while left and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():  # its task may be cancelled
-                turn.set_result(None)
-                left -= 1
-        if self._waiting:
-            loop.call_soon(self._next, loop)
-
-
-#: (tasks at a time, turns of the event loop between) by the kind of work: a piece of a stream takes half a millisecond,
-#: a new request one or two.
-KINDS = {"pieces": (1, 3), "requests": (4, 1)}
-
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Turns]] = WeakKeyDictionary()
-
-
-def turns_of(kind: str) -> Turns:
-    """Return the turns of a kind of work on the running event loop."""
-    loop = asyncio.get_running_loop()
-    if (kinds := _TURNS.get(loop)) is None:
-        kinds = _TURNS[loop] = {name: Turns(*settings) for name, settings in KINDS.items()}
-    return kinds[kind]
-
 
 #: Fields whose texts vary: the delta's text, and OpenAI's padding that hides the sizes of pieces.
 _VARYING = ("content", "obfuscation")
@@ -107,7 +54,10 @@ class Pattern:
         >>> found["choices"], found.literals
         ([{'index': 0, 'delta': {'content': 'is'}}], ['"is"'])
         """
-        place, texts, literals, plain = 0, list[str](), list[str](), data.isascii()
+        place = 0
+        texts = list[str]()
+        literals = list[str]()
+        plain = data.isascii()
         for part in self.parts[:-1]:
             if not data.startswith(part, place) or not data.startswith('"', start := place + len(part)):
                 return None
@@ -121,7 +71,8 @@ class Pattern:
 
     def of_texts(self, texts: Sequence[str], literals: list[str]) -> TextChunk:
         """Return the chunk with other texts."""
-        chunk, named = TextChunk(self.chunk), dict(zip(self.names, texts, strict=True))
+        chunk = TextChunk(self.chunk)
+        named = dict(zip(self.names, texts, strict=True))
         (choice,) = self.chunk["choices"]
         chunk.pattern, chunk.literals, chunk.text = self, literals, named["content"]
         chunk["choices"] = [{**choice, "delta": {**choice["delta"], "content": chunk.text}}]
