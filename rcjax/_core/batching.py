@@ -181,7 +181,7 @@ def cores() -> int:
 
 def as_here(function: Callable[..., Found]) -> Callable[..., Found]:
     """Bind a function to this thread's float type and device, which other threads do not inherit."""
-    wide = bool(jax.config.jax_enable_x64)
+    wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
 
     @wraps(function)

@@ -204,13 +204,12 @@ def _chart(costs: Sequence[float], budget: float | None) -> str:
 
 def _ladder(served: ServedPolicy, position: float, unit: Money) -> str:
     """Draw the cost and the error of each rung, and the rungs of the next requests."""
-    rungs = [(" → ".join(rung.models), rung.expected) for rung in served.policy.rungs]
-    if not all({"cost", "error"} <= expected.keys() for _, expected in rungs):
-        return ""
-    rows = [
-        (str(number), models, f"${unit.show(expected['cost'])}", percent(expected["error"]))
-        for number, (models, expected) in enumerate(rungs)
-    ]
+    rows = []
+    for number, rung in enumerate(served.policy.rungs):
+        cost, error = (rung.expected.get(name) for name in ("cost", "error"))
+        if cost is None or error is None:
+            return ""
+        rows.append((str(number), " → ".join(rung.models), f"${unit.show(cost)}", percent(error)))
     low, share = int(position), position % 1
     above = f", {percent(share, 0)} by rung {low + 1}" if share else ""
     to = f"{percent(1 - share, 0)} of the queries go by rung {low}{above}"
