@@ -119,11 +119,12 @@ class Looked:
 
     def describe(self) -> str:
         """Describe the window in words; empty for a log that is looked at once."""
-        often = "weekly" if self.looks == WEEKLY else f"{self.looks} times a year"
+        often = {WEEKLY: "weekly", 1: "once a year"}.get(self.looks, f"{self.looks} times a year")
         if not self.weeks:
             return "" if self.looks == 1 else f"Checked {often} (--looks)."
         joined = f" and {self.earlier:,} queries of earlier weeks, which were fine" if self.earlier else ""
-        weeks = f"The last {count(self.weeks, 'week')}, since {self.begin}"
+        last = "week" if self.weeks == 1 else count(self.weeks, "week")
+        weeks = f"The last {last}, since {self.begin}"
         return f"{weeks}, beside what was tuned on{joined}; checked {often} (--looks)."
 
 
