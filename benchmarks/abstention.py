@@ -23,7 +23,7 @@ from benchmarks import record
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
 
-PRICES = (0.1, 0.2, 0.3, 0.5)
+N_LAM = (0.1, 0.2, 0.3, 0.5)
 #: λ times what one answer of the dearest model costs: what that is worth, in errors.
 WORTH = np.geomspace(3e-3, 1.0, 8)
 SEARCHES = ("full", "all", "selected")
@@ -49,7 +49,7 @@ def changes(train: rcjax.Log, test: rcjax.Log, search: str) -> dict[str, float]:
 
     never = _figures(solve(search), test, lam, 0.0)
     found: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
-    for price in PRICES:
+    for price in N_LAM:
         refusing = _figures(solve(search, abstain_price=price), test, lam, price)
         best = refusing if search == "all" else _figures(solve("all", abstain_price=price), test, lam, price)
         for name in ("predicted", "loss", "cost", "error"):
@@ -112,7 +112,7 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     found = study(options.data, options.splits, options.queries, options.searches.split(","))
     rows = collected(found, "{log}, split {split}, {cascades}", options.out)
-    prices = ", ".join(f"{price:g}" for price in PRICES)
+    prices = ", ".join(f"{price:g}" for price in N_LAM)
     print(
         f"{machine()} Refusals by the last model against none, each at {prices} errors.\n\nThe splits of the files:\n"
     )

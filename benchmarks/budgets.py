@@ -40,7 +40,7 @@ DEFAULT, ALL, SINGLE, PLAIN = WAYS = ("default", "--cascade all", "single model"
 TARGETS = "budget", "max_error", "error_cost"
 OVERSPENT, MISSED = 0.03, 0.01  # of the budget; of the queries
 AMONG = 1e-9  # a limit is met within this relative rounding, as `Frontier` has it
-PRICES = 10, 1_000  # an error, in answers
+N_LAM = 10, 1_000  # an error, in answers
 
 #: How a way answers a target by its name and value: a row of figures. Raises InfeasibleError.
 Way = Callable[[str, float], np.ndarray]
@@ -188,7 +188,7 @@ def targets_of(singles: np.ndarray, counts: list[int]) -> dict[str, np.ndarray]:
     values = (
         np.geomspace(bill[bill > 0].min(), bill.max(), budgets),
         np.linspace(error.min(), error.max(), errors),
-        bill.mean() * np.geomspace(*PRICES, prices),
+        bill.mean() * np.geomspace(*N_LAM, prices),
     )
     return dict(zip(TARGETS, values, strict=True))
 
@@ -365,7 +365,7 @@ def options_of() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--only", default="", help="the logs whose name holds this")
     parser.add_argument("--splits", type=at_least(1), default=20, help=f"of each log; sampled: at most {DRAWS}")
     parser.add_argument("--labels", type=at_least(20), nargs="+", default=[100, 300, 1_000], help="to tune on")
-    words = ("BUDGETS", "ERRORS", "PRICES")
+    words = ("BUDGETS", "ERRORS", "N_LAM")
     parser.add_argument("--targets", type=at_least(0), nargs=3, default=[14, 10, 10], metavar=words, help="how many")
     parser.add_argument("--out", type=Path, help="keep the figures of all splits here, as JSON lines")
     return parser, parser.parse_args()

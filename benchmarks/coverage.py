@@ -32,7 +32,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Target
 
-POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
+POPULATION, SIZES, N_LAM = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9
 FIXED = "fixed before"
 
@@ -63,14 +63,14 @@ def prices() -> np.ndarray:
     """λ from where the demo's largest model is best to where its cheapest is."""
     frontier = rcjax.solve_frontier(rcjax.demo_model())
     spent = np.asarray(frontier.cost)
-    places = [np.abs(spent - cost).argmin() for cost in np.geomspace(spent[-1] * 1.05, spent[0] * 0.95, PRICES)]
+    places = [np.abs(spent - cost).argmin() for cost in np.geomspace(spent[-1] * 1.05, spent[0] * 0.95, N_LAM)]
     return np.asarray(frontier.lam)[places]
 
 
 def budgets() -> np.ndarray:
     """Money per query, from a little above what the demo's cheapest model costs to what the dearest does."""
     bills = np.asarray(rcjax.demo_model().cost)
-    return np.geomspace(1.2 * bills.min(), bills.max(), PRICES)
+    return np.geomspace(1.2 * bills.min(), bills.max(), N_LAM)
 
 
 def by_model(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:

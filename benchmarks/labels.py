@@ -43,7 +43,7 @@ from rcjax.solving.frontier.frontier import Frontier
 
 FURTHER, LEFT, FRESH = 1000, 200, 20_000
 REPLICATES = 100
-PRICES = np.geomspace(50, 5000, 20)  # λ of the demo's frontier
+N_LAM = np.geomspace(50, 5000, 20)  # λ of the demo's frontier
 
 
 class Judge(NamedTuple):
@@ -172,7 +172,7 @@ def _covered(log: rcjax.Log, fresh: rcjax.Log) -> dict[str, float]:
     bands = np.asarray(rcjax.tuning.bootstrap(frontier, log, replicates=REPLICATES).error)
     true = np.asarray(rcjax.replay(frontier, fresh).error)
     inside = (bands[:, 0] <= true) & (true <= bands[:, 1])
-    nearest = np.abs(np.log(np.asarray(frontier.lam)) - np.log(PRICES)[:, None]).argmin(1)
+    nearest = np.abs(np.log(np.asarray(frontier.lam)) - np.log(N_LAM)[:, None]).argmin(1)
     points = {"frontier": inside, "prices": inside[nearest], "above": true > bands[:, 1], "below": true < bands[:, 0]}
     points |= {"width": bands[:, 1] - bands[:, 0]}
     return {name: 100 * float(values.mean()) for name, values in points.items()}

@@ -151,7 +151,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     assert new is not None  # as there is a budget
     judged = judge_replacement(known, week, tuned)
     if remembers:
-        return new if judged.accepted or (drifted and judged.acceptable) else policy
+        return new if judged.replaces_sound or (drifted and judged.replaces_broken) else policy
     gain = held_out_gain(known, week, tuned=tuned)
     return new if gain is not None and not judged.against and gain.p_value < 0.05 else policy
 

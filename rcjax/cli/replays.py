@@ -399,7 +399,7 @@ class _Grounds:
         `renewed` says that only prices are new, which bring no new chance.
         """
         if facts is None:
-            accepted = replacement.acceptable if renewed else replacement.accepted
+            accepted = replacement.replaces_broken if renewed else replacement.replaces_sound
             return cls(accepted, bool(replacement.against), replacement.in_words(log.counted, renewed=renewed))
         decision = facts["decision"]
         refused = bool(replacement.against) or decision["state"] == "no fair sample"

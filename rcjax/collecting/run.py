@@ -26,7 +26,7 @@ from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, NotCoveredError, Respondent, StoppedError
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.oddities import summarise, tell_unread
+from rcjax.logs.oddities import describe_unread, summarise
 from rcjax.serving.call_log import has_failed
 
 
@@ -467,7 +467,7 @@ def collected(run: Run) -> dict[str, Any]:
         not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
     ]
     without = [row for row in rows if row["logprob"] is None]
-    unread = [f"{tell_unread(without)}; the last one: {without[-1]['error']}", _ASK_ANEW] if without else []
+    unread = [f"{describe_unread(without)}; the last one: {without[-1]['error']}", _ASK_ANEW] if without else []
     money = [f"{one.name}: {remark}" for one in run.models for remark in one.respondent.remarks]
     return {
         "models": models,

@@ -101,8 +101,8 @@ class Copula(Parametric):
     def tail_dependence(self) -> "TailDependence":
         """The limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
 
-        A family without closed forms takes both shares at q = 10⁻⁸ and 10⁻⁵. They exceed the limits if convergence is
-        slow.
+        A family without closed forms takes the lower share at q = 10⁻⁸ and the upper one at 10⁻⁵, where 1 − q keeps
+        digits. They exceed the limits if convergence is slow.
 
         >>> from rcjax.copulas import Gumbel
         >>> [round(float(share), 4) for share in Gumbel(2.0).tail_dependence()]

@@ -126,8 +126,7 @@ class Ladder(AnyPolicy):
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
         position: number from 0 to the number of rungs less 1. Its fractional part is the share of the queries that the
             rung above decides; the rung below decides the others. The rung above decides a query if u is below that
-            share: u is the first eight bytes of the SHA-256 of "rung:" and the query's id in UTF-8, as a big-endian
-            integer, over 2^64.
+            share: u is `draw_lot("rung", query)`.
         budget: dollars per query that the ladder was tuned for; None if it was tuned for a limit on the error.
         follows: whether a service moves along the ladder to keep to the budget; otherwise it keeps the position.
         period: budget for a day, a week or a month, which a service keeps to in place of `budget`; the tuning derived
@@ -180,7 +179,7 @@ class Ladder(AnyPolicy):
             )
             what = "must have the calibrations, costs, prices and provenance of the others"
             require(alike and rung.provenance == self.provenance, f"rungs[{index}]", what, rung.models)
-        costs = self.costs if len(self.rungs) > 1 else ()
+        costs = self.rung_costs if len(self.rungs) > 1 else ()
         for index, (low, high) in enumerate(pairwise(costs)):
             require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)
 

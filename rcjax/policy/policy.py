@@ -76,7 +76,7 @@ class AnyPolicy:
     budget, follows, period = None, False, None  # fields of a `Ladder`: a policy of one rung cannot move
 
     @property
-    def costs(self) -> tuple[float, ...]:
+    def rung_costs(self) -> tuple[float, ...]:
         """Expected cost of each rung by its tuning, rising, in dollars per query."""
         return tuple(
             read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")

@@ -74,7 +74,7 @@ class Billing:
         self.bill: AnyBill | None = new_bill(policy, time.time())
         self.billed = Billed(name, uuid.uuid4().hex[:8])
         self._fixed = policy.position
-        self._costs = policy.costs if self.bill is not None else ()
+        self._costs = policy.rung_costs if self.bill is not None else ()
         self._ledger = None if self.bill is None else ledger
         self._log_spending: LogSpending | None = None
         if log is not None and log.path is not None and ledger is None and isinstance(self.bill, PeriodBill):

@@ -110,7 +110,7 @@ class ShadowCost(NamedTuple):
         """Compute the cost of shadow queries that go to these models, from the costs that a policy records."""
         known = {name: money for rung in policy.rungs for name, money in rung.cost.items()}
         has_cost = policy.expected.get("cost") is not None  # a policy made by hand may have none
-        by_policy = figure_at(policy.costs, policy.position) if has_cost else 0.0
+        by_policy = figure_at(policy.rung_costs, policy.position) if has_cost else 0.0
         every = math.fsum(known[name] for name in models if name in known)
         return cls(max(every - by_policy, 0.0), by_policy, tuple(name for name in models if name not in known))
 

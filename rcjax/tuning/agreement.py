@@ -61,9 +61,9 @@ def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tu
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
-    plain = (rows.confidence[:, second] + rows.crossed_of(second, first)) / 2
+    plain = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
     by_second = _with_group_odds(plain, rows.correct[:, second], counts & equal, equal)
-    plain = rows.confidence[:, third] / 2 + (rows.crossed_of(third, first) + rows.crossed_of(third, second)) / 4
+    plain = rows.confidence[:, third] / 2 + (rows.conditional_of(third, first) + rows.conditional_of(third, second)) / 4
     return counts, equal, differ, by_second, _with_group_odds(plain, rows.correct[:, third], counts & differ, differ)
 
 
@@ -184,15 +184,16 @@ def _triple(
         refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(blending.refusal, confidence.dtype)
 
     # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
-    alone = blend_labels(rows, blending)[:, first]
+    first_right = blend_labels(rows, blending)[:, first]
     by_second = label * rows.correct[:, second] + (1 - label) * by_second
     by_third = label * rows.correct[:, third] + (1 - label) * by_third
-    right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
-    beyond = rows.charges[:, second] + jnp.where(~settled, rows.charges[:, third], 0.0)
+    answer_right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
+    later_cost = rows.charges[:, second] + jnp.where(~settled, rows.charges[:, third], 0.0)
 
     cuts = spread_cuts(confidence[:, first], counts, most, rising)
-    passed_on, everyone = partial(cuts.means_below, present=counts), partial(cuts.mean, present=counts)
-    wrong = everyone(1 - alone, empty=1.0) - passed_on(right - alone)
+    below = partial(cuts.sum_below_per_query, present=counts)
+    mean = partial(cuts.mean, present=counts)
+    wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
     error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
     places, level = jnp.zeros_like(cuts.last), jnp.zeros_like(cuts.threshold)
     return Candidates(
@@ -203,9 +204,9 @@ def _triple(
         threshold=cuts.threshold,
         fallback=level + fallback,
         error=error,
-        cost=everyone(rows.charges[:, first]) + passed_on(beyond),
+        cost=mean(rows.charges[:, first]) + below(later_cost),
         counted=error,
-        abstention=passed_on(~settled & refuses),
+        abstention=below(~settled & refuses),
         refusal=None if refused is None else level + refused[third],
     )
 

@@ -156,13 +156,13 @@ class Targets(NamedTuple):
     """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
 
     lam: np.ndarray = _NONE
-    """(G,) prices λ, in errors per unit of money; the best policy has the least error + λ·cost."""
+    """(G,) λ, the errors that a unit of money is worth; the best policy has the least error + λ·cost."""
     budgets: np.ndarray = _NONE
     """(B,) budgets, in money per query; the best policy has the least error within the budget."""
 
     @property
-    def prices(self) -> slice:
-        """Slice of the prices among all targets."""
+    def lam_slice(self) -> slice:
+        """Slice of the λ among all targets."""
         return slice(len(self.lam))
 
     @property

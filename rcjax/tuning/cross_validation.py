@@ -21,7 +21,7 @@ from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import LossTerms, lam_range, log_lam
+from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.agreement import expected_on_log
 from rcjax.tuning.candidates import (
     ChosenPolicies,
@@ -32,12 +32,13 @@ from rcjax.tuning.candidates import (
 )
 from rcjax.tuning.pairs import Blending
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, deal_folds, score_all
+from rcjax.tuning.scoring import FOLDS, charges, deal_folds, score_all
 
-PRICES, BUDGETS = 40, 24
+N_LAM = 40
+BUDGETS = 24
 
 
-_LEAST = 0.002  # least gain in error + λ·cost over all prices, as a share of it
+_LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
 
 
 _ROUNDING = 1e-9  # of a loss
@@ -115,12 +116,12 @@ class RetuningGain:
 
 
 class Gains(NamedTuple):
-    """The gains of one candidate set over another, in error + λ·cost at G prices."""
+    """The gains of one candidate set over another, in error + λ·cost at G values of λ."""
 
-    at_prices: Gain[np.ndarray]
+    by_lam: Gain[np.ndarray]
     """(G,) gain at each price, in errors."""
     overall: Gain[float]
-    """() gain as a share of the rival's error + λ·cost, averaged over the prices."""
+    """() gain as a share of the rival's error + λ·cost, averaged over the λ."""
     counted: Gain[float]
     """() the same as `overall`, counted by the held-out labels alone."""
 
@@ -141,22 +142,21 @@ class CrossValidation:
     chosen on the other folds. Different targets may have different policies.
     """
 
-    targets: Targets  # G prices and B budgets, each rising
+    targets: Targets  # G values of λ and B budgets, each rising
     pairs: Gains  # of pairs over single models
     agreement: Gains | None  # of policies that may compare answers over pairs; None: the log has no answers
     saved: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
-    alone: np.ndarray  # (k,) error of each model, by all labels
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
     @property
     def uses_agreement(self) -> np.ndarray:
-        """(G,) bool: the prices at which policies that compare answers are used.
+        """(G,) bool: the λ at which policies that compare answers are used.
 
-        They must gain over all prices together, and at the price: among forty prices some always look better by chance.
+        They must gain over all λ together, and at the λ itself: among forty some always look better by chance.
         """
         if self.agreement is None or not self.agreement.earned:
             return np.zeros(len(self.targets.lam), bool)
-        return self.agreement.at_prices.mean > 0
+        return self.agreement.by_lam.mean > 0
 
     def excess_optimism(self, comparing: bool) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
@@ -184,26 +184,26 @@ class CrossValidation:
         if target.name == "budget":
             return self.saved.at(self.row(comparing), self.at_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
-        place = int(self.at_price(lam))
-        pairs = self.pairs.at_prices.at(place)
+        index = int(self.nearest_lam(lam))
+        pairs = self.pairs.by_lam.at(index)
         if self.agreement is None or not comparing:
             return pairs
-        more = self.agreement.at_prices.at(place)
+        more = self.agreement.by_lam.at(index)
         return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
 
     def at_budget(self, budget: float, bills: Any = ()) -> int:
-        """Return the position of the nearest budget, on the logarithmic scale.
+        """Return the index of the nearest budget, on the logarithmic scale.
 
         Budgets that pay for the same number of `bills` (k,), of the single models, go first: the saving of a cascade
         drops where the budget reaches the next model's bill.
         """
-        ends, end, alone = (log_lam(money) for money in (self.targets.budgets, budget, bills))
-        alike = (alone <= ends[:, None] + 1e-9).sum(1) == (alone <= end + 1e-9).sum()
-        return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
+        grid, here, bills = (log_clipped(money) for money in (self.targets.budgets, budget, bills))
+        same_models = (bills <= grid[:, None] + 1e-9).sum(1) == (bills <= here + 1e-9).sum()
+        return int(np.where(same_models | ~same_models.any(), np.abs(grid - here), np.inf).argmin())
 
-    def at_price(self, lam: Any) -> np.ndarray:
-        """Return the position of the price nearest to each λ, on the logarithmic scale: (…)."""
-        return np.abs(log_lam(self.targets.lam) - log_lam(lam)[..., None]).argmin(-1)
+    def nearest_lam(self, lam: Any) -> np.ndarray:
+        """Return the index of the λ of cross-validation nearest to each λ, on the logarithmic scale: (…)."""
+        return np.abs(log_clipped(self.targets.lam) - log_clipped(lam)[..., None]).argmin(-1)
 
 
 class HeldOutLosses(NamedTuple):
@@ -242,16 +242,17 @@ class HeldOutLosses(NamedTuple):
             expected: use expected errors, which are far less noisy than labels: by the labels of 300 queries a gain of
                 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
-        pair, prices = [rival, challenger], self.targets.prices
-        money = self.targets.lam[:, None] * self.charge[pair, prices]
-        counted = self.penalty[:, pair, prices] + money  # (F, 2, G, m)
-        loss = self.expected[:, pair, prices] + money if expected else counted
+        pair = [rival, challenger]
+        lam = self.targets.lam_slice
+        money = self.targets.lam[:, None] * self.charge[pair, lam]
+        counted = self.penalty[:, pair, lam] + money  # (F, 2, G, m)
+        loss = self.expected[:, pair, lam] + money if expected else counted
         share = np.maximum(counted[0, 0].mean(-1), np.finfo(float).tiny)[:, None]
         by_loss, by_count = (of[:, 0] - of[:, 1] for of in (loss, counted))
         return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
 
-    def summarise(self, alone: np.ndarray) -> CrossValidation:
-        """Return the gains and the optimism of the candidate sets; `alone` (k,) is the error of each model."""
+    def summarise(self) -> CrossValidation:
+        """Return the gains and the optimism of the candidate sets."""
         within, sets = self.targets.within, len(self.charge)
         pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
         return CrossValidation(
@@ -259,20 +260,19 @@ class HeldOutLosses(NamedTuple):
             pairs=self.gains(pair, 0),
             agreement=self.gains(2, pair, expected=True) if sets > 2 else None,
             saved=Gain.of(penalty[:, :1] - penalty),
-            alone=alone,
             set_optimism=self.optimism(within),
         )
 
 
 def targets_of(log: Log) -> Targets:
-    """Return prices at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest's."""
+    """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest's."""
     cost = np.asarray(log.cost, float)
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
-    return Targets(lam_range(cost, PRICES), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
+    return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = 5, seed: int = 0) -> HeldOutLosses:
+def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0) -> HeldOutLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are

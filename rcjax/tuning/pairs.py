@@ -9,6 +9,9 @@ two probabilities of it: by the model's own confidence, and by the confidence of
 
     ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
+Each probability is first shifted so that its mean is that of the labels (`recentre`). So ŷ_i has the mean of y_i, and
+the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i) / n.
+
 The probabilities reduce the noise, but add a bias where confidences tell little: `scoring.estimate_blending` estimates
 a and b. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path
 over the queries: deferred queries may be longer than others. Queries of one confidence stay together; a ladder of two
@@ -54,7 +57,7 @@ class Cuts:
         """Sum values (n,) over the queries below each cut: (M,)."""
         return jnp.cumsum(values[self.order])[self.last]
 
-    def means_below(self, values: Array, present: Array) -> Array:
+    def sum_below_per_query(self, values: Array, present: Array) -> Array:
         """Sum values (n,) over the present queries below each cut, divided by the queries that count: (M,)."""
         return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
 
@@ -140,7 +143,7 @@ class Blending:
 
     calibrated: float | Array = 0.375
     """() weight of the model's own calibrated confidence, a."""
-    crossed: float | Array = 0.375
+    conditional: float | Array = 0.375
     """() weight of the probability given the confidence of the model asked before, b."""
     refusal: Array | None = None
     """() worth of a refusal, in right answers; None: models do not refuse."""
@@ -148,10 +151,10 @@ class Blending:
     @property
     def label(self) -> float | Array:
         """() weight of the label itself, 1 − a − b."""
-        return 1 - self.calibrated - self.crossed
+        return 1 - self.calibrated - self.conditional
 
 
-def cross_calibrate(
+def calibrate_conditionally(
     logprob: Array, correct: Array, present: Array, transform: Transform, answered: Array | None = None
 ) -> Array:
     """Estimate the probability that the second model of each pair is right, given the confidence of the first: (P, n).
@@ -199,7 +202,7 @@ class CandidateRows:
     """The data that candidates are scored by: n queries, k models and their P pairs."""
 
     confidence: Array  # (n, k) calibrated confidence
-    crossed: Array  # (P, n) probabilities of `cross_calibrate`
+    conditional: Array  # (P, n) probabilities of `calibrate_conditionally`
     correct: Array  # (n, k) bool: the answer is right
     present: Array  # (n, k) bool: there is an answer, and the query counts
     charge: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
@@ -224,22 +227,22 @@ class CandidateRows:
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
         """
         logprob, correct, present = rows
-        crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
+        conditional = calibrate_conditionally(logprob, correct, present, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
-        return cls(confidence, crossed, correct, present, charge, answer)
+        return cls(confidence, conditional, correct, present, charge, answer)
 
     @property
     def charges(self) -> Array:
         """(n, k) money of each answer."""
         return jnp.broadcast_to(jnp.asarray(self.charge), self.confidence.shape)
 
-    def crossed_of(self, model: Any, other: Any) -> Array:
+    def conditional_of(self, model: Any, other: Any) -> Array:
         """Return the probability that a model is right, given the confidence of another: (n,); by position."""
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
         for pair, (i, j) in enumerate(combinations(range(k), 2)):
             number[i, j] = number[j, i] = pair
-        return self.crossed[jnp.asarray(number)[model, other]]
+        return self.conditional[jnp.asarray(number)[model, other]]
 
 
 def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
@@ -261,7 +264,7 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     alone = _single_models(rows, blending)
     rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(alone.k, 1)
-    pairs = lax.map(lambda pair: _pair(rows, blending, alone, rising[pair[0]], *pair), (left, right, rows.crossed))
+    pairs = lax.map(lambda pair: _pair(rows, blending, alone, rising[pair[0]], *pair), (left, right, rows.conditional))
     return concatenate(alone, jax.tree.map(jnp.ravel, pairs), xp=jnp)
 
 
@@ -305,50 +308,55 @@ def blend_labels(rows: CandidateRows, blending: Blending) -> Array:
 def _pair(
     rows: CandidateRows,
     blending: Blending,
-    alone: Candidates,
+    singles: Candidates,
     rising: Array,
-    left: Any,
-    right: Any,
-    crossed: Array,
+    first: Any,
+    second: Any,
+    conditional: Array,
 ) -> Candidates:
     """Score one pair of models at M thresholds: queries below a cut are deferred.
 
     Args:
         rows, blending: as for `score_pairs`.
-        alone: the single models.
+        singles: the single models.
         rising: (n,) the queries by rising confidence of the first model.
-        left, right: () positions of the two models.
-        crossed: (n,) probability that the second model is right, given the confidence of the first.
+        first, second: () indices of the two models.
+        conditional: (n,) probability that the second model is right, given the confidence of the first.
     """
-    present = rows.present[:, left] & rows.present[:, right]
-    confidence, beyond = rows.confidence[:, left], rows.confidence[:, right]
-    first_label, second_label = (rows.correct[:, model].astype(confidence.dtype) for model in (left, right))
+    present = rows.present[:, first] & rows.present[:, second]
+    confidence, second_confidence = rows.confidence[:, first], rows.confidence[:, second]
+    first_label, second_label = (rows.correct[:, model].astype(confidence.dtype) for model in (first, second))
     by_itself, by_second, by_first = (
         recentre(expected, label, present, jnp)
-        for expected, label in ((confidence, first_label), (beyond, second_label), (crossed, second_label))
+        for expected, label in (
+            (confidence, first_label),
+            (second_confidence, second_label),
+            (conditional, second_label),
+        )
     )
-    first = blending.label * first_label + (blending.calibrated + blending.crossed) * by_itself
-    second = blending.label * second_label + blending.calibrated * by_second + blending.crossed * by_first
+    first_right = blending.label * first_label + (blending.calibrated + blending.conditional) * by_itself
+    second_right = blending.label * second_label + blending.calibrated * by_second + blending.conditional * by_first
     refuses, refusal = None, None
-    if alone.refusal is not None:
-        refusal = alone.refusal[right]
-        refuses, worth = beyond <= refusal, jnp.asarray(blending.refusal, second.dtype)
-        second, second_label = (jnp.where(refuses, worth, of) for of in (second, second_label))
+    if singles.refusal is not None:
+        refusal = singles.refusal[second]
+        refuses, worth = second_confidence <= refusal, jnp.asarray(blending.refusal, second_right.dtype)
+        second_right, second_label = (jnp.where(refuses, worth, of) for of in (second_right, second_label))
 
     cuts = spread_cuts(confidence, present, MOST_THRESHOLDS, rising)
-    passed_on, everyone = partial(cuts.means_below, present=present), partial(cuts.mean, present=present)
-    wrong = everyone(1 - first_label, empty=1.0)
+    below = partial(cuts.sum_below_per_query, present=present)
+    mean = partial(cuts.mean, present=present)
+    wrong = mean(1 - first_label, empty=1.0)
     places, level = jnp.zeros_like(cuts.last), jnp.zeros_like(cuts.threshold)
     return Candidates(
-        k=alone.k,
-        first=places + left,
-        second=places + right,
-        third=places + right,
+        k=singles.k,
+        first=places + first,
+        second=places + second,
+        third=places + second,
         threshold=cuts.threshold,
         fallback=level + ALWAYS_ANSWER,
-        error=jnp.where(cuts.parts, wrong - passed_on(second - first), jnp.inf),
-        cost=alone.cost[left] + passed_on(rows.charges[:, right]),
-        counted=jnp.where(cuts.parts, wrong - passed_on(second_label - first_label), jnp.inf),
-        abstention=level if refuses is None else passed_on(refuses.astype(second.dtype)),
+        error=jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
+        cost=singles.cost[first] + below(rows.charges[:, second]),
+        counted=jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
+        abstention=level if refuses is None else below(refuses.astype(second_right.dtype)),
         refusal=None if refusal is None else level + refusal,
     )

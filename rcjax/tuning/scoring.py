@@ -114,7 +114,7 @@ def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Bl
 
     >>> import rcjax
     >>> blending = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
-    >>> 0 <= blending.calibrated <= 1, 0 <= blending.crossed <= 1, 0 <= blending.label <= 1
+    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
     (True, True, True)
     """
     known = _ESTIMATED.setdefault(log, {})
@@ -130,7 +130,7 @@ _ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | 
 def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
     """Estimate (a, b) of `estimate_blending`."""
     labelled = log.labelled & np.asarray(log.answered)
-    usual = (Blending.calibrated, Blending.crossed)
+    usual = (Blending.calibrated, Blending.conditional)
     if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
@@ -141,8 +141,8 @@ def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Arr
     sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * np.array(usual))
-    return float(calibrated), float(crossed)
+    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(usual))
+    return float(calibrated), float(conditional)
 
 
 def _normal_equations(
@@ -157,7 +157,7 @@ def _normal_equations(
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
     known = _calibrate_rows(calibrate_log(*rows, transform=transform)[0], rows)
-    confidence, crossed = np.asarray(known.confidence, float), np.asarray(known.crossed, float)
+    confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
         trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
@@ -166,7 +166,7 @@ def _normal_equations(
         cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
         first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
         by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
-        by_first = recentre(crossed[pair, : len(out)], right[:, j], trained) - right[:, j] - first
+        by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j] - first
         gain = right[:, j] - right[:, i]
         deferred = logprob[:, i, None] <= cuts
         predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
@@ -199,74 +199,63 @@ def _ratio(above: float, below: float) -> float:
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 
 
-def score(
-    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
-) -> Candidates:
-    """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
-
-    Args:
-        calibrators: (k,) calibrators of the models.
-        rows: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
-        blending: the blending weights of labels, and the worth of a refusal.
-        answer: (n, k) codes of answers.
-    """
-    known = CandidateRows.of(calibrators, rows, charge, answer)
-    return score_pairs(known, blending) if answer is None else score_triples(known, blending)
-
-
 _score_pairs = compiled(score_pairs, runs="long")
 _score_triples = compiled(score_triples, runs="long")
 
 
 def score_log(
-    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
+    calibrators: Calibrator, columns: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
 ) -> Candidates:
-    """Do the same as `score`, compiled for one log at a time; numpy arrays.
+    """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
 
-    Rows are filled up, so that folds, replicates and logs of similar size share one compilation.
+    Rows are filled up, so that folds, replicates and logs of similar size share one compilation. The table is of numpy
+    arrays.
 
     Args:
-        calibrators, rows, charge, blending, answer: as for `score`.
+        calibrators: (k,) calibrators of the models.
+        columns: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
+        charge: money of each answer (n, k), or of every answer of a model (k,).
+        blending: the blending weights of labels, and the worth of a refusal.
+        answer: (n, k) codes of answers.
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     codes = None if answer is None else fill_up(answer)[0]
-    known = replace(_calibrate_rows(calibrators, fill_up(*rows)), charge=money, answer=codes)
-    return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(known, blending))
+    rows = replace(_calibrate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
+    return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
 
 
 def score_all(
     calibrators: Calibrator,
-    rows: tuple[Any, Any, Any, Any],
+    columns: tuple[Any, Any, Any, Any],
     charge: Any,
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
-    """Score all candidates, and keep those that are the best for some target.
+    """Score all candidates; keep single models, and those of the others that are the best for some target.
 
     The result is (single models and pairs, policies that compare answers or None). Chains of more models are among the
     pairs where every confidence is the verdict of a check.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        rows: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
+        columns: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
         charge: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
-    *labels, answer = rows
-    pairs = score_log(calibrators, tuple(labels), charge, blending)
-    pairs = _keep_corners(pairs, _undominated(pairs), admits)
+    *labels, answer = columns
+    table = score_log(calibrators, tuple(labels), charge, blending)
+    table = _keep_corners(table, _undominated(table), admits)
     longer = None if blending.refusal is not None else _score_chains(calibrators, labels, charge, blending)
     if longer is not None:
-        pairs = pairs.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
+        table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
-        return pairs, None
+        return table, None
     triples = score_log(calibrators, tuple(labels), charge, blending, answer)
     triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
     if longer is not None and triples.cost.size:
-        triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, pairs.cost.dtype))
-    return pairs, triples if triples.cost.size else None
+        triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
+    return table, triples if triples.cost.size else None
 
 
 def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, blending: Blending) -> Candidates | None:

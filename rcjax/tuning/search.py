@@ -34,7 +34,6 @@ from rcjax.solving.frontier.policies import Policies
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate
 from rcjax.tuning.pairs import Blending
-from rcjax.tuning.replaying.comparing import single_model_errors
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
 
@@ -47,7 +46,7 @@ class Selection:
     cross_validation: CrossValidation
 
 
-_PRICE_GRID = 400  # λ for which the best policies that compare answers are kept
+_LAM_GRID = 400  # λ for which the best policies that compare answers are kept
 
 
 @takes(log=Log)
@@ -91,7 +90,7 @@ def select_frontier(
     if log.n_queries < FOLDS:
         needs = f"to choose cascades in {FOLDS} folds takes {FOLDS} at the least, and some hundred to be worth it"
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
-    prices = None if lam is None else check_lam(lam)
+    lam = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
@@ -99,13 +98,13 @@ def select_frontier(
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     sample = sample_queries(log, seed)
     blending = estimate_blending(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
-    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise(single_model_errors(sample))
+    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, blending, cross_validation, admitted)
     table = add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.error)[::-1])
-    best, prices = (corners, _corner_prices(corners)) if prices is None else (corners.best(prices), prices)
-    return Selection(_assemble(model, best, prices, abstain_price, log.compare), cross_validation)
+    best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
+    return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
 
 
 def _candidates(
@@ -115,15 +114,16 @@ def _candidates(
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
-    """Score single models and pairs on a log, and policies that compare answers at the prices where they gain."""
+    """Score single models and pairs on a log, and policies that compare answers at the λ where they gain."""
     log = expected_log(log)
-    earned = cross_validation.uses_agreement
-    rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
-    table, answers = score_all(model.calibrators, rows, charges(log), blending, admits)
-    if answers is None:
+    uses_agreement = cross_validation.uses_agreement
+    columns = log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None
+    table, triples = score_all(model.calibrators, columns, charges(log), blending, admits)
+    if triples is None:
         return table
-    grid = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _PRICE_GRID)
-    return concatenate(table, answers.best(grid[earned[cross_validation.at_price(grid)]]))
+    lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
+    nearest = cross_validation.nearest_lam(lam)
+    return concatenate(table, triples.best(lam[uses_agreement[nearest]]))
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
@@ -132,7 +132,7 @@ def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candid
     return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
 
 
-def _corner_prices(corners: Candidates) -> np.ndarray:
+def _corner_lam(corners: Candidates) -> np.ndarray:
     """Return a λ at which each corner of a hull, the dearest first, is the best: (L,).
 
     It is the geometric mean of the slopes on both sides of the corner.

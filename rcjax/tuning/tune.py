@@ -21,7 +21,7 @@ from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, what_to_do
+from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, describe_rungs, what_to_do
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
@@ -166,15 +166,16 @@ class Tuned:
         return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
 
     def policy_for(self, target: Target) -> AnyPolicy:
-        """Return the policy for another target on the same frontier.
+        """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
         Args:
             target: a budget, a limit on the error, or a price, where a single model replaces cascades without a gain.
 
         Raises InfeasibleError if no point meets the target.
         """
-        policy = self.frontier.policy(**target.to_json())
-        return _replace_unearned(policy, self.frontier, self.log, self.unshown_gain(policy, target), target)[0]
+        frontier, _ = with_bills(self.frontier, self.log)
+        policy = frontier.policy(**target.to_json())
+        return _replace_unearned(policy, frontier, self.log, self.unshown_gain(policy, target), target)[0]
 
     def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -241,12 +242,7 @@ class Tuned:
         else:
             expected, unit = self.policy.expected, self.money
             figures = f"{percent(expected['error'])} {self.log.counted.noun} at {unit.full(expected['cost'])}"
-            shares: dict[str, float] = {}
-            for weight, rung in zip(self.policy.weights, self.policy.policies, strict=True):
-                names = " → ".join(rung.models)
-                shares[names] = shares.get(names, 0.0) + weight
-            mixture = ", ".join(f"{percent(share)} by {names}" for names, share in shares.items())
-            chosen = f"for the target {mixture if len(shares) > 1 else next(iter(shares))}: {figures}"
+            chosen = f"for the target {describe_rungs(self.policy)}: {figures}"
         return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
 
     __repr__ = describe
@@ -282,8 +278,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
             `cascade`, `confidence`, `intervals`, … Without a target the result has a frontier, and no policy.
 
     Raises InfeasibleError if no policy meets the target. Its `tuned` holds everything but the policy; it is None if the
-    budget is below the price of every model, which is checked before any fit. Raises ValueError for options that
-    exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that is probably
+    budget is below the price of every model, which the default search checks before any fit. Raises ValueError for
+    options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that is probably
     wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
 
     >>> import rcjax

@@ -43,20 +43,20 @@ def every_policy(log, train, blending):
     A label y counts as (1 − a − b) y + a Φ + b P, what is expected moved so that it has the mean of the labels.
     """
     _, correct, _, charge = columns(log)
-    confidence, crossed = calibrated(log, train)
-    k, a, b = confidence.shape[1], float(blending.calibrated), float(blending.crossed)
+    confidence, conditional = calibrated(log, train)
+    k, a, b = confidence.shape[1], float(blending.calibrated), float(blending.conditional)
     policies = []
     for j in range(k):
         rows = np.flatnonzero(train[:, j])
         error = 1 - correct[rows, j].mean()
         policies.append(Pair(j, j, 0.0, error, charge[rows, j].mean(), error))
-    for i, j in crossed:
+    for i, j in conditional:
         rows = np.flatnonzero(train[:, i] & train[:, j])
         phi, mine, theirs = confidence[rows, i], correct[rows, i].astype(float), correct[rows, j].astype(float)
-        likely = {"mine": phi, "theirs": confidence[rows, j], "crossed": crossed[i, j][rows]}
+        likely = {"mine": phi, "theirs": confidence[rows, j], "conditional": conditional[i, j][rows]}
         likely = {name: own + ((mine if name == "mine" else theirs) - own).mean() for name, own in likely.items()}
         first = (1 - a - b) * mine + (a + b) * likely["mine"]
-        second = (1 - a - b) * theirs + a * likely["theirs"] + b * likely["crossed"]
+        second = (1 - a - b) * theirs + a * likely["theirs"] + b * likely["conditional"]
         for low, high in itertools.pairwise(np.unique(phi)):
             asks = phi <= (low + high) / 2
             # A first model that has answered more queries than the pair has costs what all of these cost.

@@ -75,25 +75,25 @@ def centred(expected: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 8)):
     """(error, cost, error by the labels alone) of a pair that passes queries on.
 
-    `rows` is (confidence, crossed, correct, present, charge), passed (n,) how likely a query is passed on; blend, the
-    weights of what j's own confidence tells, and of what that of i does.
+    `rows` is (confidence, conditional, correct, present, charge), passed (n,) how likely a query is passed on; blend,
+    the weights of what j's own confidence tells, and of what that of i does.
     """
-    confidence, crossed, correct, present, charge = rows
+    confidence, conditional, correct, present, charge = rows
     both = present[:, i] & present[:, j]
     spent, asked = np.broadcast_to(charge, confidence.shape), passed[both]
     y_i, y_j = (correct[both, m].astype(float) for m in (i, j))
     own, other = blend
     first = (1 - own - other) * y_i + (own + other) * centred(confidence[both, i], y_i)
     second = (1 - own - other) * y_j + own * centred(confidence[both, j], y_j)
-    second = second + other * centred(crossed[i, j][both], y_j)
+    second = second + other * centred(conditional[i, j][both], y_j)
     error, counted = (1 - ((1 - asked) * a + asked * b).mean() for a, b in ((first, second), (y_i, y_j)))
     return error, spent[present[:, i], i].mean() + (asked * spent[both, j]).mean(), counted
 
 
-def judge(confidence, crossed, correct, present, charge, blend=(3 / 8, 3 / 8)):
+def judge(confidence, conditional, correct, present, charge, blend=(3 / 8, 3 / 8)):
     """[(first, second, threshold, error, cost, counted)] of all single models and pairs, by loops over the definition.
 
-    crossed[i, j] (n,) is the probability that j is right, by the confidence of i; charge is (n, k) or (k,).
+    conditional[i, j] (n,) is the probability that j is right, by the confidence of i; charge is (n, k) or (k,).
     """
     k = confidence.shape[1]
     spent = np.broadcast_to(charge, confidence.shape)
@@ -105,7 +105,7 @@ def judge(confidence, crossed, correct, present, charge, blend=(3 / 8, 3 / 8)):
         for low, high in itertools.pairwise(np.unique(confidence[present[:, i] & present[:, j], i])):
             threshold = (low + high) / 2
             passed = (confidence[:, i] <= threshold).astype(float)
-            rows = confidence, crossed, correct, present, charge
+            rows = confidence, conditional, correct, present, charge
             found.append((i, j, threshold, *figures_of_pair(rows, i, j, passed, blend)))
     return found
 
@@ -114,12 +114,12 @@ def best_by_labels(logprob, correct, train, cost, lam, blend=(3 / 8, 3 / 8)):
     """(confidence (n, k), the best single model, the best single model or pair, of each λ) on the queries of a mask."""
     k = logprob.shape[1]
     confidence = np.stack([logistic(logprob[:, j], correct[:, j], train[:, j]) for j in range(k)], axis=1)
-    crossed = {
+    conditional = {
         (i, j): logistic(logprob[:, i], correct[:, j], train[:, i] & train[:, j])
         for i in range(k)
         for j in range(i + 1, k)
     }
-    found = judge(confidence, crossed, correct, train, cost, blend)
+    found = judge(confidence, conditional, correct, train, cost, blend)
     error, spent = (np.array([each[place] for each in found]) for place in (3, 4))
     losses = error + np.asarray(lam)[:, None] * spent
     alone = [found[place] for place in losses[:, :k].argmin(1)]

@@ -34,13 +34,13 @@ judged_by = jax.jit(score_triples)
 
 
 def judged(log, charge=COST, **how):
-    """`score_triples` of (confidence, crossed, correct, present, answer)."""
+    """`score_triples` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
     return judged_by(CandidateRows(*rows, np.asarray(charge), answer), Blending(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
-    """(confidence, crossed, correct, present, answer): few values, so that many tie."""
+    """(confidence, conditional, correct, present, answer): few values, so that many tie."""
     rng = np.random.default_rng(seed)
     confidence = rng.integers(1, 7, (N, K)) / 7
     present = (rng.random((N, K)) >= missing) | (np.arange(N) < 3)[:, None]
@@ -78,8 +78,8 @@ def shift(plain, labels):
 
 def by_definition(log, charge, triple, threshold):
     """(error, cost, abstention) of one policy by agreement, by loops over the queries."""
-    confidence, crossed, correct, present, answer = log
-    cross = dict(zip(pairs(K), crossed, strict=True))
+    confidence, conditional, correct, present, answer = log
+    cross = dict(zip(pairs(K), conditional, strict=True))
     i, j, third = triple
     rows = [q for q in range(N) if all(present[q, m] for m in triple)]
     known = {q: answer[q, i] >= 0 and answer[q, j] >= 0 for q in rows}
@@ -135,10 +135,12 @@ def test_candidates_are_those_of_the_definition(seed):
 @pytest.mark.parametrize("refusing", [False, True])
 def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
-    confidence, crossed, correct, _, answer = random_log(5)
+    confidence, conditional, correct, _, answer = random_log(5)
     everyone, charge = np.ones((N, K), bool), charges_at_random(5)
     refusal = jnp.array(WORTH) if refusing else None
-    trial = jax.tree.map(np.asarray, judged((confidence, crossed, correct, everyone, answer), charge, refusal=refusal))
+    trial = jax.tree.map(
+        np.asarray, judged((confidence, conditional, correct, everyone, answer), charge, refusal=refusal)
+    )
     places = np.flatnonzero(np.isfinite(trial.error))
     walked = loss_terms(confidence, correct, charge, trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)

@@ -13,9 +13,8 @@ from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_at
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.cross_validation import BUDGETS, PRICES, CrossValidation, Gain, Gains, cross_validate, targets_of
+from rcjax.tuning.cross_validation import BUDGETS, N_LAM, CrossValidation, Gain, Gains, cross_validate, targets_of
 from rcjax.tuning.pairs import Blending
-from rcjax.tuning.replaying.comparing import single_model_errors
 from rcjax.tuning.scoring import estimate_blending, score_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,7 +26,7 @@ def losses_of(log, blending, folds, seed):
     """(the losses, the comparison that is made of them, the model) of every way to choose."""
     model = rcjax.fit(log)
     losses = cross_validate(log, model, blending, folds, seed)
-    return losses, losses.summarise(single_model_errors(log)), model
+    return losses, losses.summarise(), model
 
 
 # -- targets
@@ -37,7 +36,7 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     log = make_log(N, 3, seed=1)
     targets = targets_of(log)
     bills = np.asarray(log.query_cost).mean(0)
-    np.testing.assert_allclose(targets.lam, lam_range(bills, PRICES), rtol=1e-12)
+    np.testing.assert_allclose(targets.lam, lam_range(bills, N_LAM), rtol=1e-12)
     assert targets.budgets[[0, -1]] == pytest.approx([bills.min(), 1.2 * bills.max()])
     np.testing.assert_allclose(
         np.diff(np.log(targets.budgets)), np.log(1.2 * bills.max() / bills.min()) / (BUDGETS - 1)
@@ -109,7 +108,7 @@ def two(float64):
 
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
-    assert losses.penalty.shape == (1, 2, PRICES + BUDGETS, log.complete.sum())
+    assert losses.penalty.shape == (1, 2, N_LAM + BUDGETS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
     np.testing.assert_allclose(losses.promised, told, atol=1e-7)
@@ -149,9 +148,7 @@ def test_labels_left_out_have_no_say_in_the_choice():
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        models, pairs = (
-            cross_validate(log, rcjax.fit(log), Blending(0.0, 0.0), FOLDS, 0).summarise(np.zeros(2)).set_optimism
-        )
+        models, pairs = cross_validate(log, rcjax.fit(log), Blending(0.0, 0.0), FOLDS, 0).summarise().set_optimism
         lucky.append(pairs)
         assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
@@ -160,7 +157,7 @@ def test_labels_left_out_have_no_say_in_the_choice():
 @pytest.mark.thorough
 def test_one_model_is_compared_with_nothing():
     log = make_log(N, 1, seed=5)
-    shown = cross_validate(log, rcjax.fit(log), Blending(), FOLDS, 0).summarise(single_model_errors(log))
+    shown = cross_validate(log, rcjax.fit(log), Blending(), FOLDS, 0).summarise()
     assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
     np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
     assert shown.saved.mean.shape == (1, BUDGETS)

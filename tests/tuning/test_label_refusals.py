@@ -17,7 +17,7 @@ judged_by = jax.jit(lambda *rows, refusal: score_pairs(CandidateRows(*rows), Ble
 
 
 def random_log(seed, levels=6, missing=0.2):
-    """(confidence, crossed, correct, present), with ties, and two queries at least that all have answered."""
+    """(confidence, conditional, correct, present), with ties, and two queries at least that all have answered."""
     rng = np.random.default_rng(seed)
     confidence = rng.integers(1, levels + 1, (N, K)) / (levels + 1)
     present = (rng.uniform(size=(N, K)) >= missing) | (np.arange(N) < 2)[:, None]
@@ -34,7 +34,7 @@ def cuts(confidence):
     return [0.0, *(levels[1:] + levels[:-1]) / 2, 1.0]
 
 
-def by_definition(confidence, crossed, correct, present, price):
+def by_definition(confidence, conditional, correct, present, price):
     """[(first, second, threshold, error, abstention)], each model refusing what it had best refuse alone."""
     rows, level = [], {}
     for j in range(K):
@@ -50,7 +50,7 @@ def by_definition(confidence, crossed, correct, present, price):
         first, second = confidence[both, i], confidence[both, j]
         y = correct[both, i] / 4 + 3 / 4 * centred(first, correct[both, i])
         then = correct[both, j] / 4 + 3 / 8 * centred(second, correct[both, j])
-        then = then + 3 / 8 * centred(crossed[row, both], correct[both, j])
+        then = then + 3 / 8 * centred(conditional[row, both], correct[both, j])
         for high in cuts(first)[1:-1]:
             asked, refuses = first <= high, second <= level[j]
             wrong = np.where(asked, np.where(refuses, price, 1 - then), 1 - y)

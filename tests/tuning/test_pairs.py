@@ -12,7 +12,7 @@ import rcjax
 from rcjax.model.calibrated import pairs
 from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.frontier.policies import NEVER_ANSWER
-from rcjax.tuning.pairs import Blending, CandidateRows, cross_calibrate, score_pairs
+from rcjax.tuning.pairs import Blending, CandidateRows, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms
 from rcjax.tuning.scoring import charges, score_all
 
@@ -23,11 +23,11 @@ COLUMNS = ("first", "second", "threshold", "error", "cost", "counted")  # of can
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
 tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), Blending(*BLEND)))
-crossing = jax.jit(cross_calibrate, static_argnums=3)
+crossing = jax.jit(calibrate_conditionally, static_argnums=3)
 
 
 def random_log(seed, levels=5, missing=0.2):
-    """(confidence, crossed, correct, present), with many ties, and two queries at least that all have answered."""
+    """(confidence, conditional, correct, present), with many ties, and two queries at least that all have answered."""
     rng = np.random.default_rng(seed)
     confidence = rng.integers(1, levels + 1, (N, K)) / (levels + 1)
     present = (rng.uniform(size=(N, K)) >= missing) | (np.arange(N) < 2)[:, None]
@@ -36,8 +36,8 @@ def random_log(seed, levels=5, missing=0.2):
 
 
 def by_definition(log, charge):
-    confidence, crossed, correct, present = log
-    return judge(confidence, dict(zip(pairs(K), crossed, strict=True)), correct, present, charge, BLEND)
+    confidence, conditional, correct, present = log
+    return judge(confidence, dict(zip(pairs(K), conditional, strict=True)), correct, present, charge, BLEND)
 
 
 def assert_like_definition(found, expected, tolerance=1e-12):
@@ -70,9 +70,9 @@ judged_by = jax.jit(score_pairs)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
     """Whatever is expected, and without any of that the error too, as the queries' own charges have it."""
-    confidence, crossed, correct, present = random_log(seed, missing=0.0)
+    confidence, conditional, correct, present = random_log(seed, missing=0.0)
     charge = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
-    rows = CandidateRows(confidence, crossed, correct, present, charge)
+    rows = CandidateRows(confidence, conditional, correct, present, charge)
     found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
     fates = jax.jit(loss_terms)(confidence, correct, charge, found.policies(xp=jnp))
@@ -102,9 +102,9 @@ def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
 
 def test_a_model_without_answers_is_no_candidate():
     """A resampled log may hold none of a model's few answers: it then is unknown, not free and right half the time."""
-    confidence, crossed, correct, present = random_log(8, missing=0.0)
+    confidence, conditional, correct, present = random_log(8, missing=0.0)
     present[:, 2] = False
-    found = tried(confidence, crossed, correct & present, present, np.array([1.0, 3.0, 0.0]))
+    found = tried(confidence, conditional, correct & present, present, np.array([1.0, 3.0, 0.0]))
     used = (np.asarray(found.first) == 2) | (np.asarray(found.second) == 2)
     assert not np.isfinite(np.asarray(found.error)[used]).any()
 
@@ -116,9 +116,9 @@ def test_a_model_without_answers_is_no_candidate():
 def test_one_model_is_calibrated_by_another_as_by_statsmodels():
     log = make_log(120, K, seed=1, missing=0.2)
     logprob, correct, present = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
-    crossed = crossing(log.logprob, log.correct, log.answered, "generation")
-    assert np.isfinite(crossed).all()
-    for (i, j), ours in zip(pairs(K), np.asarray(crossed), strict=True):
+    conditional = crossing(log.logprob, log.correct, log.answered, "generation")
+    assert np.isfinite(conditional).all()
+    for (i, j), ours in zip(pairs(K), np.asarray(conditional), strict=True):
         both = present[:, i] & present[:, j]
         theirs = logistic(logprob[:, i], correct[:, j], both)
         np.testing.assert_allclose(ours[both], theirs[both], rtol=1e-6)

@@ -63,7 +63,7 @@ def test_weights_are_those_of_the_definition(seed, missing):
     blend = estimate_blending(log, "generation")
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
     folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
-    np.testing.assert_allclose([blend.calibrated, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
+    np.testing.assert_allclose([blend.calibrated, blend.conditional], blend_by_definition(log, folds), atol=2e-4)
 
 
 def test_weights_have_the_least_squares_of_a_grid():

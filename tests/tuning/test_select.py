@@ -15,7 +15,7 @@ from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import PointStatus, lam_range
 from rcjax.tuning import search
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.cross_validation import PRICES, CrossValidation, Gain, Gains
+from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, Gains
 from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import select_frontier
 
@@ -49,7 +49,7 @@ def compared(monkeypatch, log):
     """Replaces cross-validation by a verdict: cascades are so lucky."""
 
     def decide(luck=0.0):
-        nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), PRICES)
+        nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), N_LAM)
         lucks, targets = np.array([0.0, luck]), Targets(lam, np.ones(3))
         gains = Gains(nothing, nothing, nothing)
         shown = CrossValidation(targets, gains, None, nothing, np.ones(2), lucks)
@@ -99,7 +99,7 @@ def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model,
     again = select_frontier(log.select(log.models[::-1]), model=model)
     np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)
     np.testing.assert_allclose(again.frontier.thresholds, found.frontier.thresholds, rtol=1e-9)
-    np.testing.assert_array_equal(again.cross_validation.pairs.at_prices, found.cross_validation.pairs.at_prices)
+    np.testing.assert_array_equal(again.cross_validation.pairs.by_lam, found.cross_validation.pairs.by_lam)
 
 
 def test_a_second_selection_compiles_nothing(log, model, found, compilations):

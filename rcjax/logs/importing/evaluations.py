@@ -27,7 +27,7 @@ from rcjax.logs.importing.harnesses import HELM, LM_EVAL, PROMPTFOO
 from rcjax.logs.importing.inspect_ai import INSPECT
 from rcjax.logs.importing.lines import CHARACTERS, DamageError, Format, How, Line, require, require_sound, unread
 from rcjax.logs.importing.table import TABLE, WIDE
-from rcjax.logs.oddities import tell_unread
+from rcjax.logs.oddities import describe_unread
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
@@ -341,7 +341,7 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
     )
     unread = [row for row in rows if row["logprob"] is None]
     why = Counter(row["error"] if row.get("unread") else "the files have none" for row in unread)
-    remarks = [f"{tell_unread(unread)} ({_reasons(why)})"] if unread else []
+    remarks = [f"{describe_unread(unread)} ({_reasons(why)})"] if unread else []
     remarks += [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
     remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():

@@ -158,7 +158,7 @@ def check_lam(lam: Any) -> np.ndarray:
     return prices
 
 
-def log_lam(lam: Any) -> np.ndarray:
+def log_clipped(lam: Any) -> np.ndarray:
     """Return log λ, the scale on which prices are compared; finite for λ = 0."""
     return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 

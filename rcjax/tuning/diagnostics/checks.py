@@ -199,7 +199,7 @@ def judge(name: str, figure: float, p_value: float | None = None, *, by_chance: 
     ('bad', 'doubtful', 'fine')
     """
     limits = KINDS[name].limits
-    sign = 1 if limits.bad > limits.doubtful else -1
+    sign = -1 if limits.bad < limits.doubtful else 1
     if np.isnan(figure):
         return "doubtful"
     if by_chance is None:

@@ -35,7 +35,7 @@ class Replacement:
     """Limit of the target, in words, where the policy in service exceeds it on these queries and the new one less."""
 
     @property
-    def acceptable(self) -> bool:
+    def replaces_broken(self) -> bool:
         """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries.
 
         One that comes nearer to the limit of its target is no worse: to keep it may cost more than errors are worth.
@@ -43,7 +43,7 @@ class Replacement:
         return not self.against and (self.improvement is None or self.improvement >= 0 or bool(self.limit))
 
     @property
-    def accepted(self) -> bool:
+    def replaces_sound(self) -> bool:
         """Whether the new policy replaces one that keeps its promise: no faults, and it gains enough, if known."""
         if self.against or self.improvement is None:
             return not self.against
@@ -67,7 +67,7 @@ class Replacement:
     def to_json(self) -> dict[str, Any]:
         """Return the figures of the gain, `accepted`, and the faults."""
         gain = {} if self.held_out is None else self.held_out.to_json() | {"p_value": self.held_out.p_value}
-        figures = {"improvement": self.improvement, "accepted": self.accepted, "against": list(self.against)}
+        figures = {"improvement": self.improvement, "accepted": self.replaces_sound, "against": list(self.against)}
         return gain | figures
 
 
@@ -132,7 +132,7 @@ def decide(
     sentence = "; ".join((_error_in_words(error, primary[0], counted), _money_in_words(cost, primary[1], money)))
     broken, tune_again, grounds = "bad" in verdicts, False, ()
     if replacement is not None:
-        tune_again = not biased and (replacement.acceptable if broken else replacement.accepted)
+        tune_again = not biased and (replacement.replaces_broken if broken else replacement.replaces_sound)
         grounds = replacement.in_words(counted, renewed=broken)
     reasons = tuple(dict.fromkeys((*biased, *grounds)))  # both may hold that the log is no fair sample
     if biased:
@@ -201,7 +201,9 @@ def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:
     return f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
 
 
-def tell_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted = ERRORS) -> str:
+def describe_followed(
+    followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted = ERRORS
+) -> str:
     """Describe a ladder that follows its bill: its bill, its position, and the errors that a change of cost makes.
 
     Args:
@@ -221,7 +223,7 @@ def tell_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Mon
     )
 
 
-def tell_cheaper(cost: PrimaryFigure, money: Money) -> Iterator[str]:
+def remark_on_low_bill(cost: PrimaryFigure, money: Money) -> Iterator[str]:
     """Yield a remark if the bill is significantly lower than promised, which is no drift."""
     if cost.rise < -0.05 and cost.p_value > 0.95:
         less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
@@ -233,6 +235,6 @@ def remark_on_money(
 ) -> Iterator[str]:
     """Yield a remark on a ladder that follows its bill; else on a bill below the promise."""
     if followed is None:
-        yield from tell_cheaper(bill, money)
+        yield from remark_on_low_bill(bill, money)
     else:
-        yield tell_followed(followed, bill, money, counted)
+        yield describe_followed(followed, bill, money, counted)

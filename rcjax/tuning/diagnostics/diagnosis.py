@@ -146,7 +146,7 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int
 
     def judged_by(fold: HeldOutPart) -> tuple[Frontier, Log]:
         if fold.rest is None:
-            return at_prices(frontier, lam), fold.log
+            return at_lam(frontier, lam), fold.log
         # Another seed: the same seed would deal the folds that are left out already.
         return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
 
@@ -155,12 +155,12 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int
     return compare_frontier(judged, trained_on if len(held) == 1 else None)
 
 
-def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
+def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
     """Return the points of a frontier that are the best by its figures for the λ (L,), without intervals.
 
     >>> import rcjax
     >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[1.0, 10.0, 100.0])
-    >>> at_prices(frontier, np.array([10.0, 100.0])).cost.tolist() == frontier.cost[1:].tolist()
+    >>> at_lam(frontier, np.array([10.0, 100.0])).cost.tolist() == frontier.cost[1:].tolist()
     True
     """
     error, cost = (np.asarray(values, float) for values in (frontier.penalty, frontier.cost))

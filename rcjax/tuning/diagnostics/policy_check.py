@@ -101,7 +101,7 @@ class ModelChange:
 
 
 @dataclasses.dataclass(frozen=True)
-class Looked:
+class CheckWindow:
     """The queries that a check looked at, and its number of looks per year."""
 
     looks: int
@@ -142,12 +142,13 @@ class PolicyCheck:
     """Number of queries that the policy carries."""
     tuned_on: int
     """Number of queries of the log tuned on."""
-    looked: Looked
+    looked: CheckWindow
     """Window of the check, and its number of looks per year."""
     models: tuple[ModelChange, ...]
     """Figures of each model."""
     error: PrimaryFigure
-    """Error of the policy; for a ladder that follows its bill, the error of the followed ladder."""
+    """Error of the policy, or its difference from today's where a margin was promised; of a ladder that follows its
+    bill, as it follows."""
     cost: PrimaryFigure
     """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
     that follows its bill, the bill of its cheapest rung, beside the budget."""
@@ -176,7 +177,8 @@ class PolicyCheck:
 
     @property
     def verdict(self) -> CheckVerdict:
-        """Verdict on the primary figures: a "bad" one has drifted, a "doubtful" one may be chance."""
+        """Verdict on the primary figures: "bad" if one has drifted or the log is no fair sample, "doubtful" if one may
+        have by chance."""
         return worst(self.checks[:2]) if not self.decision.alarm else "bad"
 
     def to_json(self) -> dict[str, Any]:
@@ -354,7 +356,7 @@ def _matched(policy: AnyPolicy, log: Log) -> Today | None:
     return spec.today
 
 
-class _Seen(NamedTuple):
+class _LastLook(NamedTuple):
     """The findings of the look at the last weeks."""
 
     rows: np.ndarray  # (N,) bool: the queries looked at
@@ -366,14 +368,14 @@ class _Seen(NamedTuple):
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
     since: int | None  # weeks since the drift probably began; None without drift
 
-    def in_words(self, weeks: Weeks, looks: int, earlier: int) -> Looked:
+    def in_words(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
         since = None if self.since is None else weeks.date(self.since)
         alarms = tuple(filter(None, map(weeks.date, self.alarms)))
-        return Looked(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
+        return CheckWindow(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
 
 
-def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted: Counted) -> _Seen:
+def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
     """Look at every window from the first week on, and return the findings of the last look.
 
     Weeks without an alarm join the baseline of later looks.
@@ -398,16 +400,16 @@ def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted
         last = rows, fine, error, cost, primary
     assert last is not None  # the look at the last week
     rows, fine, error, cost, primary = last
-    since = None
-    if weeks.end is not None and (bad := [check.verdict == "bad" for check in primary])[0] | bad[1]:
-        figure, values = (error, evidence.wrong) if bad[0] else (cost, evidence.money)
-        since = weeks.since(values, figure.expected)
     if error.n < _FEWEST:
         primary = [
             dataclasses.replace(one, verdict="doubtful" if one.verdict == "bad" else one.verdict) for one in primary
         ]
+    since, bad = None, [check.verdict == "bad" for check in primary]
+    if weeks.end is not None and any(bad):
+        figure, values = (error, evidence.wrong) if bad[0] else (cost, evidence.money)
+        since = weeks.since(values, figure.expected)
     bill = evidence.promised.beside(evidence.bill[rows], evidence.bill[fine])
-    return _Seen(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), alarms, since)
+    return _LastLook(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), alarms, since)
 
 
 def _model_changes(

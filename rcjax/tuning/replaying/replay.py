@@ -298,7 +298,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, log)
-    policy, log = policy_or_frontier, log
+    policy = policy_or_frontier
     rungs, counts = _walk_rungs(policy, log, policy.policies)
     figures = _compiled_figures(rungs.mean(policy.weights), counts)
     seconds = None
@@ -495,7 +495,7 @@ class LadderReplay(NamedTuple):
         """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
         walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
-        return cls(policy.costs, walked.wrong, walked.refused, walked.spent)
+        return cls(policy.rung_costs, walked.wrong, walked.refused, walked.spent)
 
     def stream(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
         """Answer the queries as a stream, and move the ladder by its bill after each query.

@@ -42,9 +42,8 @@ from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, P
 from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.pairs import Blending, CandidateRows, score_pairs
 from rcjax.tuning.replaying.walk import walk
-from rcjax.tuning.scoring import score
 
 Points = dict[str, jax.Array]
 
@@ -207,7 +206,8 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     logprob, correct, answered = (column[sample, rows] for column in columns)
-    best = score(fit.calibrators, (logprob, correct, answered), fit.cost, Blending()).best(lam)
+    calibrated = CandidateRows.of(fit.calibrators, (logprob, correct, answered), fit.cost)
+    best = score_pairs(calibrated, Blending()).best(lam)
     expected = LossTerms(best.error, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
 

@@ -10,7 +10,7 @@ from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain, RetuningGain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, Promise, adjusted, judge
-from rcjax.tuning.diagnostics.decision import Replacement, decide, tell_cheaper
+from rcjax.tuning.diagnostics.decision import Replacement, decide, remark_on_low_bill
 from rcjax.tuning.diagnostics.policy_check import ModelChange
 from rcjax.tuning.diagnostics.primary_figures import PrimaryFigure
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
@@ -120,7 +120,7 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_more_than_was_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
-    assert len([*tell_cheaper(cost, MONEY)]) == remarks
+    assert len([*remark_on_low_bill(cost, MONEY)]) == remarks
 
 
 def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():

@@ -78,12 +78,16 @@ def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
     found = rcjax.check_policy(policy, turned)
     assert found.replacement.improvement > 0.005
     assert found.replacement.held_out.n == 2 * N
-    assert found.decision.tune_again == found.replacement.accepted == (not found.replacement.against)
+    assert found.decision.tune_again == found.replacement.replaces_sound == (not found.replacement.against)
 
 
 def test_a_small_improvement_is_reported_without_cross_validation(policy, logs):
     found = rcjax.check_policy(policy, logs[2])
-    assert (found.replacement.held_out, found.replacement.accepted, found.decision.tune_again) == (None, False, False)
+    assert (found.replacement.held_out, found.replacement.replaces_sound, found.decision.tune_again) == (
+        None,
+        False,
+        False,
+    )
     assert abs(found.replacement.improvement) <= 0.005
     (reason,) = found.decision.reasons
     assert "on all known queries" in reason

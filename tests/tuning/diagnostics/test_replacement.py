@@ -162,12 +162,12 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     improvement, mean, better
 ):
     judged = Replacement(improvement, held_out=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300))
-    assert (judged.accepted, judged.acceptable) == (better, improvement >= 0)
+    assert (judged.replaces_sound, judged.replaces_broken) == (better, improvement >= 0)
     (said,) = judged.in_words(ERRORS)
     verb = "gain" if improvement >= 0 else "lose"
     known = f"tuned again, it would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
     assert said.startswith(f"{known} on all known queries, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
-    assert not dataclasses.replace(judged, against=("the log is biased",)).accepted
+    assert not dataclasses.replace(judged, against=("the log is biased",)).replaces_sound
 
 
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
@@ -206,6 +206,6 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     judged = judge_replacement(broke, log, SimpleNamespace(policy=policy, log=log))
     assert judged.improvement < 0
     assert judged.against == ()
-    assert (judged.accepted, judged.acceptable) == (False, True)
+    assert (judged.replaces_sound, judged.replaces_broken) == (False, True)
     assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
-    assert not dataclasses.replace(judged, limit="").acceptable
+    assert not dataclasses.replace(judged, limit="").replaces_broken
