@@ -25,9 +25,9 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks
 from rcjax.model.marginals import BetaMixture, Marginal, as_marginal
 from rcjax.model.maximum_likelihood import (
-    Ascent,
     CopulaFit,
     FitStatus,
+    Maximum,
     count_parameters,
     fit_marginal,
     fit_pair,
@@ -165,7 +165,7 @@ def _defaults(family: type[Marginal], k: int) -> Marginal:
 @compiled
 def _likeliest_marginals(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
-) -> tuple[Ascent[Marginal], jax.Array]:
+) -> tuple[Maximum[Marginal], jax.Array]:
     """Fit each marginal by likelihood, starting from `marginals`; (the fits (k,), numbers of smooth values (k,))."""
     atoms = None if marginals.atoms is None else marginals.atoms.stated
 
@@ -187,17 +187,17 @@ def _marginal_rows(log: Log, calibrators: Calibrator, marginals: Marginal) -> tu
     fits, count = jax.device_get(_likeliest_marginals(marginals, *rows, stated_confidences(calibrators)))
     table, names = [], type(marginals).free
     for number, model in enumerate(log.models):
-        ascent: Any = part(fits, number)
-        value = None if ascent.status == FitStatus.FAILED else float(ascent.mean * count[number])
+        maximum: Any = part(fits, number)
+        value = None if maximum.status == FitStatus.FAILED else float(maximum.mean * count[number])
         table.append(
             {
                 "model": model,
                 "family": type(marginals).__name__,
-                "parameters": {name: float(getattr(ascent.member, name)) for name in names},
-                "standard_errors": {name: plain(ascent.standard_errors[name]) for name in names},
+                "parameters": {name: float(getattr(maximum.member, name)) for name in names},
+                "standard_errors": {name: plain(maximum.standard_errors[name]) for name in names},
                 "log_likelihood": value,
                 "aic": None if value is None else 2 * len(names) - 2 * value,
-                "status": FitStatus(int(ascent.status)).message,
+                "status": FitStatus(int(maximum.status)).message,
             }
         )
     return tuple(table)

@@ -48,7 +48,7 @@ Member = TypeVar("Member", bound=Parametric)
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Ascent(Generic[Member]):
+class Maximum(Generic[Member]):
     """The maximum likelihood fit of a family; leading axes batch it."""
 
     member: Member
@@ -57,8 +57,8 @@ class Ascent(Generic[Member]):
     status: jax.Array  # () a `FitStatus`
 
 
-class _Summit(NamedTuple):
-    """The highest place of a climb so far, with the derivatives of the objective there."""
+class _Iterate(NamedTuple):
+    """The highest iterate so far, with the derivatives of the objective there."""
 
     z: jax.Array  # (p,) unconstrained parameters
     mean: jax.Array  # () objective; −∞ before the start is evaluated
@@ -66,19 +66,19 @@ class _Summit(NamedTuple):
     hessian: jax.Array  # (p, p)
 
     @property
-    def climbable(self) -> jax.Array:
+    def can_rise(self) -> jax.Array:
         """Whether Newton's step still promises a gain above the tolerance: () bool."""
         rest = self.gradient @ _direction(self.gradient, self.hessian) / 2
         return ~(jnp.isfinite(self.mean) & (rest <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
-def climb(
+def maximise(
     family: type[Member],
     objective: Callable[..., Any],
     start: Member,
     steps: int = STEPS,
     within: float = 1 / 3,
-) -> Ascent[Member]:
+) -> Maximum[Member]:
     """Maximise objective(member) in the free parameters by Newton's method.
 
     Args:
@@ -93,27 +93,27 @@ def climb(
     if not names:
         mean = objective(start)
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
-        return Ascent(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
+        return Maximum(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def value(z: jax.Array) -> jax.Array:
         return objective(member_at(start, z))
 
     z = place_of(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
-    best = _ascend(value, jnp.clip(z, within * nearest, within * farthest), (nearest, farthest), steps)
+    best = _newton(value, jnp.clip(z, within * nearest, within * farthest), (nearest, farthest), steps)
     z, mean, _, hessian = best
     low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))
     bounded = jnp.any((z <= low) | (z >= high))
-    settled = jnp.where(best.climbable, FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
+    settled = jnp.where(best.can_rise, FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
-    return Ascent(
+    return Maximum(
         member_at(start, z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status
     )
 
 
-def _ascend(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array], steps: int) -> _Summit:
+def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array], steps: int) -> _Iterate:
     """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers it is shortened.
 
     Args:
@@ -123,12 +123,12 @@ def _ascend(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         steps: greatest number of steps.
     """
 
-    def step(state: tuple[Any, jax.Array, jax.Array, _Summit]) -> tuple[Any, jax.Array, jax.Array, _Summit]:
+    def step(state: tuple[Any, jax.Array, jax.Array, _Iterate]) -> tuple[Any, jax.Array, jax.Array, _Iterate]:
         count, trial, length, best = state
-        here = _Summit(trial, *_derivatives(value, trial))
-        climbs = (here.mean >= best.mean) & jnp.all(jnp.isfinite(here.gradient))
-        best = jax.tree.map(lambda new, old: jnp.where(climbs, new, old), here, best)
-        length = jnp.where(climbs, jnp.minimum(4 * length, 1.0), length / 4)
+        here = _Iterate(trial, *_derivatives(value, trial))
+        rises = (here.mean >= best.mean) & jnp.all(jnp.isfinite(here.gradient))
+        best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), here, best)
+        length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
         longest = _LONGEST + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
         return count + 1, jnp.clip(ahead, *ends), length, best
@@ -136,9 +136,9 @@ def _ascend(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
     # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
     like = jnp.zeros_like(value(z), z.dtype)
     z = z + like
-    nowhere = _Summit(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
+    nowhere = _Iterate(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
     state = 0, z, like + 1, nowhere
-    return lax.while_loop(lambda state: (state[0] < steps) & state[-1].climbable, step, state)[-1]
+    return lax.while_loop(lambda state: (state[0] < steps) & state[-1].can_rise, step, state)[-1]
 
 
 def member_at(member: Any, z: jax.Array) -> Any:
@@ -271,20 +271,20 @@ def fit_pair(
     total = jnp.maximum(jnp.sum(weights), 1.0)
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
-    def climb_at(fixed: dict[str, Any]) -> CopulaFit:
+    def fit_at(fixed: dict[str, Any]) -> Maximum[Copula]:
         held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
         likelihood = sum_of(held, first, second, weights)
-        top = climb(family, lambda copula: likelihood(copula) / total, held)
-        return CopulaFit(top.member, top.standard_errors, top.mean, top.status)
+        return maximise(family, lambda copula: likelihood(copula) / total, held)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
-    climbed = jax.vmap(climb_at)(columns) if columns else climb_at({})
     if columns:
-        best = jnp.argmax(jnp.where(climbed.status == FitStatus.FAILED, -jnp.inf, climbed.log_likelihood))
-        climbed = part(climbed, best)
-    errors = {name: error / jnp.sqrt(total) for name, error in climbed.standard_errors.items()}
-    return dataclasses.replace(climbed, standard_errors=errors, log_likelihood=climbed.log_likelihood * total)
+        fits = jax.vmap(fit_at)(columns)
+        fitted = part(fits, jnp.argmax(jnp.where(fits.status == FitStatus.FAILED, -jnp.inf, fits.mean)))
+    else:
+        fitted = fit_at({})
+    errors = {name: error / jnp.sqrt(total) for name, error in fitted.standard_errors.items()}
+    return CopulaFit(fitted.member, errors, fitted.mean * total, fitted.status)
 
 
 _MIN_SHAPE = 1e-2
@@ -337,7 +337,7 @@ def fit_marginal(
         return likeliest_marginal(type(near), confidence, answered, stated, near).member
     ends, atoms, scaled, inside = masses(confidence, answered, stated)
     mixture = near.proportion, near.a, near.b
-    return BetaMixture(*ends, *climb_on(columns_of(scaled, inside), mixture, REFIT_STEPS)[0], atoms=atoms)
+    return BetaMixture(*ends, *run_em(columns_of(scaled, inside), mixture, REFIT_STEPS)[0], atoms=atoms)
 
 
 def likeliest_marginal(
@@ -346,7 +346,7 @@ def likeliest_marginal(
     answered: jax.Array,
     stated: jax.Array | None = None,
     near: Marginal | None = None,
-) -> Ascent[Marginal]:
+) -> Maximum[Marginal]:
     """Fit a marginal family to one model's calibrated confidences by maximum likelihood, with Newton's method.
 
     Ends are the extremes and masses are counted, as in `fit_marginal`. The mean log-likelihood is that of the smooth
@@ -380,7 +380,7 @@ def likeliest_marginal(
     def mean(marginal: Marginal) -> jax.Array:
         return divide((weight * jnp.where(inside, marginal.smooth_log_density(x), 0.0)).sum(), total)
 
-    top = climb(family, mean, start, _NEWTON_LIMIT, within=0.9)
+    top = maximise(family, mean, start, _NEWTON_LIMIT, within=0.9)
     errors = {name: divide(error, jnp.sqrt(total), jnp.inf) for name, error in top.standard_errors.items()}
     status = jnp.where(total > 0, top.status, FitStatus.NOT_CONVERGED)
     return dataclasses.replace(top, standard_errors=errors, status=status)
@@ -446,7 +446,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """
     if len(x) <= _SAMPLE:
         return _likeliest(x, present)
-    return climb_on(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)[0]
+    return run_em(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)[0]
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -465,7 +465,7 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     columns = columns_of(x, present)
     weight = present.astype(x.dtype)
     mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
-    climb = jax.vmap(partial(_climb, columns))
+    step_all = jax.vmap(partial(_em_step, columns))
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         step, _, likelihood, gain = carry
@@ -473,7 +473,7 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         step, mixtures, likelihood, _ = carry
-        mixtures, new = climb(mixtures)
+        mixtures, new = step_all(mixtures)
         return step + 1, mixtures, new, jnp.abs(new - likelihood)
 
     unknown = jnp.full(len(_STARTS), -jnp.inf, x.dtype)
@@ -483,7 +483,7 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def climb_on(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture, jax.Array]:
+def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture, jax.Array]:
     """Continue expectation–maximisation until the gain is less than 1e-9, and return (mixture, steps taken).
 
     Args:
@@ -498,7 +498,7 @@ def climb_on(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture,
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         step, mixture, likelihood, _ = carry
-        mixture, new = _climb(columns, mixture)
+        mixture, new = _em_step(columns, mixture)
         return step + 1, mixture, new, jnp.abs(new - likelihood)
 
     unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies over the devices of the columns (`jax.shard_map`)
@@ -506,7 +506,7 @@ def climb_on(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture,
     return mixture, step
 
 
-def _climb(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
+def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
     """Take one step of expectation–maximisation; (next mixture, mean log-likelihood of the given one)."""
     if columns.ndim == 2:
         sums = _expected(columns, mixture)

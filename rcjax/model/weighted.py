@@ -33,12 +33,12 @@ from rcjax.model.maximum_likelihood import (
     REFIT_STEPS,
     FitStatus,
     Mixture,
-    climb_on,
     columns_of,
     fit_pair,
     masses,
     member_at,
     place_of,
+    run_em,
 )
 from rcjax.model.stated import estimate
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -199,7 +199,7 @@ def _mixture(near: BetaMixture, x: jax.Array, weight: jax.Array) -> Mixture:
 
     # Expectation–maximisation is safer far from the maximum; Newton's method then converges.
     mixture = lax.stop_gradient((near.proportion, near.a, near.b))
-    (proportion, a, b), _ = climb_on(columns_of(*lax.stop_gradient((x, weight > 0, weight))), mixture, REFIT_STEPS)
+    (proportion, a, b), _ = run_em(columns_of(*lax.stop_gradient((x, weight > 0, weight))), mixture, REFIT_STEPS)
     share = jnp.clip(proportion, jnp.finfo(x.dtype).tiny, 1.0)
     start = jnp.concatenate([jnp.log(share[:1]) - jnp.log(share[1:]), jnp.log(a), jnp.log(b)])
     return _of_free(stationary(likelihood, start, x, weight))

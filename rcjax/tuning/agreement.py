@@ -151,7 +151,7 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(triples.shape[1], 1)))
-    refused = None if blending.refusal is None else best_refusals(rows, blending)[0]
+    refused = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
     judged = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
     return jax.tree.map(jnp.ravel, judged)
@@ -181,7 +181,7 @@ def _triple(
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
     if refused is not None:
-        refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(blending.refusal, confidence.dtype)
+        refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(blending.refusal_worth, confidence.dtype)
 
     # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
     first_right = blend_labels(rows, blending)[:, first]
@@ -205,7 +205,7 @@ def _triple(
         fallback=level + fallback,
         error=error,
         cost=mean(rows.charges[:, first]) + below(later_cost),
-        counted=error,
+        label_error=error,
         abstention=below(~settled & refuses),
         refusal=None if refused is None else level + refused[third],
     )

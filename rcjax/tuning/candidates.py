@@ -37,7 +37,7 @@ RESAMPLED_RUNGS = 32
     jax.tree_util.register_dataclass,
     data_fields=(
         *("first", "second", "third", "threshold", "fallback", "refusal"),
-        *("error", "cost", "counted", "abstention", "chain"),
+        *("error", "cost", "label_error", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
@@ -60,7 +60,7 @@ class Candidates:
     """(C,) error by blended labels, refusals at their price; inf for a threshold that divides no queries."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
-    counted: Array
+    label_error: Array
     """(C,) error by the labels alone; for policies that compare answers, the same as `error`."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
@@ -268,7 +268,12 @@ def score_chains(
         row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    judged: Any = {"error": 1 - figures[:, 0], "cost": figures[:, 1], "counted": 1 - figures[:, 0], "abstention": level}
+    judged: Any = {
+        "error": 1 - figures[:, 0],
+        "cost": figures[:, 1],
+        "label_error": 1 - figures[:, 0],
+        "abstention": level,
+    }
     return Candidates(k, first, last, last, level, level, **judged, chain=places)
 
 

@@ -285,7 +285,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
         folds: number of folds.
         seed: seed of the folds.
     """
-    complete, price = log.complete, None if blending.refusal is None else 1 - float(blending.refusal)
+    complete, price = log.complete, None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
     charge = charges(log)

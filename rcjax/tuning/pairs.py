@@ -145,7 +145,7 @@ class Blending:
     """() weight of the model's own calibrated confidence, a."""
     conditional: float | Array = 0.375
     """() weight of the probability given the confidence of the model asked before, b."""
-    refusal: Array | None = None
+    refusal_worth: Array | None = None
     """() worth of a refusal, in right answers; None: models do not refuse."""
 
     @property
@@ -258,7 +258,7 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
     >>> cascades = score_pairs(rows, Blending())
-    >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
+    >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     alone = _single_models(rows, blending)
@@ -275,12 +275,12 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     bill = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.charges.mean(0))
     refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
-    if blending.refusal is not None:
+    if blending.refusal_worth is not None:
         refusal, gain, abstention = best_refusals(rows, blending)
         error = error - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    judged = {"error": error, "cost": cost, "counted": error, "abstention": abstention}
+    judged = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
     return Candidates(k=len(cost), **places, threshold=always, fallback=always, **judged, refusal=refusal)
 
 
@@ -289,10 +289,10 @@ def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, Blending(refusal=jnp.array(0.8)))]
+    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, Blending(refusal_worth=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
-    worth = jnp.asarray(blending.refusal, rows.confidence.dtype)
+    worth = jnp.asarray(blending.refusal_worth, rows.confidence.dtype)
     right = blend_labels(rows, blending)
     level, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
     return level, gain, share
@@ -339,7 +339,7 @@ def _pair(
     refuses, refusal = None, None
     if singles.refusal is not None:
         refusal = singles.refusal[second]
-        refuses, worth = second_confidence <= refusal, jnp.asarray(blending.refusal, second_right.dtype)
+        refuses, worth = second_confidence <= refusal, jnp.asarray(blending.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, of) for of in (second_right, second_label))
 
     cuts = spread_cuts(confidence, present, MOST_THRESHOLDS, rising)
@@ -356,7 +356,7 @@ def _pair(
         fallback=level + ALWAYS_ANSWER,
         error=jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
         cost=singles.cost[first] + below(rows.charges[:, second]),
-        counted=jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
+        label_error=jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
         abstention=level if refuses is None else below(refuses.astype(second_right.dtype)),
         refusal=None if refusal is None else level + refusal,
     )

@@ -246,7 +246,7 @@ def score_all(
     *labels, answer = columns
     table = score_log(calibrators, tuple(labels), charge, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = None if blending.refusal is not None else _score_chains(calibrators, labels, charge, blending)
+    longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, charge, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
@@ -279,9 +279,10 @@ def _undominated(pairs: Candidates) -> np.ndarray:
     use, k = np.isfinite(pairs.error), pairs.k
     if pairs.refusal is None:
         rising = np.argsort(pairs.cost[:k])
-        least = np.minimum.accumulate(np.append(np.inf, pairs.counted[:k][rising]))  # among the 0, 1, … cheapest models
+        errors = np.append(np.inf, pairs.label_error[:k][rising])
+        least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= pairs.counted - _ROUNDING)
+        use &= pairs.is_single | (least[cheaper] >= pairs.label_error - _ROUNDING)
     return np.flatnonzero(use)
 
 

@@ -277,10 +277,10 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         fields: fields of `Spec`, which override `spec`: `budget`, `max_error`, `match`, `error_cost` or `lam`, `today`,
             `cascade`, `confidence`, `intervals`, … Without a target the result has a frontier, and no policy.
 
-    Raises InfeasibleError if no policy meets the target. Its `tuned` holds everything but the policy; it is None if the
-    budget is below the price of every model, which the default search checks before any fit. Raises ValueError for
-    options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that is probably
-    wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
+    Raises InfeasibleError if no policy meets the target. Its `tuned` holds everything but the policy; it is None if
+    the budget is below the price of every model, which the default search checks before any fit. Raises ValueError
+    for options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log
+    that is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])

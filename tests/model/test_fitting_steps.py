@@ -44,7 +44,7 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
 
     def likelihood(mixture):
         columns = maximum_likelihood.columns_of(x, present)
-        return float(maximum_likelihood._climb(columns, mixture)[1])
+        return float(maximum_likelihood._em_step(columns, mixture)[1])
 
     whole = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
     monkeypatch.setattr(maximum_likelihood, "_SAMPLE", 128)

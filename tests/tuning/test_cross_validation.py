@@ -51,7 +51,7 @@ def by_hand(log, model, blending, targets, folds, seed):
     logprob, right, answered, charge = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
-    price = None if blending.refusal is None else 1 - float(blending.refusal)
+    price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
     arms = {}
     for number in range(folds):
         out = fold == number

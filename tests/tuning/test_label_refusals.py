@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
-judged_by = jax.jit(lambda *rows, refusal: score_pairs(CandidateRows(*rows), Blending(refusal=refusal)))
+judged_by = jax.jit(lambda *rows, refusal: score_pairs(CandidateRows(*rows), Blending(refusal_worth=refusal)))
 
 
 def random_log(seed, levels=6, missing=0.2):

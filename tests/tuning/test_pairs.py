@@ -19,7 +19,7 @@ from rcjax.tuning.scoring import charges, score_all
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 12
-COLUMNS = ("first", "second", "threshold", "error", "cost", "counted")  # of candidates that do not refuse
+COLUMNS = ("first", "second", "threshold", "error", "cost", "label_error")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
 tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), Blending(*BLEND)))
@@ -79,7 +79,7 @@ def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
     assert not refused.any()
     assert (np.abs(wrong.mean(1) - found.error[kept])[K:] > 1e-3).any()
-    for one in (found.counted, plain.counted, plain.error):
+    for one in (found.label_error, plain.label_error, plain.error):
         np.testing.assert_allclose(wrong.mean(1), one[kept], atol=1e-12)
     np.testing.assert_allclose(spent.mean(1), found.cost[kept], rtol=1e-12)
 
