@@ -139,7 +139,7 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     everyone, charge = np.ones((N, K), bool), charges_at_random(5)
     refusal = jnp.array(WORTH) if refusing else None
     trial = jax.tree.map(
-        np.asarray, judged((confidence, conditional, correct, everyone, answer), charge, refusal=refusal)
+        np.asarray, judged((confidence, conditional, correct, everyone, answer), charge, refusal_worth=refusal)
     )
     places = np.flatnonzero(np.isfinite(trial.error))
     walked = loss_terms(confidence, correct, charge, trial.take(places).policies(), answer)

@@ -47,8 +47,8 @@ def test_what_a_single_model_beats_by_its_labels_is_no_candidate(float64):
     """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
     found = jax.tree.map(np.asarray, tried(*random_log(8, levels=1000), COST))
     expected = []
-    for place, (error, counted, cost) in enumerate(zip(found.error, found.counted, found.cost, strict=True)):
-        beaten = any(found.counted[j] < counted and found.cost[j] < cost for j in range(K))
+    for place, (error, label_error, cost) in enumerate(zip(found.error, found.label_error, found.cost, strict=True)):
+        beaten = any(found.label_error[j] < label_error and found.cost[j] < cost for j in range(K))
         if np.isfinite(error) and (place < K or not beaten):
             expected.append(place)
     assert K + 3 < len(expected) < np.isfinite(found.error).sum()

@@ -1,4 +1,4 @@
-"""The contest: what each way to choose policies loses on queries left out, against loops over folds in plain numpy."""
+"""Cross-validation: what each way to choose policies loses on queries left out, against loops over folds in numpy."""
 
 import dataclasses
 
@@ -62,7 +62,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
-            beaten = (trial.counted[:k] < trial.counted[:, None] - 1e-9) & (trial.cost[:k] < trial.cost[:, None])
+            beaten = (trial.label_error[:k] < trial.label_error[:, None] - 1e-9) & (trial.cost[:k] < trial.cost[:, None])
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
@@ -143,7 +143,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
 
 
 def test_labels_left_out_have_no_say_in_the_choice():
-    """A log whose labels are drawn by lot: what was chosen among many is lucky, and the contest shows by how much."""
+    """A log whose labels are drawn by lot: what was chosen among many is lucky, and the validation shows by how much."""
     lucky = []
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
@@ -171,29 +171,29 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     assert not compiled
 
 
-# -- what the figures of a contest mean
+# -- what the figures of a cross-validation mean
 
 
 def made(saved, gain, rival=None):
-    """A contest at three prices and budgets, which are 1, 10 and 100; cascades are optimistic by a point."""
+    """A cross-validation at three prices and budgets, which are 1, 10 and 100; cascades are optimistic by a point."""
     targets, none = Targets(np.geomspace(1, 100, 3), np.geomspace(1, 100, 3)), Gain(0.0, 0.0)
     pairs, agreement = (
         None if of is None else Gains(Gain(np.array(of), np.ones(3)), none, none) for of in (gain, rival)
     )
     rows = 2 + (rival is not None)
     saves = Gain(np.outer(np.arange(rows), saved), np.ones((rows, 3)))
-    return CrossValidation(targets, pairs, agreement, saves, np.ones(3), np.array([0.01, 0.02, 0.05][:rows]))
+    return CrossValidation(targets, pairs, agreement, saves, np.array([0.01, 0.02, 0.05][:rows]))
 
 
 def test_a_gain_is_that_at_the_nearest_target():
-    contest, bills = made([0.1, 0.2, 0.3], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), np.array([0.5, 5.0, 50.0])
-    assert contest.gain(False, Target("budget", 8.0), bills).mean == 0.2
-    assert contest.gain(False, Target("budget", 4.9), bills).mean == 0.1  # the second model cannot be paid for yet
-    assert contest.gain(True, Target("budget", 8.0), bills).mean == 0.4
-    assert contest.gain(False, Target("lam", 9.0), bills).mean == 2.0
-    assert contest.gain(False, Target("error_cost", 0.01), bills).mean == 3.0
-    assert contest.gain(True, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
-    assert (contest.excess_optimism(False), contest.excess_optimism(True)) == pytest.approx((0.01, 0.04))
+    validation, bills = made([0.1, 0.2, 0.3], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), np.array([0.5, 5.0, 50.0])
+    assert validation.gain(False, Target("budget", 8.0), bills).mean == 0.2
+    assert validation.gain(False, Target("budget", 4.9), bills).mean == 0.1  # the second model cannot be paid for yet
+    assert validation.gain(True, Target("budget", 8.0), bills).mean == 0.4
+    assert validation.gain(False, Target("lam", 9.0), bills).mean == 2.0
+    assert validation.gain(False, Target("error_cost", 0.01), bills).mean == 3.0
+    assert validation.gain(True, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
+    assert (validation.excess_optimism(False), validation.excess_optimism(True)) == pytest.approx((0.01, 0.04))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,6 @@ def test_a_gain_is_that_at_the_nearest_target():
 )
 def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted, earned):
     gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), counted)
-    contest = made([0.0] * 3, [0.0] * 3)
-    assert dataclasses.replace(contest, agreement=gains).uses_agreement.tolist() == [earned, False, False]
-    assert not contest.uses_agreement.any()
+    validation = made([0.0] * 3, [0.0] * 3)
+    assert dataclasses.replace(validation, agreement=gains).uses_agreement.tolist() == [earned, False, False]
+    assert not validation.uses_agreement.any()

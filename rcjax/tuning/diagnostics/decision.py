@@ -233,7 +233,14 @@ def remark_on_low_bill(cost: PrimaryFigure, money: Money) -> Iterator[str]:
 def remark_on_money(
     followed: Mapping[str, float] | None, bill: PrimaryFigure, money: Money, counted: Counted = ERRORS
 ) -> Iterator[str]:
-    """Yield a remark on a ladder that follows its bill; else on a bill below the promise."""
+    """Yield a remark on a ladder that follows its bill; else on a bill below the promise.
+
+    Args:
+        followed: error and cost of the ladder as it follows its bill; None for a policy that does not follow.
+        bill: bill beside the promise.
+        money: unit in which money is printed.
+        counted: kind of error that is counted.
+    """
     if followed is None:
         yield from remark_on_low_bill(bill, money)
     else:
