@@ -189,10 +189,11 @@ class Billing:
     def _pass_on(self, cost: float) -> None:
         """Add a cost to the balance that continues this one; money for a period reaches it by the log or the ledger."""
         after = self._successor
-        if after is not None and self._ledger is None:
-            if isinstance(self.bill, Bill) and isinstance(after.bill, Bill):
-                after.bill = after.bill.spend(cost, time.time())
-                after._pass_on(cost)
+        if after is None or self._ledger is not None:
+            return
+        if isinstance(self.bill, Bill) and isinstance(after.bill, Bill):
+            after.bill = after.bill.spend(cost, time.time())
+            after._pass_on(cost)
 
     def _warn_dear(self, cost: float, rung: float) -> None:
         """Warn of an answer that costs many times its rung, at most once a minute."""

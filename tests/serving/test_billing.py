@@ -126,6 +126,20 @@ def test_what_is_no_call_is_passed_over_and_half_a_line_is_read_when_it_is_whole
     assert not [*LogReader(path, START + 1).read_new()]
 
 
+def test_a_copy_of_the_log_counts_once(tmp_path):
+    path, reader = tmp_path / "calls.jsonl", LogReader(tmp_path / "calls.jsonl")
+    row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
+    line = json.dumps(row).encode() + b"\n"
+    path.write_bytes(3 * line)
+    (tmp_path / "calls.jsonl.2").write_bytes(2 * line)  # from before the start
+    assert len([*reader.read_new()]) == 5
+    (tmp_path / "calls.jsonl.1").write_bytes(path.read_bytes())  # as copytruncate does
+    path.write_bytes(b"")
+    assert not [*reader.read_new()]
+    path.write_bytes(line)
+    assert len([*reader.read_new()]) == 1
+
+
 def test_the_traffic_of_a_log(tmp_path, clock):
     worker = Worker(tmp_path / "calls.jsonl", clock)
     for query in range(301):
