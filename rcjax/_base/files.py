@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,6 +60,9 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+_TRIES = 20  # for the lock of a file: another writer holds it for less than a millisecond
+_PAUSE = 0.001  # seconds between two tries
+
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
@@ -97,6 +101,8 @@ class LineFile:
 
     After a truncated line, left by a kill or a full disk, the next one begins on a new line. If another program renames
     or removes the file, as logrotate does, the next line goes to the file that then has the name, or to a new one.
+    Writers lock the file for a moment each. If another program keeps its lock, lines are written without it: the write
+    appends the whole line in any case, and at worst an empty line comes before it.
 
     Args:
         path: path of the file. A missing file is created, readable by its owner alone: lines may hold prompts.
@@ -108,6 +114,7 @@ class LineFile:
         self.path = os.fspath(path)
         self._full_path = os.path.abspath(self.path)  # the process may change its folder
         self._turn = threading.Lock()
+        self._is_kept_locked = False  # by another program, the last time
         self._file = os.open(self._full_path, _FLAGS, 0o600)
 
     def append(self, line: bytes) -> None:
@@ -116,12 +123,12 @@ class LineFile:
             if self._file < 0:
                 raise OSError(errno.EBADF, "the file is closed", self.path)
             self._follow_the_name()
-            self._lock(exclusive=True)
+            self._lock()
             try:
                 line = b"\n" + line if self._is_cut_off() else line
                 written = os.write(self._file, line)
             finally:
-                self._lock(exclusive=False)
+                self._unlock()
         if written != len(line):
             raise OSError(f"cannot write to {self.path}: only {written} of {len(line)} bytes: is the disk full?")
 
@@ -157,11 +164,30 @@ class LineFile:
         os.close(self._file)
         self._file = file
 
-    def _lock(self, *, exclusive: bool) -> None:
-        """Lock the file against other processes, or unlock it: they might see the beginning of a long line."""
+    def _lock(self) -> None:
+        """Lock the file against other processes, which might see the beginning of a long line; give up soon.
+
+        An event loop may write lines, and all requests would wait. After a failure one try is enough until one works.
+        """
+        if fcntl is None:
+            return
+        for tries_left in reversed(range(1 if self._is_kept_locked else _TRIES)):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._is_kept_locked = not tries_left
+                if tries_left:
+                    time.sleep(_PAUSE)
+            except OSError:  # a file system without locks
+                return
+            else:
+                self._is_kept_locked = False
+                return
+
+    def _unlock(self) -> None:
         if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_UN)
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _is_cut_off(self) -> bool:
         size = os.lseek(self._file, 0, os.SEEK_END)

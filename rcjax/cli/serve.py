@@ -308,6 +308,9 @@ def serve(
     files, models = served.files(), served.models_file()
     access.require_key(host)
     calls.require_partners(as_json=json_)
+    if stop_at_budget and no_follow:
+        problem = "goes without --no-follow: a service that does not follow its bill never stops"
+        raise typer.BadParameter(problem, param_hint="--stop-at-budget")
     from rcjax.serving.gateway.catalog import Settings
     from rcjax.serving.gateway.processes import serve as run
 
@@ -330,7 +333,7 @@ def serve(
 
 
 def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
-    """Announce that the service accepts connections; warn if a policy's reference gets no shadow queries."""
+    """Announce that the service accepts connections; warn of options without effect and of a reference not asked."""
     from rcjax.policy.counted import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
 
@@ -339,6 +342,8 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
         if settings.shadow and reference is not None and reference.model not in catalog.models:
             problem = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
+    if settings.stops_at_budget and all(served.cascade.billing.left is None for served in catalog.policies.values()):
+        warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     for line in describe_listed(read_models(settings.models).values()):
         warn(line, "note")
     if as_json:

@@ -41,7 +41,7 @@ MOST_TIMES = 100.0
 _OTHERS = 30  # other periods whose money is remembered: a month of days
 
 
-_JUMP = 60.0  # seconds by which a clock must go back to count as set anew
+_JUMP = 60.0  # seconds by which a time must be earlier to be taken over: a clock set anew, or the start of an old log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

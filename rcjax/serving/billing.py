@@ -81,6 +81,7 @@ class Billing:
             self._log_spending = LogSpending(log, self.billed, self.bill.earliest)
         self._read_at = self._warned_spent = self._warned_dear = -math.inf
         self._reserved: dict[object, float] = {}
+        self._successor: Billing | None = None  # of a policy that has been read anew
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
@@ -131,6 +132,9 @@ class Billing:
     ) -> Iterator[Option]:
         """Yield the first option that the money covers, and put aside its cost until the request has ended.
 
+        With a budget per query, nothing is put aside: the cheapest option answers after the balance, or the client's
+        own, has left nothing to aim at, else the first.
+
         Args:
             options: rungs or models that may answer, the cheapest last, which answers if the money is spent.
             expect: returns the money that an option may cost.
@@ -177,9 +181,19 @@ class Billing:
                 self._clients[client] = own.pay(cost, expected)
             self.bill = self.bill.pay(cost, expected, time.time())
             self._record(cost, 1)
+            self._pass_on(cost)
             rung = expected or max(self._costs, default=0.0)
             if 0 < MOST_TIMES * rung < cost:
                 self._warn_dear(cost, rung)
+
+    def _pass_on(self, cost: float) -> None:
+        """Add a cost to the balance that continues this one; money for a period reaches it by the log or the ledger."""
+        after = self._successor
+        if after is None or self._ledger is not None:
+            return
+        if isinstance(self.bill, Bill) and isinstance(after.bill, Bill):
+            after.bill = after.bill.spend(cost, time.time())
+            after._pass_on(cost)
 
     def _warn_dear(self, cost: float, rung: float) -> None:
         """Warn of an answer that costs many times its rung, at most once a minute."""
@@ -221,9 +235,14 @@ class Billing:
         if self._ledger is None or bill is None:
             return None
         if isinstance(bill, PeriodBill):
-            return self._ledger.total(self.billed.policy, bill.period.every, bill.period.bounds(time.time()))
+            return self._ledger.total(self._account, bill.period.every, bill.period.bounds(time.time()))
         assert isinstance(bill, Bill)
-        return self._ledger.total(self.billed.policy, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+        return self._ledger.total(self._account, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+
+    @property
+    def _account(self) -> str:
+        """The policy's name in the ledger, which no client has."""
+        return f"policy {self.billed.policy}"
 
     def _record(self, cost: float, queries: int) -> None:
         """Record a payment in the ledger or the file beside the log, if there is one."""
@@ -277,10 +296,11 @@ class Billing:
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        The spending of a period is in the log or the ledger already, if there is one.
+        The spending of a period is in the log or the ledger already, if there is one. Requests that began with the
+        replaced bill go on: both share what is put aside for them, and a balance learns what they cost.
         """
         own, other = self.bill, before.bill
-        self._clients = dict(before._clients)
+        self._clients, self._reserved, before._successor = before._clients, before._reserved, self
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
         elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._log_spending is None:

@@ -36,7 +36,7 @@ _DIGITS = 16
 
 
 class CascadeWarning(UserWarning):
-    """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""
+    """Something hinders a cascade, which goes on: a confidence cannot be read, a call not logged, or money is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def call_row(call: Call) -> dict[str, Any]:
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log has no answer. An answer without a confidence is an answer.
+    """Return whether a line of a log is a failed call. A reply whose confidence cannot be read is no failure.
 
     >>> has_failed({"error": "HTTP 500"}), has_failed({"error": "no letter", "unread": True}), has_failed({})
     (True, False, False)

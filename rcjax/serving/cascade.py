@@ -59,8 +59,8 @@ class Result:
     query: str
     """The query's id."""
     status: Status
-    """`"answered"`, `"best so far"` where the largest model failed, `"abstained"`, or `"failed"`; in a gateway also
-    `"not judged"` or `"passed on"`."""
+    """`"answered"`, `"best so far"` where the largest model failed or the time was up, `"abstained"`, or `"failed"`; in
+    a gateway also `"not judged"` or `"passed on"`."""
     text: str | None
     """The reply that was kept, or None."""
     answer: str | None
@@ -122,8 +122,9 @@ class Cascade:
     other processes that write to it.
 
     A model that still fails after the client's retries is skipped upward: the next larger model of the policy is asked.
-    So is a model whose confidence cannot be read, unless it always answers. If the largest fails, the answer of highest
-    confidence so far counts (`status` "best so far"). Retries wait as long as the server says.
+    An answer whose confidence cannot be read counts as the least sure: the model's rule for its lowest confidences
+    decides. If the largest model fails or the time is up, the answer of highest confidence so far counts (`status`
+    "best so far"). Retries wait as long as the server says.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
@@ -284,14 +285,15 @@ class Cascade:
     async def _answer(self, question: ServedQuery, end: float | None = None) -> tuple[Result, Any]:
         """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
         self.billing.catch_up()
-        index, position = 0, None
+        drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(question.client)
-            index = self.policy.rung_of(self._lot(question.query, question.messages), position)
+            drawn = self.policy.rung_of(self._lot(question.query, question.messages), position)
         exchanges: list[Exchange] = []
-        with self.billing.reserve((index, 0), partial(self._expect_rung, question), question.client) as index:
-            rung = self.policy.rungs[index]
-            place = None if position is None else index
+        expect = partial(self._expect_rung, question)
+        with self.billing.reserve((drawn, 0), expect, question.client) as rung_index:
+            rung = self.policy.rungs[rung_index]
+            place = None if position is None else rung_index
             question = replace(question, position=position, rung=place)
             try:
                 result = await self._follow(rung.of_segment(question.segment), question, end, exchanges)

@@ -140,6 +140,7 @@ class FileTotals:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
         self._writer = writer or uuid.uuid4().hex[:8]
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
+        self._turn = threading.Lock()  # of threads: the older total of one must not replace the newer of another
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
         """Return the total of a name in a period."""
@@ -149,8 +150,16 @@ class FileTotals:
         """Write the totals of this process, and read those of others.
 
         Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
-        `patience` seconds. With 0 it never waits, so that an event loop may call it.
+        `patience` seconds. With 0 it never waits, so that an event loop may call it. Threads take turns.
         """
+        if not self._turn.acquire(timeout=patience):
+            raise TimeoutError(errno.ETIMEDOUT, "another thread exchanges totals")
+        try:
+            self._sync(patience)
+        finally:
+            self._turn.release()
+
+    def _sync(self, patience: float) -> None:
         oldest = time.time() - _KEPT
         totals = dict(self._totals)
         for key in [key for key in totals if key[2] <= oldest]:

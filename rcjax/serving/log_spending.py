@@ -207,6 +207,8 @@ class LogReader:
             `calls-20261124.jsonl`, `calls.jsonl.1`.
         since: time, in seconds since 1970; calls that ended earlier are left out.
         read: bytes already read of each file, by its device and inode.
+
+    A file that appears later under a rotated file's name is a copy, as `copytruncate` leaves it: it begins at its end.
     """
 
     def __init__(
@@ -216,18 +218,21 @@ class LogReader:
         stem, suffix = re.escape(self._path.stem), re.escape(self._path.suffix)
         self._names = re.compile(rf"{stem}{_DATE}{suffix}{_DATE}")
         self._read: dict[tuple[int, int], int] = {} if read is None else read
+        self._has_looked = False
 
     def read_new(self) -> Iterator[BilledCall]:
         """Yield the new calls, file by file; lines without a call on a bill are skipped."""
         for path, status in sorted(self._files(), key=lambda file: file[1].st_mtime_ns):
             inode = status.st_dev, status.st_ino  # a file's name may have changed
-            start = self._read.get(inode, 0)
+            is_copy = self._has_looked and path != self._path  # a renamed log's inode is known
+            start = self._read.get(inode, status.st_size if is_copy else 0)
             self._read[inode] = start = start if start <= status.st_size else 0  # a new file may reuse an inode
             if start < status.st_size and status.st_mtime >= self._since:
                 with suppress(OSError), open(path, "rb") as file:
                     if os.path.samestat(os.fstat(file.fileno()), status):  # else it was renamed just now
                         file.seek(start)
                         yield from self._calls(file, inode)
+        self._has_looked = True
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         with suppress(OSError):

@@ -169,3 +169,4 @@ class Patterns:
             pattern = Pattern.of(self._data, chunk)
             self._last = pattern or self._last
             self._left -= pattern is not None
+        self._data = ""  # it may be long

@@ -245,6 +245,16 @@ class Workers:
 
 
 def _end(pool: Any) -> None:
+    """End the processes of a pool: in a thread if an event loop runs here, as all requests would wait for the end."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        _stop(pool)
+    else:
+        threading.Thread(target=_stop, args=(pool,), name="rcjax-checks-end").start()
+
+
+def _stop(pool: Any) -> None:
     pool.stop()
     pool.join()
 

@@ -70,6 +70,7 @@ USAGE = {
     f"{GOOD} --host 0.0.0.0 --open --keys keys.toml": "--open: goes without --keys",
     f"{GOOD} --host 0.0.0.0 --open --key-env UNSET": "--open: goes without --key-env",
     f"{GOOD} --key-env sk-1234": "--key-env: is no name of an environment variable",
+    f"{GOOD} --no-follow --stop-at-budget": "--stop-at-budget: goes without --no-follow: a service that does not",
     f"{GOOD} --max-body 0": "--max-body': '0' is no size: give 500KB, 100MB or 1GB",
     f"{GOOD} --shadow 5%": "--shadow: goes with --log only: give --log calls.jsonl too",
     f"{LOGGED} --shadow-models large": "--shadow-models: goes with --shadow only: give --shadow 5% too",
@@ -167,6 +168,8 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
     what = "at_once, and the rung that each client's own bill allows, are by worker"
     assert f"{what}: money and requests a minute are of all 2" in " ".join(capsys.readouterr().err.split())
+    announce(replace(settings, stops_at_budget=True), False, 1, "http://127.0.0.1:8080", catalog)
+    assert "--stop-at-budget stops nothing: no policy here" in " ".join(capsys.readouterr().err.split())
     announce(settings, True, 1, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert json.loads(told.out) == {

@@ -7,6 +7,7 @@ import time
 import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, ledger, log_spending
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import Billing, BudgetSpentError
 from rcjax.serving.call_log import Call, CallLog, CascadeWarning
 from rcjax.serving.ledger import FileTotals
 from rcjax.serving.log_spending import LogReader, queries_per_day
@@ -125,6 +126,20 @@ def test_what_is_no_call_is_passed_over_and_half_a_line_is_read_when_it_is_whole
     assert not [*LogReader(path, START + 1).read_new()]
 
 
+def test_a_copy_of_the_log_counts_once(tmp_path):
+    path, reader = tmp_path / "calls.jsonl", LogReader(tmp_path / "calls.jsonl")
+    row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
+    line = json.dumps(row).encode() + b"\n"
+    path.write_bytes(3 * line)
+    (tmp_path / "calls.jsonl.2").write_bytes(2 * line)  # from before the start
+    assert len([*reader.read_new()]) == 5
+    (tmp_path / "calls.jsonl.1").write_bytes(path.read_bytes())  # as copytruncate does
+    path.write_bytes(b"")
+    assert not [*reader.read_new()]
+    path.write_bytes(line)
+    assert len([*reader.read_new()]) == 1
+
+
 def test_the_traffic_of_a_log(tmp_path, clock):
     worker = Worker(tmp_path / "calls.jsonl", clock)
     for query in range(301):
@@ -139,6 +154,27 @@ def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     before.pay([SimpleNamespace(cost=39.0, seconds=1.0)], expected=0.3)
     after.take_over(before)
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
+
+
+def test_requests_that_began_before_a_reload_count_after_it(clock):
+    paid = [SimpleNamespace(cost=3.0, seconds=1.0)]
+    bills = [Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None) for _ in range(3)]
+    for before, after in pairwise(bills):
+        after.take_over(before)
+    bills[0].pay(paid, 0.3, "team-a")
+    assert [bill.balance for bill in bills] == [pytest.approx(0.1 - 3.0)] * 3
+    assert bills[2]._clients["team-a"].balance == pytest.approx(0.1 - 3.0)
+
+
+def test_money_put_aside_stays_aside_after_a_reload(clock):
+    before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None)
+    after.stops_at_budget = True
+    with before.reserve([150.0], float):
+        after.take_over(before)
+        with pytest.raises(BudgetSpentError), after.reserve([100.0], float):
+            pass
+    with after.reserve([100.0], float) as chosen:
+        assert chosen == 100.0
 
 
 def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):

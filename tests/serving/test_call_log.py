@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
+from rcjax._base import files
 from rcjax.logs import LeftOutWarning, LogError, read_log
 from rcjax.serving.call_log import CallLog
 
@@ -40,6 +42,20 @@ def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
     assert [json.loads(line)["query"] for line in lines[2:4]] == ["1", "1"]
     write(path, call(2, "small"))
     assert b"\n\n" not in path.read_bytes()
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
+def test_a_program_that_keeps_the_lock_does_not_hold_up_the_log(path):
+    with CallLog(path) as log, open(path) as holder:
+        files.fcntl.flock(holder, files.fcntl.LOCK_EX)
+        writing = threading.Thread(target=lambda: [log.write(call(query, "small")) for query in range(100)])
+        writing.start()
+        writing.join(5.0)
+        is_held_up = writing.is_alive()
+        files.fcntl.flock(holder, files.fcntl.LOCK_UN)
+        writing.join()
+    assert not is_held_up
+    assert [json.loads(line)["query"] for line in path.read_bytes().splitlines()] == [*map(str, range(100))]
 
 
 KILLED = """

@@ -22,6 +22,7 @@ from rcjax.policy.ladder import Period
 from rcjax.serving import ledger as module
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call
+from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.ledger import Ledger, place_of
 
 pytestmark = in_a_store
@@ -160,12 +161,19 @@ def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(sha
     day, whole = Billing(LADDER, name, None, one), Billing(month, name, None, one)
     paying(2.0, day)
     assert settled(day, whole) == [MONEY - 2.0, 500.0]
-    keys = {key: one._client.ttl(key) / 86_400 for key in one._client.keys(f"rcjax:{{{name}}}:*")}
+    keys = {key: one._client.ttl(key) / 86_400 for key in one._client.keys(f"rcjax:{{policy_{name}}}:*")}
     (total,) = (key for key in keys if ":day:" in key and ":from:" not in key)
     assert one._client.hgetall(total) == {"amount": "2", "queries": "1"}
     assert 1.9 < keys[total] <= 2.0
     assert {key.split(":")[2] for key in keys} == {"day", "month", "pace"}
     assert all(0 < days <= 33 for days in keys.values())
+
+
+def test_a_policy_and_a_client_of_like_names_share_no_total(shared, ledgers, name):
+    one = ledgers(shared.url)
+    policy = Billing(LADDER, f"client_{name}", None, one)
+    ClientLimits(one).pay(Client("0" * 64, money=LADDER.period, name=name), 5.0)
+    assert settled(policy) == [MONEY]
 
 
 def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -261,6 +262,27 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     late, broken = "the check timed out", "the check broke down: it ended with status -9"
     wanted = [1.0, late, 1.0, late, late, 1.0, late, broken]
     assert misses(came, dict(zip(names, wanted, strict=True))) == {}
+
+
+def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
+    ended, go = [], threading.Event()
+
+    class Pool:
+        def stop(self):
+            assert go.wait(5.0)
+
+        def join(self):
+            ended.append(threading.current_thread())
+
+    async def end():
+        workers._end(Pool())
+        go.set()
+
+    asyncio.run(asyncio.wait_for(end(), 5.0))
+    workers._end(Pool())
+    while len(ended) < 2:
+        time.sleep(0.01)
+    assert threading.main_thread() in ended
 
 
 def test_a_script_without_a_guard_is_not_run_again(place):

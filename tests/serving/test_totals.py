@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import threading
 import time
 
 import pytest
@@ -96,6 +97,29 @@ def test_without_a_file_nothing_is_shared():
     page_of(alone).add(1.0)
     alone.sync()
     assert page_of(alone).last_read() == (1.0, 0)
+
+
+def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
+    one, begun, go, real = FileTotals(path), threading.Event(), threading.Event(), ledger._lock
+
+    def slow(file, patience):
+        if not begun.is_set():
+            begun.set()
+            go.wait(5.0)
+        real(file, patience)
+
+    monkeypatch.setattr(ledger, "_lock", slow)
+    page_of(one).add(1.0)
+    slower, faster = threading.Thread(target=one.sync), threading.Thread(target=one.sync)
+    slower.start()
+    assert begun.wait(5.0)
+    page_of(one).add(1.0)
+    faster.start()
+    faster.join(0.2)
+    go.set()
+    slower.join()
+    faster.join()
+    assert json.loads(path.read_bytes())["totals"][0][-2:] == [2.0, 2]
 
 
 @pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")

@@ -188,8 +188,10 @@ class ServedPolicy:
     def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
         unseen = tuple(part for part in request.unjudged_parts if part not in self.checked)
-        if unseen or self.request_forms is None or request.form in self.request_forms:
+        if unseen:
             return unseen
+        if self.request_forms is None or request.form in self.request_forms:
+            return ()
         return (request.unknown_form(self.request_forms),)
 
     @property

@@ -48,7 +48,7 @@ class RequestLimits:
     """Limits on the size, number and time of requests."""
 
     deadline: float = 120.0
-    """Seconds for a whole request, from the first byte of its body to the last of its answer."""
+    """Seconds for a request, from its head to the end of the models' calls."""
     timeout: float = 60.0
     """Seconds for one attempt at a model."""
     retries: int = 2

@@ -108,7 +108,7 @@ _CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _COUNTERS = {
     "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
     "unjudged_requests": (
-        "Requests that the largest model answered unjudged, by the first reason",
+        "Requests that the largest or the cheapest model answered unjudged, by the first reason",
         ("policy", "reason"),
     ),
     "request_cost": ("Money for requests, those of clients that left included", ("policy",)),

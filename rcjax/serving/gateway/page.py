@@ -229,7 +229,7 @@ def _answers(caption: str, requests: Sequence[Ended]) -> str:
     failures = [request.status for request in requests if request.status in ("failed", "best so far")]
     drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
     reasons = [request.reason for request in requests if request.reason is not None]
-    unjudged = table("Not judged: the largest model answers, by reason", reasons) if reasons else ""
+    unjudged = table("Not judged: the largest or the cheapest model answers, by reason", reasons) if reasons else ""
     return table(caption, [request.model or "nobody" for request in requests]) + unjudged + drawn
 
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -162,7 +162,8 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
     Raises ValueError or OSError for invalid settings, files and addresses, before anything is served.
     """
     if (ledger := settings.open_ledger()) is not None:
-        ledger.check()
+        with closing(ledger):
+            ledger.check()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # the workers repeat these warnings
         catalog = CatalogMaker(settings, EndpointClients(settings.limits.timeout).of).read()

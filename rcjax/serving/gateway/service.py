@@ -301,18 +301,25 @@ class Gateway:
             raise ApiError(403, problem, "not_permitted", "model")
 
     async def close(self) -> None:
-        """Drain the shadow calls within the time limit, and close everything."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.limits.drain_seconds):
-                await asyncio.gather(*(cascade.close() for cascade in [*self.cascades]))
-        await self.endpoint_clients.close()
-        await self._share_totals()
+        """Drain the shadow calls within the time limit, and close everything: a failed step ends no other."""
+        await self._try_step(self._drain, "shadow calls and checks have not ended")
+        await self._try_step(self.endpoint_clients.close, "connections are not closed")
+        await self._try_step(self._share_totals, "what clients spent last is not kept")
         if self.log is not None:
             self.log.close()
         if self.ledger is not None:
             await asyncio.to_thread(self.ledger.close)
         if self.traces is not None:
             await asyncio.to_thread(self.traces.close)
+
+    async def _drain(self) -> None:
+        """Close each cascade within the time limit, and raise the first error at the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.limits.drain_seconds):
+                closing = (cascade.close() for cascade in [*self.cascades])
+                for outcome in await asyncio.gather(*closing, return_exceptions=True):
+                    if isinstance(outcome, Exception):
+                        raise outcome
 
 
 _STOPPED = ApiError(503, "the service is stopped before the answer is there: ask again", "service_stopped")

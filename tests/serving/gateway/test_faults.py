@@ -56,6 +56,17 @@ FAILURES = [
 ]
 
 
+def test_a_cascade_that_cannot_be_closed_leaves_nothing_else_open():
+    async def broken():
+        raise RuntimeError("a shadow call broke")
+
+    with gateway(make_policy(), by_model(**ANSWERS)) as service:
+        one = service.app.state.gateway
+        one.catalog.policies["policy"].cascade.close = broken
+    with pytest.raises(OSError, match="closed"):
+        one.log.write(make_call())
+
+
 def test_where_nobody_answers_there_is_one_error():
     plain = Response({"error": {}}, 500)
     with gateway(limits={"timeout": 1.0, "retries": 0}) as service:

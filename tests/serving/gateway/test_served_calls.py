@@ -140,7 +140,7 @@ def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
         page, figures = service.get("/").body.decode(), service.get("/metrics").body.decode()
         for _, reason in REASONS:
             assert f'rcjax_unjudged_requests_total{{policy="policy",reason="{reason}"}}' in figures
-        assert "Not judged: the largest model answers, by reason" in page
+        assert "Not judged: the largest or the cheapest model answers, by reason" in page
         assert "provider tools" in page
 
 
