@@ -62,7 +62,8 @@ def by_hand(log, model, blending, targets, folds, seed):
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
-            beaten = (trial.label_error[:k] < trial.label_error[:, None] - 1e-9) & (trial.cost[:k] < trial.cost[:, None])
+            errs_less = trial.label_error[:k] < trial.label_error[:, None] - 1e-9
+            beaten = errs_less & (trial.cost[:k] < trial.cost[:, None])
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
@@ -143,7 +144,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
 
 
 def test_labels_left_out_have_no_say_in_the_choice():
-    """A log whose labels are drawn by lot: what was chosen among many is lucky, and the validation shows by how much."""
+    """A log whose labels are drawn by lot: what was chosen among many is lucky; this shows by how much."""
     lucky = []
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5

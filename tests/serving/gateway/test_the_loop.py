@@ -137,8 +137,9 @@ def test_the_loop_closes(tmp_path):
         labels = tmp_path / "labels.csv"
         labels.write_text("\n".join(["query,answer", *(f"q{i},{world.answer(i)}" for i in range(SERVED))]))
 
-        status, document, told = as_json("check", policy, log, "--labels", labels, "--looks", 1)
-        assert (status, document["drifted"]) == (1, True), told
+        status, document, told = as_json("check", policy, log, "--labels", labels)
+        decision = document["decision"]  # of 8 ± 4 points in one of 52 weeks a year: no alarm, but a gain to be had
+        assert (status, decision["state"], decision["tune_again"]) == (0, "unclear", True), told
 
         status, document, told = as_json("retune", policy, log, "--labels", labels, "--out", policy)
         assert status == 0, told
