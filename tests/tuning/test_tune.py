@@ -79,6 +79,14 @@ def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
 
 
+def test_the_policy_for_another_target_is_the_one_tuned_for_it(log):
+    """By bills too, where the model predicts other costs."""
+    tuned = rcjax.tune(log, budget=1e-4, cascade="all", intervals=False)
+    other = rcjax.tune(log, budget=8e-5, cascade="all", intervals=False).policy
+    found = tuned.policy_for(Target("budget", 8e-5))
+    assert (found.position, found.expected["cost"]) == pytest.approx((other.position, other.expected["cost"]), rel=1e-9)
+
+
 def test_an_infeasible_target_names_the_best_feasible_figure(log):
     with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs") as caught:
         rcjax.tune(log, budget=1e-12, intervals=False)
