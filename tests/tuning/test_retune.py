@@ -73,7 +73,9 @@ def test_a_guarantee_is_given_again(logs):
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
-    assert found.guarantee.startswith("guaranteed with 90 % confidence: the target is kept; on 100 queries held out")
+    assert found.certificate.describe(found.log.counted.noun).startswith(
+        "guaranteed with 90 % confidence: the target is kept; on 100 queries held out"
+    )
 
 
 def test_a_remark_names_a_model_that_the_log_lacks(policy, logs):
