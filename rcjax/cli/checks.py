@@ -16,7 +16,7 @@ import typer
 from rcjax._base.codec import read, written
 from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, command, comparison_table, conclude, make_table, shown, staged
+from rcjax.cli.console import Screen, command, comparison_table, conclude, fold_names, make_table, shown, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
 from rcjax.cli.options import (
     AsJson,
@@ -476,7 +476,7 @@ def _print_checks(
     `explain` adds the meanings of the figures; `chance` is a remark on p.
     """
     table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
-    table.columns[2].no_wrap = False  # fold names rather than cut figures
+    fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]

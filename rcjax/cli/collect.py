@@ -23,6 +23,7 @@ from rcjax.cli.console import (
     command,
     conclude,
     duration,
+    fold_names,
     interruptible,
     make_table,
     share_done,
@@ -153,7 +154,7 @@ def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Ma
     run = signals is not None
     heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better\nis surer", f"$ per\n{money.name}"]
     table = make_table("model", *heads, words=1 + run, unbroken=True)
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"  # nothing is cut
+    fold_names(table)
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         cells = [f"{row['answers']:,}"]
         cells = cells if signals is None else [signals[row["model"]], *cells, f"{row['failed']:,}"]

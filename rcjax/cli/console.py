@@ -438,6 +438,11 @@ def make_table(
     return table
 
 
+def fold_names(table: Table, column: int = 0) -> None:
+    """Let the names in a column of a table fold where the screen is narrow: nothing is cut."""
+    table.columns[column].no_wrap, table.columns[column].overflow = False, "fold"
+
+
 Unit = Literal["share", "money", "seconds", "rung"]
 
 #: (label, unit) of each figure of a policy, expected, replayed or followed, by its name.
@@ -544,7 +549,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     table = make_table(*heads, words=1, unbroken=True)
     table.title = f"On the same {count(comparison.queries, 'query')}, beside this policy (± one standard error):"
     table.title_justify, table.title_style = "left", ""
-    table.columns[0].no_wrap = False  # fold names rather than cut figures
+    fold_names(table)
     for row in rows:
         table.add_row(*row)
     return table

@@ -11,7 +11,7 @@ from rcjax._core import compilation
 from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import models_table
-from rcjax.cli.console import Screen, cascade_lines
+from rcjax.cli.console import Screen, cascade_lines, fold_names, make_table
 from rcjax.solving.frontier.hull import too_dear
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -171,3 +171,13 @@ def test_signals_and_figures_of_a_collection_are_not_cut(capsys, monkeypatch):
     assert out.count("verification") == 1
     assert re.sub(r"\s|─|verification.*", "", out).count("qwen2.5") == 1
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_long_name_folds_where_others_cut_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    long = "meta-llama/llama-3.1-405b-instruct-fp8-dynamic-with-a-name-that-no-terminal-holds"
+    table = make_table("model", "error", words=1, unbroken=True)
+    fold_names(table)
+    table.add_row(long, "12.3 %")
+    Screen().print(table)
+    assert long in "".join(line.replace("12.3 %", "").strip() for line in capsys.readouterr().out.splitlines())
