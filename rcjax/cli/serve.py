@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -132,11 +132,16 @@ class CallLogOptions:
         """Return the file of the log; None without one, or if the log goes to standard output."""
         return None if str(self.log) == "-" else self.log
 
-    def settings(self, workers: int) -> dict[str, Any]:
-        """Return the settings of a service with a number of workers."""
-        shadow = replace(self.shadow, workers=workers) if isinstance(self.shadow, ShadowRate) else self.shadow
-        kept = {"log": self.log, "log_answers": not self.no_log_answers, "log_prompts": self.log_prompts}
-        return kept | {"shadow": shadow, "shadow_models": self.shadow_models or ()}
+    def add_to(self, settings: Settings, workers: int) -> Settings:
+        """Add these options to the settings of a service with a number of workers."""
+        return replace(
+            settings,
+            log=self.log,
+            log_answers=not self.no_log_answers,
+            log_prompts=self.log_prompts,
+            shadow=replace(self.shadow, workers=workers) if isinstance(self.shadow, ShadowRate) else self.shadow,
+            shadow_models=tuple(self.shadow_models or ()),
+        )
 
 
 @dataclass(frozen=True)
@@ -190,13 +195,18 @@ class AccessOptions:
                 raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
         return names if names or is_private else None
 
-    def settings(self, host: str) -> dict[str, Any]:
-        """Return the settings of a service that listens at an address."""
+    def add_to(self, settings: Settings, host: str) -> Settings:
+        """Add these options to the settings of a service that listens at an address."""
         from rcjax.serving.gateway.catalog import is_local
 
         is_private = is_local(host) and not self.has_key()
-        opened = {"open_models": self.open_models or (is_private and not self.open_), "hosts": self.hosts(is_private)}
-        return {"key_env": self.key_env, "keys_file": self.keys} | opened
+        return replace(
+            settings,
+            key_env=self.key_env,
+            keys_file=self.keys,
+            open_models=self.open_models or (is_private and not self.open_),
+            hosts=self.hosts(is_private),
+        )
 
 
 @dataclass(frozen=True)
@@ -259,8 +269,8 @@ class ReplicaOptions:
     share: Annotated[float | None, typer.Option(parser=part, metavar="SHARE")] = None
     replica: Name = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of the service; a usage error for options that do not go together."""
+    def add_to(self, settings: Settings) -> Settings:
+        """Add these options to the settings of a service; a usage error for options that do not go together."""
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
         if self.ledger is not None and self.share is not None:
@@ -270,7 +280,8 @@ class ReplicaOptions:
             what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
             raise typer.BadParameter(what, param_hint="--replica")
         replica = self.replica or socket.gethostname()
-        return {"ledger": self.ledger, "share": 1.0 if self.share is None else self.share, "replica": replica}
+        share = 1.0 if self.share is None else self.share
+        return replace(settings, ledger=self.ledger, share=share, replica=replica)
 
 
 def serve(
@@ -324,11 +335,8 @@ def serve(
         stops_at_budget=stop_at_budget,
         refusal=refusal_text,
         limits=accepted.limits(),
-        **calls.settings(workers),
-        **access.settings(host),
-        **replicas.settings(),
     )
-    settings.keys()
+    settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
     run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
 
