@@ -14,13 +14,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import fill_up, in_pieces, part
+from rcjax._core.batching import fill_up, in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log, calibrated
@@ -238,9 +237,7 @@ class SecondsFilter:
         indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
         if not indices.size:
             raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
-        names = ("lam", "error", "cost", "status", "abstention", "policies")
-        figures = jax.tree.map(np.asarray, {name: getattr(frontier, name) for name in names})
-        return dataclasses.replace(frontier, **jax.device_put(part(figures, indices)), bands=None, seconds=None)
+        return frontier.take(indices)
 
 
 class Search(Protocol):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._base.codec import (
     SCHEMA_VERSION,
@@ -216,6 +217,18 @@ class Frontier:
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         price = None if self.abstention is None else self.abstain_price
         return point_for(Target.of(**target), *figures, price, self.counted)
+
+    def take(self, indices: ArrayLike) -> "Frontier":
+        """Take points by their indices (m,), in this order, without intervals.
+
+        >>> import rcjax
+        >>> rcjax.solve_frontier(rcjax.demo_model(), lam=[1.0, 10.0]).take([1, 1]).lam.tolist()
+        [10.0, 10.0]
+        """
+        names = ("lam", "error", "cost", "status", "abstention", "policies")
+        figures = jax.tree.map(np.asarray, {name: getattr(self, name) for name in names})
+        taken = jax.device_put(part(figures, np.asarray(indices)))
+        return dataclasses.replace(self, **taken, bands=None, seconds=None)
 
     def with_bands(self, bands: Bands) -> "Frontier":
         """Add the intervals of `bootstrap`."""

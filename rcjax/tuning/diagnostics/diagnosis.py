@@ -18,7 +18,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Z95
-from rcjax._core.batching import part, side_by_side
+from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import plain
 from rcjax.copulas import OneOf
@@ -165,10 +165,7 @@ def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
     """
     error, cost = (np.asarray(values, float) for values in (frontier.penalty, frontier.cost))
     best = (error + np.asarray(lam)[:, None] * cost).argmin(1)
-    named = {name: getattr(frontier, name) for name in ("error", "cost", "status", "abstention", "policies")}
-    points = part(jax.tree.map(np.asarray, named), best)
-    points["lam"] = np.asarray(lam, np.asarray(frontier.lam).dtype)
-    return dataclasses.replace(frontier, bands=None, seconds=None, **jax.device_put(points))
+    return dataclasses.replace(frontier.take(best), lam=jax.device_put(np.asarray(lam, frontier.lam.dtype)))
 
 
 def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
