@@ -54,14 +54,16 @@ class Replacement:
         """Describe the faults, or else the gain, in words; `renewed`: a new policy that is no worse is enough."""
         if self.against or self.improvement is None:
             return self.against
-        verb, points = "gain" if self.improvement >= 0 else "lose", 100 * abs(self.improvement)
-        known = f"{verb} the equivalent of {points:.1f} points of {counted.noun} on all known queries"
+        verb, points = "gain" if self.improvement >= 0 else "lose", f"{100 * abs(self.improvement):.1f}"
+        known = f"{verb} the equivalent of {points} points of {counted.noun} on all known queries"
+        if points == "0.0":
+            known = "be as good on all known queries, error and money together"
         small = 0 <= self.improvement <= LEAST_IMPROVEMENT and not renewed
         then = f"; below {100 * LEAST_IMPROVEMENT:.1f} the policy stays" if small else ""
         if self.held_out is not None:
             then = f", and {self.held_out.describe(counted.noun)} on queries left out"
-        elif self.limit and renewed and self.improvement < 0:
-            then = f", but come nearer to its limit, {self.limit}"
+        elif self.limit and renewed:
+            then = f", {'but' if verb == 'lose' and points != '0.0' else 'and'} come nearer to its limit, {self.limit}"
         return (f"tuned again, it would {known}{then}",)
 
     def to_json(self) -> dict[str, Any]:
@@ -139,8 +141,9 @@ def decide(
         advice = "mend the log, as said above, then check again"
         return Decision("no fair sample", sentence, False, advice, reasons)
     if broken:
-        keep = "see what has changed, and keep the policy: nothing better is shown yet"
-        advice = "tune again" if tune_again else keep
+        keeps_margin = primary[0].name != "difference" or primary[0].verdict != "bad"
+        instead = "keep the policy" if keeps_margin else f"use {error.rival}"
+        advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
         return Decision("worse than promised", sentence, tune_again, advice, reasons)

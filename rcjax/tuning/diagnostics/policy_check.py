@@ -28,7 +28,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
-from rcjax.policy.comparison import IN_SERVICE
 from rcjax.policy.counted import ERRORS, Counted, recorded_counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
@@ -39,7 +38,7 @@ from rcjax.tuning.diagnostics.decision import Decision, Replacement, decide, rem
 from rcjax.tuning.diagnostics.primary_figures import Baseline, PrimaryFigure
 from rcjax.tuning.diagnostics.replacement import judge_replacement, judge_sample
 from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, models_of
+from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log, matched_today, models_of, name_today
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
@@ -295,7 +294,7 @@ def _require_fresh(policy: AnyPolicy, log: Log) -> Overlap:
 
 def _with_todays_answers(policy: AnyPolicy, log: Log) -> Log:
     """For a policy with a margin, take the queries that its models and today's have answered: differences need both."""
-    if (today := _matched(policy, log)) is None:
+    if (today := matched_today(policy, log)) is None:
         return log
     named = {*policy.models, *models_of(today)}
     return log.take(log.select([name for name in log.models if name in named]).complete)
@@ -335,9 +334,9 @@ def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Eviden
     bill = _costs(now, by_model)
     error = Baseline.promised(policy, "error", before.wrong, trained_on)
     promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
-    if (today := _matched(policy, log)) is not None:
+    if (today := matched_today(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
-        error = Baseline(None, margin, rival=f"{today} alone" if isinstance(today, str) else IN_SERVICE)
+        error = Baseline(None, margin, rival=name_today(today))
         now = now._replace(wrong=ErrorsAndCosts.of(policy, shared).wrong - ErrorsAndCosts.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
         return _Evidence(now.wrong, bill, bill, error, promised, promised)
@@ -346,14 +345,6 @@ def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Eviden
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     return _Evidence(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
-
-
-def _matched(policy: AnyPolicy, log: Log) -> Today | None:
-    """Return today's model or policy for a policy with a margin, if the log has its answers; None otherwise."""
-    spec = recorded_tuning(policy).spec
-    if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
-        return None
-    return spec.today
 
 
 class _LastLook(NamedTuple):

@@ -8,7 +8,7 @@ sign of the cross-validated gain alone replaced eleven, without a benefit: that 
 of the queries, at the price λ.
 
 If the policy in service has broken its promise, it is enough that the new policy is no worse on all known queries, or
-comes nearer to the limit of its target (`--max-error`, `--budget`).
+comes nearer to the limit of its target (`--max-error`, `--match`, `--budget`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, CheckVerdict, adjusted
 from rcjax.tuning.diagnostics.decision import LEAST_IMPROVEMENT, Replacement
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log
+from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log, matched_today, name_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.retune import (
     FEWEST_QUERIES,
@@ -152,16 +152,25 @@ def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> f
 
 
 def _exceeded(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
-    """Return the limit of a policy's target that it exceeds on a log, the other by less, in words; empty if none."""
+    """Return the limit of a policy's target that it exceeds on a log, the other by less, in words; empty if none.
+
+    The limit of a margin is today's error on the same queries plus the margin.
+    """
     target = Target.of(**recorded_tuning(before).spec.target)
-    log = comparable_log(log, (before, after))
-    old, new = (ErrorsAndCosts.of(policy, log) for policy in (before, after))
-    figures = {"max_error": (old.wrong, new.wrong), "budget": (old.spent, new.spent)}
-    if target.name not in figures:
+    today = matched_today(before, log)
+    if target.name not in ("max_error", "match", "budget") or (target.name == "match" and today is None):
         return ""
-    had, has = (float(one.mean()) for one in figures[target.name])
-    limit = before.budget if target.name == "budget" and before.budget else target.value  # at the traffic of the log
-    return target.describe(log.counted) if had > max(limit * (1 + 1e-9), has) else ""
+    log = comparable_log(log, (before, after) if today is None else (before, after, today))
+    old, new = (ErrorsAndCosts.of(policy, log) for policy in (before, after))
+    had, has = (float((one.spent if target.name == "budget" else one.wrong).mean()) for one in (old, new))
+    limit = target.value
+    if target.name == "budget" and before.budget:
+        limit = before.budget  # at the traffic of the log
+    elif target.name == "match" and today is not None:
+        limit += float(ErrorsAndCosts.of(today, log).wrong.mean())
+    if had <= max(limit * (1 + 1e-9), has):
+        return ""
+    return target.describe(log.counted, "today's" if today is None else name_today(today))
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:

@@ -25,6 +25,7 @@ from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.tuning.replaying.replay import walk_log, walk_rungs
 
@@ -103,6 +104,19 @@ def paired_error(differences: np.ndarray) -> np.ndarray:
 def models_of(subject: Today) -> tuple[str, ...]:
     """Return the names of the models that a policy may ask; the name itself of a model."""
     return (subject,) if isinstance(subject, str) else subject.models
+
+
+def name_today(today: Today) -> str:
+    """Name today's model or policy, in words."""
+    return f"{today} alone" if isinstance(today, str) else IN_SERVICE
+
+
+def matched_today(policy: AnyPolicy, log: Log) -> Today | None:
+    """Return today's model or policy for a policy tuned with a margin, if the log has its answers; None otherwise."""
+    spec = recorded_tuning(policy).spec
+    if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
+        return None
+    return spec.today
 
 
 def comparable_log(log: Log, subjects: Sequence[Today]) -> Log:

@@ -209,3 +209,24 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     assert (judged.replaces_sound, judged.replaces_broken) == (False, True)
     assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
     assert not dataclasses.replace(judged, limit="").replaces_broken
+
+
+def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked, tmp_path):
+    """Its limit is the error of today's model on the same queries, and the margin."""
+    log = read(tmp_path / "margin", asked)
+    loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
+    tuned = SimpleNamespace(policy=policy, log=log)
+    limits = {}
+    for margin in (0.01, 0.5):
+        target = {"max_error": None, "match": margin, "today": "large"}
+        broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
+        limits[margin] = replacement._exceeded(broke, tuned.policy, tuned.log)
+    assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
+
+
+@pytest.mark.parametrize(("improvement", "said"), [(-0.006, "but"), (0.0001, "and"), (-0.0001, "and"), (0.01, "and")])
+def test_nobody_reads_of_a_gain_of_nothing(improvement, said):
+    (sentence,) = Replacement(improvement, limit="at most 5 % error").in_words(ERRORS, renewed=True)
+    assert sentence.endswith(f", {said} come nearer to its limit, at most 5 % error")
+    assert "0.0 points" not in sentence
+    assert ("be as good on all known queries" in sentence) == (abs(improvement) < 0.0005)
