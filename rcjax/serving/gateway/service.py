@@ -15,7 +15,7 @@ import signal
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -47,7 +47,6 @@ from rcjax.serving.gateway.intake import ClientLeftError, Intake, require_permit
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responses import ResponsesResponder
-from rcjax.serving.gateway.traces import open_traces
 from rcjax.serving.turns import turns_of
 
 
@@ -132,7 +131,6 @@ class Gateway:
         self.settings = settings
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
-        self.traces = open_traces()
         self.endpoint_clients = EndpointClients(settings.limits.timeout)
         self.intake = Intake(settings.limits)
         self.busy = 0
@@ -155,14 +153,11 @@ class Gateway:
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
-        """Count and trace a call that has ended."""
+        """Count a call that has ended."""
         self.metrics.called(call, policy)
         client = None if call.added else self.catalog.ring.by_name(call.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
-        if self.traces is not None:
-            model = self.catalog.models.get(call.model)
-            self.traces.called(call, getattr(model, "base_url", None), policy)
 
     def _signatures(self) -> list[Any]:
         """Return the signatures of the files, which change with them."""
@@ -309,8 +304,6 @@ class Gateway:
             self.log.close()
         if self.ledger is not None:
             await asyncio.to_thread(self.ledger.close)
-        if self.traces is not None:
-            await asyncio.to_thread(self.traces.close)
 
     async def _drain(self) -> None:
         """Close each cascade within the time limit, and raise the first error at the end."""
@@ -332,10 +325,8 @@ class _Endpoint:
         self._gateway, self._responder = gateway, responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        traces = self._gateway.traces
-        traced = nullcontext(send) if traces is None else traces.request(scope, send)
-        with self._gateway.metrics.in_flight(), traced as sending:
-            await self._gateway.answer(scope, receive, self._responder(sending))
+        with self._gateway.metrics.in_flight():
+            await self._gateway.answer(scope, receive, self._responder(send))
 
 
 def build_app(settings: Settings) -> Starlette:
