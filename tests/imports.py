@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1] / "rcjax"
 #: Packages in order, by what they are about, as in the table of CONTRIBUTING.md.
 GROUPS = {
     "foundations": ["_base", "_core"],
-    "the service": ["policy.signals", "policy", "serving", "serving.integrations"],
+    "the service": ["policy.signals", "policy", "serving"],
     "logs, which all read": ["logs", "collecting", "logs.importing"],
     "the toolkit": [
         *("copulas", "model", "testing", "model.goodness_of_fit", "model.interop"),

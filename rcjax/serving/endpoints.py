@@ -158,7 +158,7 @@ class Endpoint:
             pace: the pace of the model's answers; None estimates an answer that was cut off by its bytes alone.
             most: limit on the tokens of one answer; None without a limit.
         """
-        money = usage.money(self.price, free=getattr(self.client, "reports_cost", False))
+        money = usage.money(self.price)
         missing = usage.replies - usage.counted
         cost = 0.0 if money is None else float(money)
         is_complete = not missing and not usage.unanswered_read

@@ -372,8 +372,7 @@ class Caller:
     def _end(self, exchange: Exchange, policy: Policy | None) -> None:
         """Complete an exchange, then report and log its call."""
         question, endpoint = exchange.question, exchange.endpoint
-        remarks = [] if getattr(endpoint.client, "reports_cost", False) else exchange.usage.remarks(endpoint.price)
-        for remark in remarks:
+        for remark in exchange.usage.remarks(endpoint.price):
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
         call = exchange.end(policy, self._record_of(exchange.model, question))
         if call.output_tokens and not call.estimated and exchange.pace is not None:

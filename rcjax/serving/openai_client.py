@@ -60,9 +60,6 @@ _OPENAI_VARIABLES = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADER
 class DirectClient(openai.AsyncOpenAI):
     """A client that builds a request in a tenth of the time: the address and headers are those of the first request."""
 
-    reports_cost = False
-    """Whether the `cost` in the usage of its replies is the true cost."""
-
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
         # Other endpoints must not get OpenAI's settings; `with_options` makes a client with the first one's address.
         names = () if base_url is None else _OPENAI_VARIABLES

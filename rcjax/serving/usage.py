@@ -143,18 +143,13 @@ class CallUsage:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reported += other.reported
 
-    def money(self, price: Price | None, *, free: bool = False) -> Decimal | None:
-        """Return the money for the replies that report tokens: as reported, or by price; None if neither is known.
-
-        Args:
-            price: the model's price.
-            free: whether a reported cost of 0 counts, as of a client that computes costs itself.
-        """
+    def money(self, price: Price | None) -> Decimal | None:
+        """Return the money for the replies that report tokens: as reported, or by price; None if neither is known."""
         exact, total = _exact(price), Decimal(0)
         for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
-            cost = _reported_cost(report, free=free)
-            cost = by_price if cost is None or (not free and _is_wrong(cost, by_price)) else cost
+            cost = _reported_cost(report)
+            cost = by_price if cost is None or _is_wrong(cost, by_price) else cost
             if cost is None:
                 return None
             total += cost
@@ -219,7 +214,7 @@ def usage_of(body: Mapping[str, Any]) -> Any:
     return next((usage for usage in usages if usage), None)
 
 
-def _reported_cost(report: Mapping[str, Any], *, free: bool = False) -> Decimal | None:
+def _reported_cost(report: Mapping[str, Any]) -> Decimal | None:
     """Return the cost that a reply reports, as OpenRouter's do, with the provider's charge to the user's own key."""
     cost, details = _money(report.get("cost")), report.get("cost_details")
     upstream = _money(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
@@ -227,7 +222,7 @@ def _reported_cost(report: Mapping[str, Any], *, free: bool = False) -> Decimal 
     if cost is None or (own_key and upstream is None):
         return None
     money = cost + (upstream or 0) * own_key
-    return money if money > 0 or free else None
+    return money if money > 0 else None
 
 
 def _money(value: Any) -> Decimal | None:

@@ -33,7 +33,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.ledger import FileTotals, Ledger
-from rcjax.serving.models_file import ModelSettings, ServedModel, describe_variable, read_models
+from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
 from rcjax.serving.openai_client import DirectClient, direct_client
 from rcjax.serving.pace import TOKEN_LIMITS, token_limit
 from rcjax.serving.shadowing import ShadowCost, ShadowRate
@@ -215,7 +215,7 @@ class Catalog:
     """The policies and models that clients can call."""
 
     policies: Mapping[str, ServedPolicy]
-    models: Mapping[str, ServedModel]
+    models: Mapping[str, ModelSettings]
     caller: Caller
     """The caller that asks any model without judging its answer."""
     ring: KeyRing
@@ -273,7 +273,7 @@ class CatalogMaker:
     """
 
     settings: Settings
-    endpoint_client: Callable[[Any], DirectClient]
+    endpoint_client: Callable[[ModelSettings], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None
@@ -301,7 +301,7 @@ class CatalogMaker:
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 
-    def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ServedModel]) -> Catalog:
+    def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ModelSettings]) -> Catalog:
         """Make a catalog of policies and models, both by their names for clients. Raises ValueError."""
         settings, served = self.settings, {}
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
@@ -324,7 +324,7 @@ class CatalogMaker:
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
         return Catalog(served, models, caller, settings.ring(served, models))
 
-    def _make_served(self, name: str, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> ServedPolicy:
+    def _make_served(self, name: str, policy: AnyPolicy, models: Mapping[str, ModelSettings]) -> ServedPolicy:
         """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
         settings, limits = self.settings, self.settings.limits
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
@@ -368,7 +368,7 @@ class CatalogMaker:
         """Return this replica's share of the money for a period."""
         return None if period is None else replace(period, money=period.money * self.settings.share)
 
-    def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
         """Return the further models for shadow queries: those of the settings, and the policy's reference model.
 
         The reference's answers show later whether the policy is still right. Before there is a policy, the models are
@@ -382,7 +382,7 @@ class CatalogMaker:
             return named
         return tuple(dict.fromkeys([*named, reference.model]))
 
-    def _endpoint(self, model: ServedModel, mean: float | None) -> Endpoint:
+    def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
         """Make a model's endpoint for answers that are not judged: the client chooses their options.
 
         Options of the file, such as `max_tokens = 1`, hold for judged answers only, except the operator's options.
@@ -409,16 +409,15 @@ class CatalogMaker:
         mean = mean if model.price is None else None
         return Endpoint(client, model.endpoint_name, None, options, model.price, mean, fixed=FIXED_OPTIONS)
 
-    def _with_token_limit(self, model: ServedModel, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
         """Add the service's limit on tokens to options without a limit."""
         limit = self.settings.limits.tokens
         if limit is None or token_limit(options) is not None:
             return {**options}
-        of_openai = getattr(model, "base_url", None) is None
-        return {**options, "max_completion_tokens" if of_openai else "max_tokens": limit}
+        return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
 
 
-def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
+def _signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
     """Return the signal that the file of models names; None if the policy records it already."""
     recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
     return None if model.signal is None or recorded else signal_by_name(model.signal)

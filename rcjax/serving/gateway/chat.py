@@ -160,14 +160,13 @@ class RequestContext:
     client: Client
     query: str
     """The query's id."""
-    segment: str | None = None
+    segment: str | None
     """The query's segment; None if unknown."""
-    client_limits: ClientLimits | None = None
-    """The limits of clients; None if nothing is counted."""
+    client_limits: ClientLimits
 
     def reserve(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
         """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
-        if self.client_limits is None or self.client.money is None:
+        if self.client.money is None:
             return nullcontext()
         return self.client_limits.reserve(self.client, expect())
 
@@ -178,8 +177,7 @@ class RequestHandler:
 
     settings: Settings
     catalog: Catalog
-    metrics: Metrics | None
-    """The figures that count the request; None if nothing is counted."""
+    metrics: Metrics
     request: ChatRequest
     context: RequestContext
     responder: Responder
@@ -217,10 +215,9 @@ class RequestHandler:
         except BudgetSpentError as problem:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
-        if self.metrics is not None:
-            seconds = time.perf_counter() - self.start
-            reason = next(iter(self._unjudged_reasons), None)
-            self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
+        seconds = time.perf_counter() - self.start
+        reason = next(iter(self._unjudged_reasons), None)
+        self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
             raise upstream_error(result)
         if self._delivery_problem is not None:
@@ -281,8 +278,7 @@ class RequestHandler:
                 exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
             finally:  # a client that disconnects still pays for the calls made
                 calls = [exchange.call for exchange in exchanges]
-                if self.metrics is not None:
-                    self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
+                self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
                     served.cascade.billing.pay(calls, client=self.context.client.name)
         return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)
