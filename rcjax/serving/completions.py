@@ -28,7 +28,6 @@ from rcjax.serving.failures import (
     raw_finish_reason,
     unusable,
 )
-from rcjax.serving.text_chunks import Patterns, TextChunk
 from rcjax.serving.usage import CallUsage, usage_of
 from rcjax.serving.workers import in_short
 
@@ -208,11 +207,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
     """
     finished = False
     calls = defaultdict[int, CallNumbers](CallNumbers)
-    patterns = Patterns()
-    async for data in _events(lines, patterns):
-        if type(data) is TextChunk:
-            yield data
-            continue
+    async for data in _events(lines):
         if data == _END:
             with suppress(TimeoutError):  # nothing comes after the end, and the connection can be used again
                 async with asyncio.timeout(_PATIENCE):
@@ -227,9 +222,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
             raise unusable(data)
         choices = [{**choice, "finish_reason": raw_finish_reason(choice)} for choice in numbered_choices(choices)]
         finished = finished or any(choice["finish_reason"] is not None for choice in choices)
-        chunk = {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}
-        patterns.learn(chunk)
-        yield chunk
+        yield {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}
     if not finished:
         raise CallError("the answer breaks off")
 
@@ -237,7 +230,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
 _END = "[DONE]"
 
 
-async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerator[Any, None]:
+async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
     """Yield the data of events, None for invalid JSON. An event has one line as a rule, or several up to an empty one.
 
     An event named "error" becomes an object with an error; an event without data, or with null, is skipped.
@@ -248,9 +241,6 @@ async def _events(lines: AsyncIterable[str], patterns: Patterns) -> AsyncGenerat
         if line.startswith("data:"):
             data = line[5:].strip()
             if not waiting and data in ("", "null"):
-                continue
-            if not waiting and not name and (chunk := patterns.read(data)) is not None:
-                yield chunk
                 continue
             event = None if waiting else _END if data == _END else read_json(data)
             if event is None:  # the JSON goes on in the next line
@@ -423,10 +413,6 @@ class Assembly:
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk."""
         self.arrived = True
-        if type(chunk) is TextChunk:
-            self.written += len(chunk.text.encode("utf-8", "replace"))
-            self.texts += [chunk.text] if chunk.text else []
-            return
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
             self.written += written_bytes(choice.get("delta"))
@@ -491,9 +477,6 @@ class Delivery:
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or keep it until there is text."""
-        if self.begun and type(chunk) is TextChunk:
-            await self._deliver(chunk)
-            return
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return

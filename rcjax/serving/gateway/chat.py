@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from starlette.types import Send
@@ -35,7 +35,6 @@ from rcjax.serving.gateway.chat_request import (
 )
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.text_chunks import Pattern, TextChunk
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream of events."""
@@ -46,9 +45,6 @@ class Responder:
 
     `begun` says whether a part of the answer was sent, `complete` whether all of it was.
     """
-
-    forwards_text: ClassVar[bool] = True
-    """Whether texts of chunks are passed on without parsing."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -77,11 +73,6 @@ class Responder:
         if not self.begun:
             await self._start(200, {**STREAM, **headers})
         await self._body(event_of(document), more=True)
-
-    async def texts(self, parts: Sequence[bytes], texts: Sequence[str]) -> None:
-        """Send an event that equals an earlier one but for its texts (`text_chunks`)."""
-        between = zip(parts, [*texts, ""], strict=True)
-        await self._body(b"".join(part for pair in between for part in (pair[0], pair[1].encode())), more=True)
 
     async def done(self) -> None:
         """End a stream."""
@@ -190,10 +181,6 @@ class RequestHandler:
     """The report of the cascade at the first chunk of a stream."""
     _head: Mapping[str, object] = field(default_factory=dict)
     """The fields that all chunks of a stream share."""
-    _pattern: Pattern | None = None
-    """The pattern of the last chunks."""
-    _parts: list[bytes] | None = None
-    """The bytes around the texts of chunks with this pattern."""
     _delivery_problem: Exception | None = None
     """The exception that stopped a piece of a stream."""
 
@@ -309,13 +296,6 @@ class RequestHandler:
             raise
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
-        if type(chunk) is TextChunk and self.responder.begun and self.responder.forwards_text:
-            if chunk.pattern is not self._pattern:
-                self._pattern, marked = chunk.pattern, chunk.pattern.marked()
-                self._parts = chunk.pattern.split(event_of(self._client_chunk(marked)))
-            if self._parts is not None:
-                await self.responder.texts(self._parts, chunk.literals)
-                return
         if not self.responder.begun:
             self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}

@@ -478,8 +478,6 @@ def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
 class ResponsesResponder(Responder):
     """Sends the answer to one request in the format of responses."""
 
-    forwards_text = False
-
     def __init__(self, send: Send) -> None:
         super().__init__(send)
         self._assembly = ResponseAssembly({})
