@@ -383,4 +383,4 @@ def _print_policies(url: str, policies: Mapping[str, ServedPolicy], shadow: floa
             share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
             cost = "" if served.shadow_cost is None else f": {served.shadow_cost.describe(shadow)}"
             typer.echo(f"    shadow: {share} also to {', '.join(served.shadowed)}{cost}", err=True)
-    typer.echo(f"costs, and shares of the models: {url}/ in a browser", err=True)
+    typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

@@ -162,7 +162,7 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
         f"    shadow: 5 % of its queries also to small, middle, large: {cost}",
         "  later (no policy yet): large",
         "    shadow: 5 % of its queries also to large, small, middle",
-        "costs, and shares of the models: http://127.0.0.1:8080/ in a browser",
+        "figures for Prometheus: http://127.0.0.1:8080/metrics",
     ]
     assert not told.out
     announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)

@@ -9,7 +9,7 @@ A file of clients has a table for each:
     money = "50/month"              # or a day, a week
     policies = ["support"]          # policies that it may name; by default all
     models = ["large"]              # models of models.toml that it may name; by default none
-    figures = true                  # access to /metrics and the page; by default none
+    figures = true                  # access to /metrics; by default none
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from starlette.datastructures import Headers
 
@@ -82,7 +82,7 @@ class Client(Record):
     models: tuple[str, ...] = ()
     """Names of the models of `models.toml` that it may call."""
     figures: bool = False
-    """Whether it may see `/metrics` and the page, with the spending of others."""
+    """Whether it may see `/metrics`, with the spending of others."""
     name: str | None = None
     """The client's name; None if clients have no names."""
 
@@ -211,21 +211,7 @@ def add_key(name: str, path: str | os.PathLike[str]) -> str:
 
 _MINUTE = 60.0  # seconds
 
-_DEFAULT_PERIOD = Period(1.0, "month")  # period for the requests of a client without a limit on money
-
-
-class ClientUsage(NamedTuple):
-    """The usage of a client, for figures and the page."""
-
-    client: Client
-    every: str
-    """The period, "day", "week" or "month": of the limit on money, or else a month."""
-    money: float
-    """Money spent in the period."""
-    requests: int
-    """Number of requests in the period."""
-    at_once: int
-    """Number of requests in progress, at this worker."""
+_DEFAULT_PERIOD = Period(1.0, "month")  # period for the money of a client without a limit
 
 
 @dataclass(slots=True)
@@ -235,8 +221,10 @@ class _ClientState:
     in_progress: int = 0
     reserved: dict[object, float] = field(default_factory=dict)
     """Money put aside for each request in progress."""
-    counts: dict[tuple[str, float], int] = field(default_factory=dict)
-    """Number of requests by the kind and the end of a period."""
+    minute: float = 0.0
+    """End of the minute of the last request, in seconds since 1970."""
+    requests: int = 0
+    """Number of requests in that minute."""
 
 
 class ClientLimits:
@@ -263,14 +251,11 @@ class ClientLimits:
             raise ApiError(429, problem, "too_many_requests", wait=1.0)
         start = now - now % _MINUTE
         end = start + _MINUTE
-        if client.requests is not None and self._requests(client.name, "minute", (start, end)) >= client.requests:
+        if client.requests is not None and self._requests(client, (start, end)) >= client.requests:
             problem = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
-        for every, bounds in (("minute", (start, end)), self._period(client, now)):
-            self._totals.total(_key(client.name), every, bounds).add(0.0, 1)
-            state.counts[every, bounds[1]] = state.counts.get((every, bounds[1]), 0) + 1
-        for key in [key for key in state.counts if key[1] <= now - 2 * _MINUTE]:
-            del state.counts[key]
+        self._totals.total(_key(client.name), "minute", (start, end)).add(0.0, 1)
+        state.minute, state.requests = end, state.requests + 1 if state.minute == end else 1
         state.in_progress += 1
         try:
             yield
@@ -299,18 +284,6 @@ class ClientLimits:
         if client.name is not None:
             self._total(client, time.time()).add(cost, 0)
 
-    def usage_of(self, clients: Iterable[Client]) -> list[ClientUsage]:
-        """Return the usage of each client that has a name, in its period."""
-        now, usages = time.time(), []
-        for client in clients:
-            every, bounds = self._period(client, now)
-            if client.name is not None:
-                requests = self._requests(client.name, every, bounds)
-                money = self._total(client, now).last_read()[0]
-                at_once = self._by_client.get(client.name, _ClientState()).in_progress
-                usages.append(ClientUsage(client, every, money, requests, at_once))
-        return usages
-
     def watch(self, clients: Iterable[Client]) -> None:
         """Begin to read the totals of clients, even of clients that have not called yet."""
         now = time.time()
@@ -325,10 +298,11 @@ class ClientLimits:
         period = client.money or _DEFAULT_PERIOD
         return period.every, period.bounds(now)
 
-    def _requests(self, name: str, every: str, bounds: tuple[float, float]) -> int:
-        """Count the requests of a client in a period, at all workers."""
-        here = self._by_client.get(name, _ClientState()).counts.get((every, bounds[1]), 0)
-        return here + int(self._totals.total(_key(name), every, bounds).last_read()[1])
+    def _requests(self, client: Client, bounds: tuple[float, float]) -> int:
+        """Count the requests of a client in a minute, at all workers."""
+        state = self._by_client[client.name or ""]
+        here = state.requests if state.minute == bounds[1] else 0
+        return here + int(self._totals.total(_key(client.name or ""), "minute", bounds).last_read()[1])
 
 
 def _key(name: str) -> str:

@@ -1,105 +1,26 @@
-"""Metrics: figures counted as requests and calls end, Prometheus's page of them, and shifts of confidence.
+"""Metrics: figures counted as requests and calls end, and Prometheus's page of them.
 
 Labels come from the operator's settings and from short lists here, so that their number is bounded whatever clients and
 endpoints send. The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model.
 Several workers count into files of one folder, prometheus-client's multiprocess mode, and each of them can give the
 figures of all. prometheus-client looks for the folder when it is imported, so that it is imported late.
-
-Shifts need no label, prompt or answer. Only the first model that a request asks counts, since later models get a
-selection of the queries. Counts are kept by week, for each twentieth of the confidence.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
-import time
-from collections import defaultdict, deque
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import LOGGED, Call
 from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, ServedPolicy
-
-_STEPS, _WEEKS = 20, 8
-_WEEK = 7 * 86_400.0  # seconds
-_FEWEST = 100  # answers on each side for a comparison
-
-
-class Shift(NamedTuple):
-    """The shift of a model's confidences from earlier weeks to this week."""
-
-    model: str
-    distance: float
-    """Kolmogorov-Smirnov distance, between 0 and 1."""
-    p_value: float
-    """p-value of the distance at one look, too large rather than too small, since confidences are binned."""
-    now: int
-    """Number of answers of this week."""
-    before: int
-    """Number of answers of the eight weeks before."""
-
-
-class Shifts:
-    """Counts of the confidences of each policy's models, by week.
-
-    >>> shifts = Shifts()
-    >>> for number in range(1000):
-    ...     shifts.add("support", "small", (number % 97) / 97, time=0.0)
-    ...     shifts.add("support", "small", ((number % 97) / 97) ** 0.5, time=8 * 86_400.0)
-    >>> (shift,) = shifts.of("support", time=8 * 86_400.0)
-    >>> round(shift.distance, 2), shift.p_value < 1e-6, shift.now, shift.before
-    (0.25, True, 1000, 1000)
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(dict)
-
-    def add(self, policy: str, model: str, confidence: float, time: float) -> None:
-        """Count the confidence of the model that a request asked first.
-
-        Args:
-            policy: the policy's name and digest.
-            model: the model's name.
-            confidence: calibrated confidence, from 0 to 1.
-            time: time of the answer, in seconds since 1970.
-        """
-        weeks, week = self._counts[policy, model], int(time // _WEEK)
-        if week not in weeks:
-            weeks[week] = [0] * _STEPS
-            for old in [earlier for earlier in weeks if earlier < week - _WEEKS]:
-                del weeks[old]
-        weeks[week][min(int(confidence * _STEPS), _STEPS - 1)] += 1
-
-    def of(self, policy: str, time: float) -> Iterator[Shift]:
-        """Yield the shift of each of a policy's models with enough answers on both sides."""
-        this = int(time // _WEEK)
-        for (name, model), weeks in [*self._counts.items()]:
-            earlier = [counts for week, counts in [*weeks.items()] if week < this]
-            now, before = weeks.get(this, [0] * _STEPS), [sum(step) for step in zip(*earlier, strict=True)]
-            if name == policy and min(sum(now), sum(before)) >= _FEWEST:
-                yield _shift(model, now, before)
-
-
-def _shift(model: str, now: list[int], before: list[int]) -> Shift:
-    n, m = sum(now), sum(before)
-    gap = distance = 0.0
-    for count, earlier in zip(now, before, strict=True):
-        gap += count / n - earlier / m
-        distance = max(distance, abs(gap))
-    root = math.sqrt(n * m / (n + m))
-    x = (root + 0.12 + 0.11 / root) * distance  # Stephens 1970, for samples of any size
-    series = 2 * sum((-1) ** (k - 1) * math.exp(-2 * (k * x) ** 2) for k in range(1, 101))
-    return Shift(model, distance, 1.0 if x < 0.3 else min(max(series, 0.0), 1.0), n, m)
-
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -137,19 +58,10 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "requests_in_flight": ("Requests that are worked on", (), "livesum"),
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
-    "confidence_shift": (
-        "How far confidences of the model asked first have moved, this week beside eight before (Kolmogorov-Smirnov)",
-        ("policy", "model"),
-        "livemostrecent",
-    ),
     "ledger_up": ("Whether the ledger of the replicas answers: 1, or 0", (), "livemin"),
     "ledger_waiting": ("Payments that the ledger is not told of yet", (), "livesum"),
     "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
 }
-
-_REMEMBERED = 1000  # requests on the page of the service
-
-_SHIFTS_EVERY = 60.0  # seconds between two updates of the shifts
 
 _MOST_REASONS = 40  # distinct reasons of refusals
 
@@ -189,24 +101,6 @@ def error_kind(call: Call) -> str | None:
     return next((kind for kind in _KINDS if error.startswith(kind)), other)
 
 
-class Ended(NamedTuple):
-    """A request that has ended, for the page of the service."""
-
-    name: str
-    """The policy or model that the client named."""
-    digest: str | None
-    """The policy's digest; None for a model."""
-    time: float
-    """End of the request, in seconds since 1970."""
-    model: str
-    status: str
-    cost: float
-    tuned: float | None
-    """The cost that its rung was tuned to; None for a request without a rung."""
-    reason: str | None = None
-    """The reason why its answer was not judged; None for a judged answer, or a request for a model."""
-
-
 class Metrics:
     """The figures of one worker, and the page of all workers.
 
@@ -242,9 +136,6 @@ class Metrics:
         }
         self._figure = cache(self._labelled)  # the client needs several microseconds to look labels up
         self._reasons: set[str] = set()
-        self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
-        self.shifts = Shifts()
-        self._shifts_time = 0.0  # last update of the shifts, in seconds since 1970
 
     def began(self, *, logging: bool) -> None:
         """Count the start of this worker; with a call log, its lines are counted from 0 on."""
@@ -286,12 +177,8 @@ class Metrics:
             reason: the reason why it was not judged, from the gateway's own list.
         """
         model = result.model or ""
-        rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
         if reason is not None:
             self._figure("unjudged_requests", name, reason).inc()
-        tuned = None if rung is None else rung.expected.get("cost")
-        digest = None if served is None else served.digest
-        self.recent.append(Ended(name, digest, time.time(), model, result.status, result.cost, tuned, reason))
         self._figure("requests", name, model, result.status).inc()
         self._figure("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():
@@ -300,20 +187,8 @@ class Metrics:
                 self._figure("deferrals", name, call.model).inc()
             if call.confidence is not None:
                 self._figure("confidence", name, call.model).observe(call.confidence)
-        if judged and result.calls:
-            self._shifted(name, digest, result.calls[0])
         if served is not None:
             self.followed(name, served.cascade.billing)
-
-    def _shifted(self, name: str, digest: str | None, first: Call) -> None:
-        """Count the confidence of the first model, and update the shifts once a minute."""
-        now, policy = time.time(), f"{name} {digest}"
-        if first.confidence is not None:
-            self.shifts.add(policy, first.model, first.confidence, now)
-        if now - self._shifts_time > _SHIFTS_EVERY:
-            self._shifts_time = now
-            for shift in self.shifts.of(policy, now):
-                self._figure("confidence_shift", name, shift.model).set(shift.distance)
 
     def followed(self, name: str, billing: Billing) -> None:
         """Set the position and the money of a policy that follows its bill."""

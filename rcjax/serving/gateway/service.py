@@ -13,7 +13,6 @@ import logging
 import re
 import signal
 import time
-from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
@@ -24,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -45,7 +44,6 @@ from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_with
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.intake import ClientLeftError, Intake, require_permitted
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.turns import turns_of
 
@@ -345,7 +343,6 @@ def build_app(settings: Settings) -> Starlette:
     ]
     routes += [
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
-        Route("/", partial(_page, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
         Route("/ready", _health, methods=["GET"]),
     ]
@@ -389,35 +386,11 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
-    _require_figures(gateway, request.headers)
+    if not gateway.catalog.ring.client_of(request.headers).figures:
+        raise ApiError(403, "this key may not see figures: its client needs figures = true", "not_permitted")
     # In a thread: with many workers, the page takes a while.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})
-
-
-async def _page(gateway: Gateway, request: Request) -> Response:
-    """Return the page of the service; browsers send the key as a password."""
-    headers = request.headers
-    (scheme, _, credentials) = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        with suppress(ValueError):
-            password = b64decode(credentials).partition(b":")[2].decode("latin-1")
-            headers = Headers({"authorization": f"Bearer {password}"})
-    try:
-        _require_figures(gateway, headers)
-    except ApiError as problem:
-        return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
-    clients = gateway.client_limits.usage_of(gateway.catalog.ring.named)
-    safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
-    away = None if gateway.ledger is None else gateway.ledger.down_since
-    page = draw_page(gateway.catalog, [*gateway.metrics.recent], gateway.metrics.shifts, clients, away)
-    return HTMLResponse(page, headers=safe)
-
-
-def _require_figures(gateway: Gateway, headers: Headers) -> None:
-    """Refuse a client that may not see the figures: ApiError."""
-    if not gateway.catalog.ring.client_of(headers).figures:
-        raise ApiError(403, "this key may not see figures: its client needs figures = true", "not_permitted")
 
 
 async def _health(_: Request) -> Response:

@@ -133,7 +133,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
 
 
-def test_figures_page_and_log_name_clients_and_show_no_key(keys):
+def test_figures_and_log_name_clients_and_show_no_key(keys):
     keys.add("team-a", 'money = "2/month"').add("team-b").add("operator", "figures = true")
     with gateway(behave=behave, keys_file=keys.path, shadow=1.0) as service:
         for name, times in {"team-a": 3, "team-b": 1}.items():
@@ -143,18 +143,15 @@ def test_figures_page_and_log_name_clients_and_show_no_key(keys):
         assert keys.ask(service, "team-b", n="x").status == 400
         rows = service.log_rows()
         page = keys.get(service, "operator", "/metrics").body.decode()
-        drawn = keys.get(service, "operator", "/").body.decode()
         for name in ("team-a", "team-b"):
-            for path in ("/metrics", "/"):
-                assert keys.get(service, name, path).status in (401, 403)
+            assert keys.get(service, name, "/metrics").status in (401, 403)
     assert {row["client"] for row in rows} == {"team-a", "team-b"}
     assert 'rcjax_client_requests_total{client="team-a",status="200"} 3.0' in page
     assert 'rcjax_client_requests_total{client="team-b",status="400"} 1.0' in page
     own = sum(row["cost"] for row in rows if row["client"] == "team-a" and row.get("step") not in (None, 1_000_000))
     told = float(re.search(r'rcjax_client_cost_total{client="team-a"} (\S+)', page)[1])
     assert told == pytest.approx(3 * 10.4e-6) == pytest.approx(own)  # not what shadow queries add
-    assert re.search(r"<td>team-a</td><td>this month</td><td>3</td><td>\$[\d.e-]+</td><td>\$2.00</td>", drawn)
-    for text in (page, drawn, json.dumps(rows)):
+    for text in (page, json.dumps(rows)):
         assert not any(key in text or hashlib.sha256(key.encode()).hexdigest() in text for key in keys.keys.values())
 
 
@@ -185,23 +182,22 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(keys, caplog):
         assert keys.ask(service, "b").status == 200
 
 
-def test_money_and_requests_hold_over_restarts(keys):
-    keys.add("a", 'money = "1/month"').add("operator", "figures = true")
+def test_money_holds_over_restarts(keys):
+    keys.add("a", 'money = "1/month"')
     with gateway(behave=behave, keys_file=keys.path) as service:
         for _ in range(3):
             keys.ask(service, "a")
         kept = (service.folder / "calls.jsonl.totals", service.folder / "calls.jsonl")
         until(lambda: kept[0].exists() and kept[0].stat().st_size > 0)  # it is made before it is written
-        until(lambda: json.loads(kept[0].read_text())["totals"][-1][-1] == 3)
+        until(lambda: any(row[4] > 3e-5 for row in json.loads(kept[0].read_text())["totals"]))
         texts = [path.read_bytes() for path in kept]
     log = keys.path.with_name("calls.jsonl")
     for path, text in zip((f"{log}.totals", log), texts, strict=True):
         with open(path, "wb") as file:
             file.write(text)
+    keys.path.write_text(keys.path.read_text().replace("1/month", "0.00003/month"))
     with gateway(behave=behave, keys_file=keys.path, log=log) as service:
-        keys.ask(service, "a")
-        page = keys.get(service, "operator", "/").body.decode()
-    assert re.search(r"<td>a</td><td>this month</td><td>4</td>", page)
+        assert error_of(keys.ask(service, "a")) == (429, "client_limit")
 
 
 def test_without_names_models_are_named_where_that_is_permitted():
