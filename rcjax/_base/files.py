@@ -139,17 +139,6 @@ class LineFile:
                 os.close(self._file)
                 self._file = -1
 
-    def is_cut_off(self) -> bool:
-        """Return whether the file ends within a line: its writer was killed, or the disk was full."""
-        with self._turn:
-            return self._is_cut_off()
-
-    def has_room(self) -> bool:
-        """Return whether the disk has room for more."""
-        with self._turn, suppress(OSError, AttributeError):  # Windows has no such call
-            return os.fstatvfs(self._file).f_bavail > 0
-        return True
-
     def _follow_the_name(self) -> None:
         """Reopen the path if it is another file by now; a new file gets the permissions of the old one."""
         before = os.fstat(self._file)
@@ -190,6 +179,7 @@ class LineFile:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _is_cut_off(self) -> bool:
+        """Return whether the file ends within a line: its writer was killed, or the disk was full."""
         size = os.lseek(self._file, 0, os.SEEK_END)
         if not size:
             return False

@@ -208,7 +208,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     tuned for. A policy without money for a period is returned as it is.
     """
     from rcjax.policy.ladder import PERIODS
-    from rcjax.serving.log_spending import queries_per_day
+    from rcjax.serving.call_log import queries_per_day
 
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []

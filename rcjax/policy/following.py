@@ -169,7 +169,7 @@ class PeriodBill(AnyBill):
         period: the money and the length of the period.
         start: start of the bill's period, in seconds since 1970.
         spent: dollars spent in the period.
-        before: (start, dollars spent) of recent other periods: a log need not be in the order of its times.
+        before: (start, dollars spent) of recent other periods: a clock may be set back.
         queries: running count of queries, which decays by a factor e in `memory` seconds.
         time: end of the latest query, in seconds since 1970.
     """
@@ -200,11 +200,6 @@ class PeriodBill(AnyBill):
     def memory(self) -> float:
         """Time constant of the running rate of queries, in seconds: the period, at most a week."""
         return _memory(self.period)
-
-    @property
-    def earliest(self) -> float:
-        """Time of the earliest query that the bill depends on, in seconds since 1970."""
-        return min(self.start, self.time - 3 * self.memory)
 
     def at(self, time: float) -> PeriodBill:
         """Return the bill of the period that contains a time."""

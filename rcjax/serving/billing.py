@@ -1,14 +1,14 @@
 """The bill of a policy in service: the cost of its answers, and the position on its ladder that follows from it.
 
-If the budget is money for a period, the call log has the money spent before, and by other processes. Standard library
-only.
+If the budget is money for a period, a file beside the call log, or a ledger, has the money spent before, and by other
+processes. Standard library only.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,18 +16,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from rcjax._base.figures import visible
 from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.ledger import Ledger, LedgerTotal, Spending
-from rcjax.serving.log_spending import LogSpending
+from rcjax.serving.ledger import FileTotals, Ledger, QueryCount, Total, Totals
 
 _WARNED_EVERY = 60.0  # seconds between two warnings of expensive answers
-
-_READ_EVERY = 1.0  # seconds between two reads of the spending of others
-
-_START_PATIENCE = 2.0  # seconds that a start waits for the totals of others; a request does not wait
 
 Option = TypeVar("Option")
 
@@ -66,36 +62,41 @@ class Billing:
     Args:
         policy: the policy; a ladder follows a bill, unless it keeps its position.
         name: the policy's name in the log and the ledger.
-        log: the call log, read for the spending of a period: before the start, and by other processes.
-        ledger: the ledger, read in place of the log, and also for the balance of budgets per query.
+        log: the call log, beside which a file has the spending of a period: before the start, and by other processes.
+        ledger: the ledger, in place of the file, and also for the balance of budgets per query.
     """
 
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
         self.bill: AnyBill | None = new_bill(policy, time.time())
-        self.billed = Billed(name, uuid.uuid4().hex[:8])
+        self.billed = Billed(name)
         self._fixed = policy.position
         self._costs = policy.rung_costs if self.bill is not None else ()
-        self._ledger = None if self.bill is None else ledger
-        self._log_spending: LogSpending | None = None
-        if log is not None and log.path is not None and ledger is None and isinstance(self.bill, PeriodBill):
-            self._log_spending = LogSpending(log, self.billed, self.bill.earliest)
-        self._read_at = self._warned_spent = self._warned_dear = -math.inf
+        self._totals = self._open_totals(None if log is None else log.path, ledger)
+        self._warned_spent = self._warned_dear = -math.inf
         self._reserved: dict[object, float] = {}
         self._successor: Billing | None = None  # of a policy that has been read anew
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._begin()
-        self._read_spending(_START_PATIENCE)
-        if self._log_spending is not None and isinstance(self.bill, PeriodBill):
-            self._log_spending.warn_lacking(self.bill)
+        self._read_spending()
+
+    def _open_totals(self, log: str | None, ledger: Ledger | None) -> Totals | None:
+        """Return the totals that the bill is shared by; None for a bill of this process alone."""
+        if ledger is not None or not isinstance(self.bill, PeriodBill) or log is None:
+            return None if self.bill is None else ledger
+        path = f"{log}.totals"
+        if not os.path.exists(path) and os.path.exists(log) and os.path.getsize(log):
+            news = f"policy {self.billed.policy}: there is no {path}: what was spent before is not known"
+            warnings.warn(visible(news), CascadeWarning, stacklevel=4)
+        return FileTotals(path)
 
     @property
     def position(self) -> float:
         """Position on the ladder for the next query.
 
         With money for a period, it is the cheapest rung while the spending is unknown: before the ledger's first
-        answer, or while the log cannot be written.
+        answer, or while the file of the totals cannot be written.
         """
         if self._is_spending_unknown:
             return 0.0
@@ -104,10 +105,7 @@ class Billing:
     @property
     def _is_spending_unknown(self) -> bool:
         """Whether the spending of a period is not known, or cannot be recorded."""
-        if not isinstance(self.bill, PeriodBill):
-            return False
-        is_unread = self._ledger is not None and not self._ledger.has_answered
-        return is_unread or (self._log_spending is not None and self._log_spending.is_losing)
+        return isinstance(self.bill, PeriodBill) and self._totals is not None and self._totals.is_unknown
 
     def position_of(self, client: str | None) -> float:
         """Return the position for the next query of a client; each client with a name has its own bill."""
@@ -187,9 +185,9 @@ class Billing:
                 self._warn_dear(cost, rung)
 
     def _pass_on(self, cost: float) -> None:
-        """Add a cost to the balance that continues this one; money for a period reaches it by the log or the ledger."""
+        """Add a cost to the balance that continues this one; what is in totals reaches it by these."""
         after = self._successor
-        if after is None or self._ledger is not None:
+        if after is None or self._totals is not None:
             return
         if isinstance(self.bill, Bill) and isinstance(after.bill, Bill):
             after.bill = after.bill.spend(cost, time.time())
@@ -219,45 +217,41 @@ class Billing:
             self._record(cost, 0)
 
     def _begin(self) -> None:
-        """Begin with the totals of the ledger."""
+        """Begin with the totals of all processes."""
         total = self._total()
-        if total is None or self._ledger is None:
+        if total is None or self._totals is None:
             return
-        self._ledger.start()
+        self._totals.start()
         self._last_total = total, total.last_read()[1]
         if total.pace is not None and isinstance(self.bill, PeriodBill):
-            queries, at = total.pace
-            self.bill = replace(self.bill, queries=queries, time=min(at, time.time()))
+            self.bill = replace(self.bill, queries=total.pace.queries, time=min(total.pace.time, time.time()))
 
-    def _total(self) -> LedgerTotal | None:
-        """Return the ledger's total of the bill; None without a ledger or a bill."""
+    def _total(self) -> Total | None:
+        """Return the total of the bill that processes share; None for a bill of this process alone."""
         bill = self.bill
-        if self._ledger is None or bill is None:
-            return None
-        if isinstance(bill, PeriodBill):
-            return self._ledger.total(self._account, bill.period.every, bill.period.bounds(time.time()))
-        assert isinstance(bill, Bill)
-        return self._ledger.total(self._account, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+        if isinstance(bill, PeriodBill) and self._totals is not None:
+            return self._totals.total(self._account, bill.period.every, bill.period.bounds(time.time()))
+        if isinstance(bill, Bill) and isinstance(self._totals, Ledger):
+            return self._totals.total(self._account, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+        return None
 
     @property
     def _account(self) -> str:
-        """The policy's name in the ledger, which no client has."""
+        """The policy's name in the totals, which no client has."""
         return f"policy {self.billed.policy}"
 
     def _record(self, cost: float, queries: int) -> None:
-        """Record a payment in the ledger or the file beside the log, if there is one."""
-        if self._log_spending is not None and isinstance(self.bill, PeriodBill):
-            self._log_spending.pay(Spending(cost, queries), self.bill.start)
+        """Record a payment in the totals, if the bill is shared."""
         total = self._total()
-        if total is None or self._ledger is None:
+        if total is None or self._totals is None:
             return
         if isinstance(self.bill, PeriodBill):
-            total.own_pace = self.bill.queries, self.bill.time
+            total.own_pace = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._ledger.wake()
+        self._totals.record()
 
-    def _take_total(self, total: LedgerTotal) -> None:
-        """Update the bill from the ledger's total of all replicas."""
+    def _take_total(self, total: Total) -> None:
+        """Update the bill from the total of all processes."""
         amount, others = total.last_read()
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
@@ -265,7 +259,7 @@ class Billing:
             before = self._last_total[1] if self._last_total[0] is total else 0.0  # another period begins
             now, self._last_total = time.time(), (total, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
-            total.own_pace = (self.bill.queries, self.bill.time) if total.own_pace else None
+            total.own_pace = QueryCount(self.bill.queries, self.bill.time) if total.own_pace else None
 
     def catch_up(self) -> None:
         """Update the bill with the spending of others, and warn once in a period when its money is spent."""
@@ -277,31 +271,24 @@ class Billing:
             then = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
             warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
 
-    def _read_spending(self, patience: float = 0.0) -> None:
-        """Update the bill with the spending of others: from the ledger each time, from the log once a second.
-
-        Args:
-            patience: seconds that the file beside the log may be locked.
-        """
+    def _read_spending(self) -> None:
+        """Update the bill with the spending of others."""
         total = self._total()
-        if total is not None:
+        if total is not None and self._totals is not None:
+            self._totals.look()
             self._take_total(total)
-        bill, now = self.bill, time.monotonic()
-        if not isinstance(bill, PeriodBill) or now - self._read_at < _READ_EVERY:
-            return
-        if self._log_spending is not None:
-            bill = self._log_spending.read(bill, patience)
-        self.bill, self._read_at = bill.at(time.time()), now
+        elif isinstance(self.bill, PeriodBill):
+            self.bill = self.bill.at(time.time())
 
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        The spending of a period is in the log or the ledger already, if there is one. Requests that began with the
-        replaced bill go on: both share what is put aside for them, and a balance learns what they cost.
+        The spending of a period is in the totals already, if it is shared. Requests that began with the replaced bill
+        go on: both share what is put aside for them, and a balance learns what they cost.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
-        elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._log_spending is None:
+        elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._totals is None:
             self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())

@@ -9,12 +9,17 @@ import hashlib
 import json
 import math
 import os
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rcjax._base.codec import object_in
 from rcjax._base.figures import count
 from rcjax._base.files import LineFile, LineStream
 
@@ -45,8 +50,6 @@ class Billed:
 
     policy: str
     """The name of the policy that follows the bill."""
-    cascade: str
-    """A random name of the `Cascade` that asks."""
     step: int = 1
     """The number of the call within its query, from 1 on."""
 
@@ -180,19 +183,6 @@ class CallLog:
             return None if before else f"calls are not logged: {where}: {reason}"
         return f"calls are logged again: {where}: {count(before, 'call')} lost before" if before else None
 
-    def why_incomplete(self) -> str | None:
-        """Return the reason why calls may be missing at the log's end, or will be from now on; None without one."""
-        if isinstance(self._lines, LineStream):
-            return None
-        if self._lines.is_cut_off():
-            return "it ends within a line, as a full disk or a kill leaves it"
-        return None if self._lines.has_room() else "its disk is full"
-
-    @property
-    def is_losing(self) -> bool:
-        """Whether the last call could not be logged."""
-        return self._lost > 0
-
     def close(self) -> None:
         """Close the file; closing twice is fine."""
         self._lines.close()
@@ -224,3 +214,41 @@ def has_failed(row: Mapping[str, Any]) -> bool:
     (True, False, False)
     """
     return row.get("error") is not None and not row.get("unread")
+
+
+_DATE = r"([-.]\d[\d-]*)?"  # in the name of a rotated log: calls-20261124.jsonl, calls.jsonl.1
+
+
+def queries_per_day(*logs: str | os.PathLike[str]) -> float | None:
+    """Compute a service's mean number of queries a day from its call logs; None if they cover less than a day.
+
+    Args:
+        logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
+    """
+    files = dict[tuple[int, int], Path]()  # by device and inode: a file may have several names
+    for log in map(Path, logs):
+        for path in log.iterdir() if log.is_dir() else (log,):
+            files |= dict(_with_rotated(path.absolute()))
+    times = [time for file in files.values() for time in _query_times(file)]
+    days = (max(times) - min(times)) / 86_400 if times else 0.0
+    return (len(times) - 1) / days if days >= 1 else None
+
+
+def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
+    """Yield (device and inode, file) of a log and of the rotated files beside it, whose names have a date or number."""
+    names = re.compile(rf"{re.escape(path.stem)}{_DATE}{re.escape(path.suffix)}{_DATE}")
+    for file in path.parent.iterdir() if path.parent.is_dir() else ():
+        with suppress(OSError):
+            if names.fullmatch(file.name) and file.is_file():
+                status = file.stat()
+                yield (status.st_dev, status.st_ino), file
+
+
+def _query_times(file: Path) -> Iterator[float]:
+    """Yield the end of the first call of each query in a log, in seconds since 1970; other lines are skipped."""
+    with suppress(OSError), open(file, "rb") as lines:
+        for line in lines:
+            row = object_in(line)
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                if row["step"] == 1:
+                    yield datetime.fromisoformat(row["time"]).timestamp()

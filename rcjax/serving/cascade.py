@@ -27,13 +27,12 @@ from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import form_of
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, queries_per_day
 from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
-from rcjax.serving.log_spending import queries_per_day
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.shadowing import ShadowRate, ShadowShare
@@ -118,8 +117,8 @@ class Cascade:
     """Asks the models of a policy until one is sure enough.
 
     A ladder tuned for a budget follows the bill: `billing` has the money paid, the budget, and the position on the
-    ladder. Shadow calls do not count. If the budget is money for a period, `log` holds the money spent before, and by
-    other processes that write to it.
+    ladder. Shadow calls do not count. If the budget is money for a period, a file beside `log` holds the money spent
+    before, and by other processes that write to the log.
 
     A model that still fails after the client's retries is skipped upward: the next larger model of the policy is asked.
     An answer whose confidence cannot be read counts as the least sure: the model's rule for its lowest confidences
@@ -134,7 +133,7 @@ class Cascade:
             needed, and another is refused. For a `rcjax.policy.signals.ReplyCheck` that runs code, the record has the
             name alone: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
-        ledger: the spending of other replicas, in place of the log's; the caller closes it.
+        ledger: the spending of other replicas, in place of that file; the caller closes it.
         name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
             The signal's options override these, and these override the options that the policy records. A

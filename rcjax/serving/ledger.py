@@ -1,15 +1,16 @@
-"""Running totals of money and requests, of one process or of several, and in a store that replicas share.
+"""Running totals of money and requests that several processes share: in a file, or in a store of several machines.
 
-`FileTotals` keeps the totals in a small file, for the processes of one machine; another `Totals` may keep them
-elsewhere, for several machines. A thread sends a process's payments to the store within a twentieth of a second, so
-that no answer waits for the store. Increments are numbered: the store counts a repeated one once. If the store cannot
-be reached, a process goes on with the last totals and its own payments, and sends these later. Standard library only.
+`FileTotals` keeps the totals in a small file, for the processes of one machine, which writes each payment at once.
+`Ledger` keeps them in a store: a thread sends a process's payments within a twentieth of a second, so that no answer
+waits for the store. Increments are numbered: the store counts a repeated one once. If the store cannot be reached, a
+process goes on with the last totals and its own payments, and sends these later. Standard library only.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import socket
@@ -55,17 +56,22 @@ class Spending(NamedTuple):
         """Return the sum of two spendings."""
         return Spending(self.money + other.money, self.queries + other.queries)
 
-    def minus(self, other: Spending) -> Spending:
-        """Return the difference of two spendings."""
-        return Spending(self.money - other.money, self.queries - other.queries)
 
-    def at_least(self, other: Spending) -> Spending:
-        """Return the larger money and the larger number."""
-        return Spending(max(self.money, other.money), max(self.queries, other.queries))
+class QueryCount(NamedTuple):
+    """The running count of a policy's queries, which decays, and its time."""
+
+    queries: float
+    time: float
+    """Time of the count, in seconds since 1970."""
 
 
 class Total(Protocol):
     """The spending on one account in one period."""
+
+    pace: QueryCount | None
+    """The newest count that a process has recorded; None without any."""
+    own_pace: QueryCount | None
+    """The count of this process, to be recorded with its next payment."""
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
@@ -78,36 +84,61 @@ class Total(Protocol):
 class Totals(Protocol):
     """A store of totals that several processes share."""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the totals have never been read, or payments cannot be recorded."""
+        ...
+
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
         """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
         ...
 
+    def start(self) -> None:
+        """Read the totals that have been asked for, and record payments from now on."""
 
+    def look(self) -> None:
+        """Read what others have spent, if that is due."""
+
+    def record(self) -> None:
+        """Record the payments that were added."""
+
+
+@dataclass(slots=True)
 class FileTotal:
     """One total of a file: the payments of this process, and those of others as last read."""
 
-    def __init__(self) -> None:
-        self.own = Spending()
-        self.by_writer: dict[str, Spending] = {}
-        """The spending of each other process."""
+    own: Spending = field(default_factory=Spending)
+    others: Spending = field(default_factory=Spending)
+    pace: QueryCount | None = None
+    own_pace: QueryCount | None = None
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
         self.own = self.own.plus(Spending(amount, queries))
 
-    def put(self, own: Spending) -> None:
-        """Replace the total of this process."""
-        self.own = own
-
     def last_read(self) -> tuple[float, float]:
         """Return (the money of all processes, the requests of others), as last read."""
-        others = reduce(Spending.plus, self.by_writer.values(), Spending())
-        return self.own.money + others.money, others.queries
+        return self.own.money + self.others.money, self.others.queries
+
+    def take(self, others: Mapping[_RowKey, _Row]) -> None:
+        """Take the rows of the other processes."""
+        self.others = reduce(Spending.plus, (row.spending for row in others.values()), Spending())
+        counts = [row.pace for row in others.values() if row.pace is not None]
+        self.pace = max(counts, key=lambda count: count.time, default=None)
+
+
+class _Row(NamedTuple):
+    """The row of a process in the file."""
+
+    spending: Spending
+    pace: QueryCount | None
 
 
 _BLOCK = 4096  # bytes
 
 _KEPT = 3600.0  # seconds that a total is kept after its period, as a clock may be set back
+
+_LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
 
 _LOCK_PATIENCE = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
 _LOCK_PAUSE = 0.01  # seconds between two tries
@@ -141,6 +172,36 @@ class FileTotals:
         self._writer = writer or uuid.uuid4().hex[:8]
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
         self._turn = threading.Lock()  # of threads: the older total of one must not replace the newer of another
+        self._looked_at = self._synced_at = -math.inf
+        self.is_unknown = False
+        """Whether the file cannot be read or written, or its lock be had for a minute."""
+
+    def start(self) -> None:
+        """Read the file, and wait a moment for its lock."""
+        self._try_sync(_LOCK_PATIENCE)
+
+    def look(self) -> None:
+        """Exchange totals with the file, at most once a second."""
+        if time.monotonic() - self._looked_at >= _LOOK:
+            self._try_sync(0.0)
+
+    def record(self) -> None:
+        """Exchange totals with the file, so that a kill forgets no payment."""
+        self._try_sync(0.0)
+
+    def _try_sync(self, patience: float) -> None:
+        """Exchange totals; a failure is a warning, once until it works again, and the next time makes up for it."""
+        now = self._looked_at = time.monotonic()
+        try:
+            self.sync(patience)
+        except OSError as problem:
+            is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_LONG
+            if not is_brief and not self.is_unknown:
+                news = f"what is spent is not kept in {self.path}: {problem.strerror or problem}"
+                warnings.warn(visible(f"{news}: until it is, the cheapest rung answers"), CascadeWarning, stacklevel=2)
+                self.is_unknown = True
+        else:
+            self.is_unknown, self._synced_at = False, now
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
         """Return the total of a name in a period."""
@@ -166,15 +227,16 @@ class FileTotals:
             del totals[key], self._totals[key]
         if self.path is None or not totals:
             return
-        rows_here = {_RowKey(*key, self._writer): total.own for key, total in totals.items() if any(total.own)}
+        rows_here = {
+            _RowKey(*key, self._writer): _Row(total.own, total.own_pace)
+            for key, total in totals.items()
+            if any(total.own)
+        }
         rows = self._exchange(rows_here, oldest, patience)
         for key, total in totals.items():
-            same = {row.writer: spending for row, spending in rows.items() if row[:3] == key}
-            total.by_writer = {writer: spending for writer, spending in same.items() if writer != self._writer}
+            total.take({row: value for row, value in rows.items() if row[:3] == key and row.writer != self._writer})
 
-    def _exchange(
-        self, rows_here: Mapping[_RowKey, Spending], oldest: float, patience: float
-    ) -> dict[_RowKey, Spending]:
+    def _exchange(self, rows_here: Mapping[_RowKey, _Row], oldest: float, patience: float) -> dict[_RowKey, _Row]:
         """Write the rows of this process, and return the rows of all processes."""
         assert self.path is not None
         try:
@@ -224,18 +286,20 @@ def _read_bytes(file: int) -> bytes:
     return os.read(file, size) if size else b""
 
 
-def _encode(totals: Mapping[_RowKey, Spending]) -> bytes:
-    rows = [[*key, *total] for key, total in totals.items()]
+def _encode(totals: Mapping[_RowKey, _Row]) -> bytes:
+    rows = [[*key, *row.spending, *(row.pace or ())] for key, row in totals.items()]
     text = json.dumps({"totals": rows}, separators=(",", ":")).encode()
     return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
 
 
-def _decode(content: bytes) -> dict[_RowKey, Spending]:
+def _decode(content: bytes) -> dict[_RowKey, _Row]:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         rows: list[Any] = json.loads(content)["totals"]
         return {
-            _RowKey(str(name), str(every), float(end), str(writer)): Spending(float(money), int(requests))
-            for name, every, end, writer, money, requests in rows
+            _RowKey(str(name), str(every), float(end), str(writer)): _Row(
+                Spending(float(money), int(requests)), QueryCount(*map(float, pace)) if pace else None
+            )
+            for name, every, end, writer, money, requests, *pace in rows
         }
     return {}
 
@@ -289,10 +353,8 @@ class LedgerTotal:
     """Limit on the absolute amount; money beyond it is dropped."""
     falls: bool = False
     """Whether the amount may fall, as a balance does."""
-    pace: tuple[float, float] | None = None
-    """The running count of queries and its time, as in the store."""
-    own_pace: tuple[float, float] | None = None
-    """The running count of queries and its time, in this process."""
+    pace: QueryCount | None = None
+    own_pace: QueryCount | None = None
     _stored: _Sum = field(default_factory=_Sum)
     _sent: _Sum | None = None  # an increment without an answer: the store may have it
     _waiting: _Sum = field(default_factory=_Sum)
@@ -336,7 +398,7 @@ class LedgerTotal:
             sent = _Sum() if self._sent is None else self._sent
             self._others += max(0.0, queries - self._stored.queries - sent.queries)
             self._stored, self._sent = _Sum(amount, queries), None
-            self.pace = (pace[0], pace[1]) if len(pace) == 2 else None
+            self.pace = QueryCount(*pace) if len(pace) == 2 else None
 
 
 class Ledger:
@@ -375,8 +437,7 @@ class Ledger:
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""
-        self.has_answered = False
-        """Whether the store has ever answered."""
+        self._has_answered = False
 
     def check(self) -> None:
         """Ask the store once. Raises ValueError if it refuses the password or a permission, not if it is down."""
@@ -416,7 +477,15 @@ class Ledger:
         if self.down_since is None:
             self.sync()
 
-    def wake(self) -> None:
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the store has never answered."""
+        return not self._has_answered
+
+    def look(self) -> None:
+        """Do nothing: the thread reads the totals."""
+
+    def record(self) -> None:
         """Let the thread send the payments that wait."""
         if not self._wake.is_set():
             self._wake.set()
@@ -471,7 +540,7 @@ class Ledger:
             warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
     def _note_answer(self) -> None:
-        self.has_answered = True
+        self._has_answered = True
         if self.down_since is not None:
             news = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None

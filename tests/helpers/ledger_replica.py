@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing as module, log_spending
+from rcjax.serving import billing as module
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.ledger import Ledger
@@ -52,7 +52,7 @@ class Clock:
 
 
 def serve(name, url, path, began, seconds, wrong, queries, first):
-    clock = module.time = log_spending.time = Clock(began, seconds, wrong)
+    clock = module.time = Clock(began, seconds, wrong)
     log = CallLog(path, replica=name)
     ledger = None if url == "none" else Ledger(url, name)
     billing, today = Billing(LADDER, "policy", log, ledger), LADDER.period.bounds(START)

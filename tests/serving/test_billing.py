@@ -1,6 +1,5 @@
-"""The bill of a policy in service: money for a period, by the log, of several processes, through kills and rotation."""
+"""The bill of a policy in service: money for a period, of several processes of one log, through kills and rotation."""
 
-import json
 import os
 import threading
 import time
@@ -15,11 +14,10 @@ import pytest
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing, ledger, log_spending
+from rcjax.serving import billing, ledger
 from rcjax.serving.billing import Billing, BudgetSpentError
-from rcjax.serving.call_log import Call, CallLog, CascadeWarning
+from rcjax.serving.call_log import Call, CallLog, CascadeWarning, queries_per_day
 from rcjax.serving.ledger import FileTotals
-from rcjax.serving.log_spending import LogReader, queries_per_day
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -40,7 +38,7 @@ DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
 def clock(monkeypatch):
     clock = SimpleNamespace(now=START, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
-    monkeypatch.setattr(log_spending, "time", clock)
+    monkeypatch.setattr(ledger, "time", clock)
     return clock
 
 
@@ -76,7 +74,7 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
     for query in range(2000):
         clock.now = START + DAY * query / 2000
         if query in (500, 900, 1300):
-            busy = Worker(path, clock)  # of which nobody has heard: what it spent is in the log
+            busy = Worker(path, clock)  # the one before was killed
         if query in (800, 1500):
             os.rename(path, tmp_path / f"calls-202411{query}.jsonl")
         paid.append((idle if query % 10 == 9 else busy).answer(query))
@@ -85,7 +83,9 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
     assert sum(paid) == pytest.approx(200, rel=0.01)
     assert np.mean(paid[:1000]) == pytest.approx(0.1, rel=0.15)  # by day and night alike
     assert max(apart) < 10 * 0.3 * 1.4 * 1.5  # what came since the last look
-    assert Worker(path, clock).billing.left == pytest.approx(200 - sum(paid))
+    new = Worker(path, clock).billing
+    assert new.left == pytest.approx(200 - sum(paid))
+    assert new.bill.queries == pytest.approx(busy.billing.bill.queries, rel=0.01)  # how many queries come
     assert queries_per_day(path) is None  # of less than a day
 
 
@@ -103,49 +103,27 @@ def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
     assert [str(one.message) for one in heard] == [what] * 2
 
 
-def test_what_is_no_call_is_passed_over_and_half_a_line_is_read_when_it_is_whole(tmp_path):
-    path, reader = tmp_path / "calls.jsonl", LogReader(tmp_path / "calls.jsonl")
-    assert [*reader.read_new()] == []  # not there yet
-    row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
-    line = json.dumps(row).encode()
-    junk = [b"", b"[]", b"null", b"\xff\xfe", b"[" * 10**5, line[:-9], line.replace(b"0.5", b'"x"'), line[:-1] + b"x"]
-    junk += [line.replace(b"0.5", cost) for cost in (b"NaN", b"-1", b"1e999")] + [line.replace(b"2024", b"9999")]
-    path.write_bytes(b"\n".join([*junk, line, line[:40]]))
-    assert [*reader.read_new()] == [("a", "b", True, 0.5, 2.0, START)]
-    with open(path, "ab") as file:
-        file.write(line[40:] + b"\n")
-    assert [len([*reader.read_new()]) for _ in range(2)] == [1, 0]
-    os.rename(path, tmp_path / "calls.jsonl.1")
-    for name in ("calls.jsonl", "calls-support.jsonl", "all.jsonl"):
-        (tmp_path / name).write_bytes(line + b"\n")
-    assert [len([*reader.read_new()]) for _ in range(2)] == [1, 0]
-    path.write_bytes(b"")  # emptied in place
-    assert not [*reader.read_new()]
-    path.write_bytes(line + b"\n")
-    assert len([*reader.read_new()]) == 1
-    assert not [*LogReader(path, START + 1).read_new()]
-
-
-def test_a_copy_of_the_log_counts_once(tmp_path):
-    path, reader = tmp_path / "calls.jsonl", LogReader(tmp_path / "calls.jsonl")
-    row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
-    line = json.dumps(row).encode() + b"\n"
-    path.write_bytes(3 * line)
-    (tmp_path / "calls.jsonl.2").write_bytes(2 * line)  # from before the start
-    assert len([*reader.read_new()]) == 5
-    (tmp_path / "calls.jsonl.1").write_bytes(path.read_bytes())  # as copytruncate does
-    path.write_bytes(b"")
-    assert not [*reader.read_new()]
-    path.write_bytes(line)
-    assert len([*reader.read_new()]) == 1
-
-
 def test_the_traffic_of_a_log(tmp_path, clock):
     worker = Worker(tmp_path / "calls.jsonl", clock)
     for query in range(301):
         clock.now = START + 3 * DAY * query / 300
         worker.answer(query)
-    assert queries_per_day(tmp_path / "calls.jsonl") == pytest.approx(100)
+    path = tmp_path / "calls.jsonl"
+    assert queries_per_day(path) == pytest.approx(100)
+    lines = path.read_bytes().splitlines(keepends=True)
+    junk = [
+        b"\n",
+        b"[]\n",
+        b"null\n",
+        b"\xff\xfe\n",
+        b"[" * 10**5 + b"\n",
+        b'{"step": 1}\n',
+        b'{"step": 1, "time": 3}\n',
+    ]
+    path.write_bytes(b"".join([*junk, *lines[450:], lines[0][:40]]))
+    for name in ("calls-20241104.jsonl", "calls-support.jsonl", "all.jsonl"):
+        (tmp_path / name).write_bytes(b"".join(lines[:450]))
+    assert queries_per_day(path) == pytest.approx(100)  # of its own rotated file alone
 
 
 def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
@@ -188,44 +166,12 @@ def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minut
     assert [str(one.message) for one in heard] == [f"{what}is a count of its server wrong, or max_tokens too high?"] * 2
 
 
-def test_days_that_are_out_of_order_in_a_log_keep_their_money(tmp_path, clock):
-    path = tmp_path / "calls.jsonl"
-    other = Worker(path, clock)
-    clock.now = START + 1.5 * DAY
-    for day, cost in ((1, 30.0), (0, 9.0), (2, 5.0), (1, 20.0)):
-        ended = datetime.fromtimestamp(START + (day + 0.5) * DAY, UTC).isoformat(timespec="milliseconds")
-        other.log.write(call(1, cost, ended, replace(other.billing.billed, step=1)))
-    assert Worker(path, clock).billing.left == 200.0 - 50.0
-
-
-def test_a_log_that_cannot_be_written_puts_a_service_on_its_cheapest_rung(tmp_path, clock, monkeypatch):
-    path = tmp_path / "calls.jsonl"
-    worker, ended = Worker(path, clock), datetime.fromtimestamp(START, UTC).isoformat()
-    assert worker.billing.position > 0.0
-    with monkeypatch.context() as full:
-        full.setattr(os, "write", lambda file, line: 0)
-        assert worker.log.keep(call(1, 1.0, ended, worker.billing.billed)).startswith("calls are not logged")
-    assert worker.billing.position == 0.0
-    worker.log.keep(call(1, 1.0, ended, worker.billing.billed))
-    assert worker.billing.position > 0.0
-    path.write_text(path.read_text() + '{"call_log": 1, "que')
-    with pytest.warns(
-        UserWarning, match=r"more of the money may be spent than .*calls.jsonl says: it ends within a line"
-    ):
-        Worker(path, clock)
-    path.write_text("")
-    monkeypatch.setattr(os, "fstatvfs", lambda file: SimpleNamespace(f_bavail=0))
-    with pytest.warns(UserWarning, match="its disk is full: make room, and give --ledger"):
-        Worker(path, clock)
-
-
 @pytest.fixture
 def today(monkeypatch):
     """A clock that stands at a time of this day, in which periods end later than now."""
     now = time.time()
     clock = SimpleNamespace(now=now - now % DAY + DAY / 2, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
-    monkeypatch.setattr(log_spending, "time", clock)
     monkeypatch.setattr(ledger, "time", clock)
     return clock
 
@@ -241,27 +187,14 @@ def ask(worker, clock, queries):
     return sum(paid)
 
 
-@pytest.mark.filterwarnings("ignore:.*the log begins")
-@pytest.mark.parametrize("lost", ["all", "the first half", "the last half"])
-def test_what_the_log_has_lost_is_known_after_a_restart(tmp_path, today, lost):
-    """As its disk was full, or as copytruncate leaves it: the file beside it has what each process has spent."""
+def test_a_lost_log_loses_no_money(tmp_path, today):
+    """As copytruncate leaves it, or a full disk."""
     path = tmp_path / "calls.jsonl"
     worker, other = Worker(path, today), Worker(path, today)
     paid = ask(worker, today, range(20)) + ask(other, today, range(20, 40))
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept = {"all": [], "the first half": lines[len(lines) // 2 :], "the last half": lines[: len(lines) // 2]}[lost]
-    path.write_bytes(b"".join(kept))
-    with pytest.warns(
-        CascadeWarning, match=r"the log lacks \$.* of what was spent this day; the file beside it has that"
-    ):
-        new = Worker(path, today)
+    path.write_bytes(b"")
+    new = Worker(path, today)
     assert new.billing.left == pytest.approx(200 - paid)
-    if kept:  # a log that is read is emptied where it stands, and not rewritten
-        return
-    for one in (worker, other):  # who live go on, and nothing counts twice
-        today.now += 2
-        one.billing.catch_up()
-        assert one.billing.left == pytest.approx(200 - paid)
     paid += ask(new, today, range(40, 50)) + ask(worker, today, range(50, 60))
     for one in (worker, other, new):
         today.now += 2
@@ -269,41 +202,34 @@ def test_what_the_log_has_lost_is_known_after_a_restart(tmp_path, today, lost):
         assert one.billing.left == pytest.approx(200 - paid)
 
 
-def test_a_log_that_begins_after_its_period_does_says_so(tmp_path, today):
+def test_a_log_without_totals_says_so(tmp_path, today):
     path = tmp_path / "calls.jsonl"
-    ask(Worker(path, today), today, range(3))
-    os.remove(f"{path}.totals")
-    with pytest.warns(CascadeWarning, match=r"the log begins 20\d\d-\d\d-\d\d 12:01 UTC, after this day"):
-        Worker(path, today)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ask(Worker(tmp_path / "new.jsonl", today), today, range(3))
-        Worker(tmp_path / "new.jsonl", today)  # whose totals are there
+        ask(Worker(path, today), today, range(3))
+        Worker(path, today)
+    os.remove(f"{path}.totals")
+    with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what was spent before is not known"):
+        Worker(path, today)
 
 
 def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
     path = tmp_path / "calls.jsonl"
     worker, real = Worker(path, today), FileTotals.sync
+    assert worker.billing.position > 0
 
     def full(self, patience):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(FileTotals, "sync", full)
-    with pytest.warns(CascadeWarning, match="policy policy: what is spent is kept in the log alone: No space") as told:
+    with pytest.warns(CascadeWarning, match=r"what is spent is not kept in .*totals: No space") as told:
         paid = ask(worker, today, range(5))
     assert len(told) == 1
+    assert worker.billing.position_of("a") == worker.billing.position == 0
     monkeypatch.setattr(FileTotals, "sync", real)
     paid += ask(worker, today, range(5, 10))
-    path.write_bytes(b"")
-    with pytest.warns(CascadeWarning, match="the log lacks"):
-        assert Worker(path, today).billing.left == pytest.approx(200 - paid)
-
-
-def test_a_client_with_a_name_goes_by_the_cheapest_rung_where_nobody_tells_what_is_spent(tmp_path, today, monkeypatch):
-    worker = Worker(tmp_path / "calls.jsonl", today)
-    assert worker.billing.position_of("a") > 0
-    monkeypatch.setattr(CallLog, "is_losing", True)
-    assert worker.billing.position_of("a") == worker.billing.position == 0
+    assert worker.billing.position > 0
+    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
 
 
 @pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")
@@ -322,8 +248,7 @@ def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_pa
             request.join(10)
             assert not request.is_alive()
             assert len(heard) == told
-    assert str(heard[0].message) == f"policy policy: what is spent is kept in the log alone: {LOCKED}"
+    what = f"what is spent is not kept in {path}.totals: {LOCKED}: until it is, the cheapest rung answers"
+    assert str(heard[0].message) == what
     paid += ask(worker, today, range(3, 6))
-    path.write_bytes(b"")
-    with pytest.warns(CascadeWarning, match="the log lacks"):
-        assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+    assert Worker(path, today).billing.left == pytest.approx(200 - paid)

@@ -66,9 +66,9 @@ def paying(cost, billing):
 def settled(*billings):
     """What is left, or the balance, once all have heard of it."""
     for billing in billings:
-        assert billing._ledger.sync()
+        assert billing._totals.sync()
     for billing in billings:
-        assert billing._ledger.sync()
+        assert billing._totals.sync()
         billing.catch_up()
     return [billing.left if billing.balance is None else billing.balance for billing in billings]
 
@@ -112,15 +112,15 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name, 
     proxy.cut = "answers"
     paying(3.0, far)
     with pytest.warns(UserWarning, match=r"does not answer since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on"):
-        until(lambda: far._ledger.down_since is not None)
+        until(lambda: far._totals.down_since is not None)
     paying(4.0, far)
     assert settled(near) == [MONEY - 3.0]  # it has arrived
-    assert (far.left, far._ledger.waiting) == (MONEY - 7.0, 2)  # by its own count
+    assert (far.left, far._totals.waiting) == (MONEY - 7.0, 2)  # by its own count
     proxy.cut = ""
     with pytest.warns(UserWarning, match="answers again, after"):
-        until(lambda: far._ledger.down_since is None)
+        until(lambda: far._totals.down_since is None)
     assert settled(far, near) == [MONEY - 7.0] * 2
-    assert far._ledger.waiting == 0
+    assert far._totals.waiting == 0
     proxy.close()
 
 
@@ -135,7 +135,7 @@ def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
             forgetful.stop()
             paying(7.0, one)
             for billing in (one, two, one, two):
-                assert not billing._ledger.sync()
+                assert not billing._totals.sync()
             assert one.left == MONEY - 15.0
             assert one.position > 0.0  # answers go on
             forgetful.start()
@@ -152,7 +152,7 @@ def test_without_any_total_the_cheapest_rung_answers(ledgers, name):
     assert Billing(replace(LADDER, period=None), name, None, ledgers("redis://127.0.0.1:1")).position > 0.0
     paying(3.0, billing)
     with pytest.warns(UserWarning, match=r"was not told of 1 payment: their money counts as left"):
-        billing._ledger.close()
+        billing._totals.close()
 
 
 def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(shared, ledgers, name):

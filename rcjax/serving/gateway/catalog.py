@@ -297,7 +297,7 @@ class CatalogMaker:
         for name, served in catalog.policies.items():
             bill = served.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and str(settings.log or "-") == "-":
-                reason = f"its budget is for each {bill.period.every}, and what was spent is in the log"
+                reason = f"its budget is for each {bill.period.every}, and what was spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 

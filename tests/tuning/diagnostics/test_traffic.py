@@ -38,7 +38,7 @@ def calls_of(policy, week, n=400, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             call = Call(
                 query, model, model, None if fails else "A", "A", None if fails else float(raw), 0.5, 1e-4 * longer,
                 int(100 * longer * rng.uniform(0.8, 1.2)), 1, False, 1, 0.1, when.isoformat(), shadowed,
-                "timed out" if fails else None, billed=Billed("policy", "c", step),
+                "timed out" if fails else None, billed=Billed("policy", step),
             )  # fmt: skip
             lines.append(call_row(call))
             decision = policy.step(model, logprob=-50.0 if fails else float(raw))
