@@ -66,7 +66,7 @@ _PAUSE = 0.001  # seconds between two tries
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
-class LineStream:
+class StandardOutput:
     """Standard output with whole lines, even if several processes write to it."""
 
     def __init__(self) -> None:

@@ -187,8 +187,14 @@ class Respondent:
 
     def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
         address, query = settings.address()
-        limits = {"timeout": timeout, "connect": _CONNECTING * timeout}
-        self.client = direct_client(base_url=address, key=settings.key(), query=query, retries=0, **limits)
+        self.client = direct_client(
+            base_url=address,
+            key=settings.key(),
+            timeout=timeout,
+            query=query,
+            connect=_CONNECTING * timeout,
+            retries=0,
+        )
         self.settings, self.timeout = settings, timeout
         self.stopped: str | None = None
         self.remarks: dict[str, None] = {}  # sentences about its costs

@@ -184,14 +184,14 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
     """
     put = {question.query: {"question_digest": question.digest} for question in questions}
     settings = {asked.name: asked.record(questions[0]) for asked in models if questions}
-    served = {asked.name: {"served": asked.respondent.settings.endpoint_name} for asked in models}
+    names = {asked.name: {"endpoint_name": asked.respondent.settings.endpoint_name} for asked in models}
     record, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
         query, model = row["query"], row["model"]
         if query not in put:
             continue
         then = _comparable(row, record(row["asked"]))
-        now = _comparable(served.get(model, {}) | put[query], record(settings.get(model, "{}")))
+        now = _comparable(names.get(model, {}) | put[query], record(settings.get(model, "{}")))
         others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
         if (what := next(others, None)) is not None:
             was, here = (repr(value) if value else "none" for value in (then[what], now[what]))
@@ -205,7 +205,7 @@ def require_same(models: Iterable[Asked], questions: Sequence[Question], answers
 def _comparable(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a row and its request settings that must not differ, by description; None if unknown."""
     return {
-        "served model": row.get("served"),
+        "model at the endpoint": row.get("endpoint_name"),
         "question (its choices, template and system message included) of digest": row.get("question_digest"),
         "signal": record.get("signal"),
         "options": record.get("options"),

@@ -21,7 +21,7 @@ from typing import Any
 
 from rcjax._base.codec import object_in
 from rcjax._base.figures import count
-from rcjax._base.files import LineFile, LineStream
+from rcjax._base.files import LineFile, StandardOutput
 
 #: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
@@ -62,7 +62,7 @@ class Call:
     """The query's id."""
     model: str
     """The model's name in the policy."""
-    served: str
+    endpoint_name: str
     """The model's name at the endpoint."""
     text: str | None
     """The text of the reply; None if nothing usable came back."""
@@ -151,7 +151,7 @@ class CallLog:
         """Called by `keep` with the outcome of each call, one of `LOGGED`."""
         self._lost = 0  # calls since the last line that was written
         self._turn = threading.Lock()
-        self._lines = LineStream() if path is None else LineFile(path)
+        self._lines = StandardOutput() if path is None else LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Append a call, with a hash of its messages, and the messages themselves if the log keeps prompts."""

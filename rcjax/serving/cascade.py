@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
-from types import NoneType, TracebackType
+from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.codec import instance, number, what_it_is, whole
+from rcjax._base.codec import instance, number, takes, what_it_is, whole
 from rcjax._base.figures import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
@@ -158,6 +158,14 @@ class Cascade:
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
     """
 
+    @takes(
+        policy=AnyPolicy,
+        log=(CallLog, None),
+        ledger=(Ledger, None),
+        options=(Mapping, None),
+        models=(Mapping, None),
+        salt=(str, None),
+    )
     def __init__(
         self,
         policy: AnyPolicy,
@@ -176,8 +184,6 @@ class Cascade:
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
-        _require_policy(policy)
-        _require_kinds(log=log, ledger=ledger, salt=salt, options=options, models=models)
         _require_limits(concurrency, timeout, retries)
         self.policy = policy
         self.models = policy.models
@@ -227,8 +233,8 @@ class Cascade:
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        more = {"options": checked, "deliver": deliver, "segment": segment, "client": client}
-        question = self._question(messages, query, **more)
+        question = self._question(messages, query, checked)
+        question = replace(question, deliver=deliver, segment=segment, client=client)
         result, rest = await self._answer(question, None if deadline is None else time.monotonic() + deadline)
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -307,13 +313,14 @@ class Cascade:
         models = self.policy.rungs[index].of_segment(question.segment).models
         return math.fsum(self._caller.expect(question, model) for model in models)
 
-    def _question(self, messages: Messages, query: int | str | None, **more: Any) -> ServedQuery:
+    def _question(
+        self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
+    ) -> ServedQuery:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self._share.of_next(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        form = form_of(conversation, more.get("options") or {})
-        return ServedQuery(name, conversation, shadow=shadow, form=form, **more)
+        return ServedQuery(name, conversation, options, shadow=shadow, form=form_of(conversation, options))
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
@@ -384,22 +391,6 @@ class Cascade:
             return dict(zip(names, await asyncio.gather(*calls), strict=True))
         finally:
             exchanges += [exchange for listed in ended for exchange in listed]
-
-
-#: The types of `Cascade`'s optional arguments.
-_KINDS = {"log": CallLog, "ledger": Ledger, "salt": str, "options": Mapping, "models": Mapping}
-
-
-def _require_policy(policy: object) -> None:
-    """Refuse an argument that is no policy with a TypeError."""
-    if not isinstance(policy, AnyPolicy):
-        raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
-
-
-def _require_kinds(**arguments: object) -> None:
-    """Refuse an optional argument of another type with a TypeError."""
-    for name, value in arguments.items():
-        instance(value, (_KINDS[name], NoneType), name)
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:

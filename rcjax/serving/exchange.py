@@ -187,7 +187,7 @@ class Exchange:
         self.call = Call(
             query=question.query,
             model=self.model,
-            served=self.endpoint.model,
+            endpoint_name=self.endpoint.model,
             text=self.text,
             answer=None if read is None else read.answer,
             logprob=logprob,

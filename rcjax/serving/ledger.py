@@ -447,14 +447,17 @@ class Ledger:
             except self._refusals as problem:
                 raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
 
-    def total(self, name: str, every: str, bounds: tuple[float, float], **more: Any) -> LedgerTotal:
+    def total(
+        self, name: str, every: str, bounds: tuple[float, float], most: float = _INFINITE, *, falls: bool = False
+    ) -> LedgerTotal:
         """Return the total of a policy or a client in a period.
 
         Args:
             name: name of the policy or the client.
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
             bounds: start and end of the period, in seconds since 1970; zeros for a balance.
-            more: `most` and `falls` of the total.
+            most: limit on the absolute amount.
+            falls: whether the amount may fall, as a balance does.
         """
         start, end = bounds
         with self._known:
@@ -466,7 +469,7 @@ class Ledger:
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
                 keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, **more)
+                self._totals[name, every, start] = LedgerTotal(keys, seconds, most, falls)
             return self._totals[name, every, start]
 
     def start(self) -> None:

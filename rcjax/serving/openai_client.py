@@ -122,8 +122,8 @@ def direct_client(
         "verify": certificates(),
         "limits": HTTP.Limits(max_connections=_MAX_CONNECTIONS),
         "follow_redirects": False,
+        "event_hooks": {"response": [_limit_response]},
     }
-    settings |= {"event_hooks": {"response": [_limit_response]}}
     try:
         http: Any = openai.DefaultAioHttpClient(**settings)
         for transport in [http._transport, *http._mounts.values()]:
@@ -132,11 +132,15 @@ def direct_client(
     except RuntimeError:  # aiohttp is not installed
         http = openai.DefaultAsyncHttpxClient(**settings)
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
-    plain = {"accept-encoding": "identity"}
-    limit = timeout if connect is None else openai.Timeout(timeout, connect=connect)
-    arguments: Any = {"timeout": limit, "http_client": http, "default_headers": plain, "default_query": query}
-    arguments |= {"max_retries": retries}
-    return DirectClient(api_key=key, base_url=base_url, **arguments)
+    return DirectClient(
+        api_key=key,
+        base_url=base_url,
+        timeout=timeout if connect is None else openai.Timeout(timeout, connect=connect),
+        http_client=http,
+        default_headers={"accept-encoding": "identity"},
+        default_query=query,
+        max_retries=retries,
+    )
 
 
 def _session(transport: Any) -> Any:

@@ -32,7 +32,7 @@ OTHERWISE = {
     "choices": ({"rows": [row | {"choices": "A|B|C"} for row in questions(N)]}, "question", 2 * N),
     "template": ({"options": ("--template", "{prompt} Be brief.")}, "question", 2 * N),
     "system prompt": ({"options": ("--system", "Be brief.")}, "system message", 2 * N),
-    "served model": ({"served_as": "org2/"}, "served model 'org/", 2 * N),
+    "served model": ({"served_as": "org2/"}, "model at the endpoint 'org/", 2 * N),
     "options": ({"more": "options = { temperature = 0.5 }"}, "options", 2 * N),
 }
 

@@ -10,7 +10,7 @@ def make_call(model="small", **changes):
     parts = {
         "query": "q1",
         "model": model,
-        "served": f"org/{model}",
+        "endpoint_name": f"org/{model}",
         "text": "B",
         "answer": "B",
         "logprob": -0.1,

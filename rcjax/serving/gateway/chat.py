@@ -204,7 +204,7 @@ class RequestHandler:
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._unjudged_reasons), None)
-        self.metrics.ended(name, result, seconds, served, judged=self._judged, reason=reason)
+        self.metrics.count_request(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
             raise upstream_error(result)
         if self._delivery_problem is not None:
@@ -265,7 +265,7 @@ class RequestHandler:
                 exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
             finally:  # a client that disconnects still pays for the calls made
                 calls = [exchange.call for exchange in exchanges]
-                self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
+                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls))
                 if served is not None:
                     served.cascade.billing.pay(calls, client=self.context.client.name)
         return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)

@@ -109,7 +109,7 @@ class Metrics:
 
     Example:
         >>> metrics = Metrics()
-        >>> metrics.refused("no key", 401)
+        >>> metrics.count_refusal("no key", 401)
         >>> page, content_type = metrics.text()
         >>> [line for line in page.decode().splitlines() if line.startswith("rcjax_refused")]
         ['rcjax_refused_requests_total{reason="no key",status="401"} 1.0']
@@ -137,7 +137,7 @@ class Metrics:
         self._figure = cache(self._labelled)  # the client needs several microseconds to look labels up
         self._reasons: set[str] = set()
 
-    def began(self, *, logging: bool) -> None:
+    def count_start(self, *, logging: bool) -> None:
         """Count the start of this worker; with a call log, its lines are counted from 0 on."""
         self._figures["worker_starts"].inc()
         for outcome in LOGGED if logging else ():
@@ -147,16 +147,16 @@ class Metrics:
         """Count a request as in progress, within a `with` block."""
         return self._figures["requests_in_flight"].track_inprogress()
 
-    def logged(self, outcome: str) -> None:
+    def count_line(self, outcome: str) -> None:
         """Count a line of the call log: "written" or "lost"."""
         self._figure("log_lines", outcome).inc()
 
-    def reloaded(self, name: str, outcome: str | None) -> None:
+    def count_reload(self, name: str, outcome: str | None) -> None:
         """Count a new file of a policy: "taken up" or "refused"; None for the first file."""
         for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
             self._figure("reloads", name, label).inc(label == outcome)
 
-    def ended(
+    def count_request(
         self,
         name: str,
         result: Result,
@@ -188,30 +188,30 @@ class Metrics:
             if call.confidence is not None:
                 self._figure("confidence", name, call.model).observe(call.confidence)
         if served is not None:
-            self.followed(name, served.cascade.billing)
+            self.set_bill(name, served.cascade.billing)
 
-    def followed(self, name: str, billing: Billing) -> None:
+    def set_bill(self, name: str, billing: Billing) -> None:
         """Set the position and the money of a policy that follows its bill."""
         if billing.bill is not None:
             self._figure("ladder_position", name).set(billing.position)
             figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
             self._figure(figure, name).set(money)
 
-    def ledger(self, *, is_up: bool, waiting: int) -> None:
+    def set_ledger(self, *, is_up: bool, waiting: int) -> None:
         """Set the state of the ledger: whether it answers, and the number of payments that wait."""
         self._figures["ledger_up"].set(is_up)
         self._figures["ledger_waiting"].set(waiting)
 
-    def paid(self, name: str, cost: float) -> None:
+    def count_cost(self, name: str, cost: float) -> None:
         """Count money for requests that named a policy or model."""
         self._figure("request_cost", name).inc(cost)
 
-    def responded(self, client: str | None, status: int) -> None:
+    def count_response(self, client: str | None, status: int) -> None:
         """Count an answered request of a client with a name."""
         if client is not None:
             self._figure("client_requests", client, _status(status)).inc()
 
-    def called(self, call: Call, policy: str | None = None) -> None:
+    def count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call of a model that has ended, for a request or for a shadow query.
 
         Args:
@@ -220,7 +220,7 @@ class Metrics:
         """
         model = call.model
         if policy is not None and not call.added:
-            self.paid(policy, call.cost)
+            self.count_cost(policy, call.cost)
         if call.client is not None and not call.added:
             self._figure("client_cost", call.client).inc(call.cost)
         self._figure("call_seconds", model).observe(call.seconds)
@@ -233,7 +233,7 @@ class Metrics:
         if kind is not None:
             self._figure("call_errors", model, kind).inc()
 
-    def refused(self, reason: str, status: int) -> None:
+    def count_refusal(self, reason: str, status: int) -> None:
         """Count a request that the gateway itself answered with an error.
 
         Args:

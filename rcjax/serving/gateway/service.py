@@ -137,7 +137,7 @@ class Gateway:
         self.client_limits = ClientLimits(self._totals)
         self.log = settings.open_log()
         if self.log is not None:
-            self.log.observe = self.metrics.logged
+            self.log.observe = self.metrics.count_line
         self._maker = CatalogMaker(settings, self.endpoint_clients.of, self.log, self._count_call, self.ledger)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
@@ -152,7 +152,7 @@ class Gateway:
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call that has ended."""
-        self.metrics.called(call, policy)
+        self.metrics.count_call(call, policy)
         client = None if call.added else self.catalog.ring.by_name(call.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
@@ -166,9 +166,9 @@ class Gateway:
         """Update the bills and their figures with the spending of others, even if this worker is idle."""
         for name, served in self.catalog.policies.items():
             served.cascade.billing.catch_up()
-            self.metrics.followed(name, served.cascade.billing)
+            self.metrics.set_bill(name, served.cascade.billing)
         if self.ledger is not None:
-            self.metrics.ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
+            self.metrics.set_ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
     async def _share_totals(self) -> None:
         """Exchange the clients' totals with other workers."""
@@ -218,7 +218,7 @@ class Gateway:
             catalog = await asyncio.to_thread(self._maker.read, before)
         except Exception as problem:  # whatever the content of a file
             for name in self.settings.policies:
-                self.metrics.reloaded(name, "refused")
+                self.metrics.count_reload(name, "refused")
             _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
             return
         self.install(catalog, before)
@@ -232,7 +232,7 @@ class Gateway:
         self.catalog = catalog
         self.cascades.update(served.cascade for served in catalog.policies.values())
         for name in catalog.changed_policies(before):
-            self.metrics.reloaded(name, None if before is None else "taken up")
+            self.metrics.count_reload(name, None if before is None else "taken up")
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """Answer a request in the responder's interface."""
@@ -253,7 +253,7 @@ class Gateway:
                     parts = self.metrics, request, context, responder, start
                     handler = RequestHandler(self.settings, self.catalog, *parts)
                     await unless_client_leaves(handler.answer(), receive, responder)
-            self.metrics.responded(client.name, 200)
+            self.metrics.count_response(client.name, 200)
         except ClientLeftError:
             self._count_refusal(client, "client_left", _LEFT)
         except ApiError as problem:
@@ -282,8 +282,8 @@ class Gateway:
             self.busy -= 1
 
     def _count_refusal(self, client: Client | None, reason: str, status: int) -> None:
-        self.metrics.refused(reason, status)
-        self.metrics.responded(None if client is None else client.name, status)
+        self.metrics.count_refusal(reason, status)
+        self.metrics.count_response(None if client is None else client.name, status)
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
@@ -361,7 +361,7 @@ async def _lifespan(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
     with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload_requested.set)
     watching = asyncio.create_task(gateway.watch())
-    gateway.metrics.began(logging=gateway.log is not None)
+    gateway.metrics.count_start(logging=gateway.log is not None)
     yield
     watching.cancel()
     await gateway.close()

@@ -25,13 +25,13 @@ EXPRESSIONS = [one["expr"] for one in (*TARGETS, *DASHBOARD["annotations"]["list
 def exposed():
     """{name of a sample: its labels} of a page on which everything there is has happened."""
     metrics = Metrics(shares_balance=True)
-    metrics.reloaded("support", None)
-    metrics.began(logging=True)
-    metrics.refused("no key", 401)
-    metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
-    metrics.called(make_call(error="timed out"), "support")
+    metrics.count_reload("support", None)
+    metrics.count_start(logging=True)
+    metrics.count_refusal("no key", 401)
+    metrics.count_request("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
+    metrics.count_call(make_call(error="timed out"), "support")
     for left in (None, 2.0):
-        metrics.followed("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=left))
+        metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=left))
     families = text_string_to_metric_families(metrics.text()[0].decode())
     return {sample.name: {*sample.labels} for family in families for sample in family.samples}
 

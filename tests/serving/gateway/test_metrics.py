@@ -46,9 +46,9 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
         ("abstained", [small]),
         ("failed", [make_call(text=None, logprob=None, confidence=None, error="timed out")]),
     ]:
-        metrics.ended("support", make_result(status, calls), 0.5)
-    metrics.ended("support", make_result("not judged", [large]), 0.5, judged=False)
-    metrics.ended("large", make_result("passed on", [large]), 0.5, judged=False)
+        metrics.count_request("support", make_result(status, calls), 0.5)
+    metrics.count_request("support", make_result("not judged", [large]), 0.5, judged=False)
+    metrics.count_request("large", make_result("passed on", [large]), 0.5, judged=False)
     assert figures(metrics, "requests_total") == {
         ("small", "support", "answered"): 1,
         ("large", "support", "answered"): 2,
@@ -66,7 +66,7 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
 
 
 def test_names_are_escaped_whatever_they_hold(metrics):
-    metrics.ended('a "b" \\ c\nd é \ud800', make_result(), 0.5)
+    metrics.count_request('a "b" \\ c\nd é \ud800', make_result(), 0.5)
     assert metrics.text("application/openmetrics-text")[0].isascii() is False
     assert figures(metrics, "request_seconds_count") == {'a "b" \\ c\nd é ?': 1}
 
@@ -82,8 +82,8 @@ from rcjax.serving.gateway.metrics import Metrics
 
 other = os.fork()
 metrics = Metrics()
-metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
-metrics.followed("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=None))
+metrics.count_request("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
+metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=None))
 if other:
     os.waitpid(other, 0)
     sys.stdout.buffer.write(metrics.text()[0])
