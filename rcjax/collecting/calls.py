@@ -11,6 +11,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from rcjax._base.codec import as_object
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
 from rcjax.collecting.questions import Question
@@ -60,8 +61,7 @@ class Asked:
     @property
     def why_alike(self) -> str | None:
         """Reason why several samples would be equal, in words; None without such a reason, or with one sample."""
-        more = self.options.get("extra_body")
-        options = {**self.options, **(more if isinstance(more, Mapping) else {})}
+        options = {**self.options, **as_object(self.options.get("extra_body"))}
         if self.samples > 1 and options.get("temperature") == 0:
             return "temperature is 0"
         return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None

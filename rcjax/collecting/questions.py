@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.codec import objects_in
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
@@ -125,7 +126,7 @@ def _spoken_message(message: Mapping[str, Any]) -> str:
     """Return the text of a message, followed by its tool calls."""
     content, calls = message.get("content"), message.get("tool_calls")
     text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
-    made = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    made = objects_in(calls)
     return "\n".join(filter(None, [text, written_calls(made) if made else ""]))
 
 

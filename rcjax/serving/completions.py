@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from rcjax._base.codec import as_object, objects_in
 from rcjax.policy.signals import Reply, SignalError
 from rcjax.policy.signals.answers import written_calls
 from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
@@ -45,13 +46,9 @@ def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Ma
     Choices that report a failure are left out. Raises CallError if no other is there, and for malformed content.
     """
     data = read_json(content)
-    fields = data if isinstance(data, Mapping) else {}
-    listed = fields.get("choices")
-    messages = (
-        [choice.get("message") for choice in listed if isinstance(choice, Mapping)] if isinstance(listed, list) else []
-    )
-    usage.add(usage_of(fields), sent, sum(map(written_bytes, messages)))
+    fields = as_object(data)
     choices = fields.get("choices")
+    usage.add(usage_of(fields), sent, sum(written_bytes(choice.get("message")) for choice in objects_in(choices)))
     if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
         raise unusable(data)
     problems = [choice_failure(choice) for choice in choices]
@@ -109,11 +106,8 @@ def _word(choice: Any) -> str:
 
 def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
     """Return the finish reason and the tool calls of a choice, without malformed ones."""
-    fields = choice if isinstance(choice, Mapping) else {}
-    message = fields.get("message")
-    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    listed = calls if isinstance(calls, list) else []
-    return finish_reason_of(choice), tuple(call for call in listed if isinstance(call, Mapping))
+    message = as_object(as_object(choice).get("message"))
+    return finish_reason_of(choice), tuple(objects_in(message.get("tool_calls")))
 
 
 def text_or_calls(choice: Any) -> str:
@@ -149,12 +143,10 @@ def choice_text(choice: Any) -> str:
     >>> choice_text({"message": {"content": None, "refusal": "I cannot help with that."}})
     'I cannot help with that.'
     """
-    message = choice.get("message") if isinstance(choice, Mapping) else None
-    fields = message if isinstance(message, Mapping) else {}
-    content = fields.get("content") or fields.get("refusal")
+    message = as_object(as_object(choice).get("message"))
+    content = message.get("content") or message.get("refusal")
     if isinstance(content, list):  # some servers send parts
-        texts = [part for part in content if isinstance(part, Mapping) and part.get("type", "text") in _TEXT_PARTS]
-        parts = [part.get("text") for part in texts]
+        parts = [part.get("text") for part in objects_in(content) if part.get("type", "text") in _TEXT_PARTS]
         content = "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 
@@ -169,10 +161,8 @@ def written_bytes(message: Any) -> int:
     >>> written_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
     11
     """
-    fields = message if isinstance(message, Mapping) else {}
-    calls = fields.get("tool_calls")
-    functions = [call.get("function") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
-    arguments = [function.get("arguments") for function in functions if isinstance(function, Mapping)]
+    fields = as_object(message)
+    arguments = [as_object(call.get("function")).get("arguments") for call in objects_in(fields.get("tool_calls"))]
     texts = [choice_text({"message": fields}), *map(fields.get, REASONING), *arguments]
     return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
 
@@ -329,16 +319,14 @@ class CallNumbers:
 
     def of_choice(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the choice of a chunk with each piece of a tool call numbered."""
-        delta = choice.get("delta")
-        calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
-        if not isinstance(delta, Mapping) or not isinstance(calls, list):
+        delta = as_object(choice.get("delta"))
+        if not isinstance(delta.get("tool_calls"), list):
             return choice
-        numbered = [self._number(call) for call in calls if isinstance(call, Mapping)]
+        numbered = [self._number(call) for call in objects_in(delta["tool_calls"])]
         return {**choice, "delta": {**delta, "tool_calls": numbered}}
 
     def _number(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
-        function = piece.get("function")
-        fields = function if isinstance(function, Mapping) else {}
+        fields = as_object(piece.get("function"))
         index = piece["index"] if type(piece.get("index")) is int else None
         call_id, name = _text_or_none(piece.get("id")), _text_or_none(fields.get("name"))
         call = self._open.get(call_id if index is None and call_id in self._open else index)
@@ -371,8 +359,7 @@ class PartialCall:
 
     def add(self, piece: Mapping[str, object]) -> None:
         """Add a piece."""
-        function = piece.get("function")
-        fields = function if isinstance(function, Mapping) else {}
+        fields = as_object(piece.get("function"))
         if isinstance(arguments := fields.get("arguments"), str):
             self.arguments += arguments
         if isinstance(name := fields.get("name"), str):
@@ -427,11 +414,9 @@ class Assembly:
 
     def _add_calls(self, delta: Any) -> None:
         """Add the tool calls of a delta, whose arguments come in pieces."""
-        calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
-        for call in calls if isinstance(calls, list) else ():
-            if not isinstance(call, Mapping) or not isinstance(call.get("index", 0), int):
-                continue
-            self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
+        for call in objects_in(as_object(delta).get("tool_calls")):
+            if isinstance(call.get("index", 0), int):
+                self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
 
     def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
         """Return the completion, and add its tokens to the usage if anything arrived.
@@ -482,7 +467,7 @@ class Delivery:
             return
         if len(self._waiting) < _MOST_WAITING:
             self._waiting.append(chunk)
-        deltas = [choice["delta"] for choice in chunk["choices"] if isinstance(choice.get("delta"), Mapping)]
+        deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         if self.begun or any(value for delta in deltas for name, value in delta.items() if name != "role"):
             await self.flush()
 

@@ -13,6 +13,8 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from rcjax._base.codec import as_object
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -75,7 +77,7 @@ _NOT_ENDED = ("", "null", "not_finished")  # no finish reason yet, by DashScope 
 
 def raw_finish_reason(choice: Any) -> Any:
     """Return the finish reason of a choice as the server sends it, also under Gemini's name; None without one yet."""
-    fields = choice if isinstance(choice, Mapping) else {}
+    fields = as_object(choice)
     reason = fields.get("finish_reason") or fields.get("finishReason")
     return None if not reason or (isinstance(reason, str) and reason.lower() in _NOT_ENDED) else reason
 
@@ -136,9 +138,8 @@ def body_failure(data: Any) -> CallError | None:
     >>> str(body_failure({"text": "no", "error_code": 50001})), body_failure({"error": None, "choices": []})
     ('an error in place of an answer (50001)', None)
     """
-    fields = data if isinstance(data, Mapping) else {}
-    base = fields.get("base_resp")  # MiniMax's field
-    status = base.get("status_code") if isinstance(base, Mapping) else None
+    fields = as_object(data)
+    status = as_object(fields.get("base_resp")).get("status_code")  # MiniMax's field
     errors = [fields[name] for name in _ERRORS if fields.get(name)] + ([status] if status else [])
     bare = (
         not fields.get("choices")
@@ -203,7 +204,7 @@ def read_wait(headers: Mapping[str, str]) -> float | None:
 
 def error_word(body: Any) -> str | None:
     """Return the code of an error, if it is a number or a word in lower case, and no text."""
-    words = [body.get(key) for key in ("code", "type")] if isinstance(body, Mapping) else []
+    words = [as_object(body).get(key) for key in ("code", "type")]
     texts = [str(word) for word in words if isinstance(word, str) or type(word) is int]
     codes = [word for word in texts if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-9]\d{2,5}", word, re.ASCII)]
     return codes[0] if codes else None

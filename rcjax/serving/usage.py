@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from rcjax._base.codec import as_object, objects_in
 from rcjax._base.tokens import Price, Tokens
 from rcjax.serving.pace import token_limit
 
@@ -208,16 +209,15 @@ def usage_of(body: Mapping[str, Any]) -> Any:
     >>> usage_of({"choices": [{"usage": {"prompt_tokens": 7}}], "usage": None})
     {'prompt_tokens': 7}
     """
-    choices, groq = body.get("choices"), body.get("x_groq")
-    inside = [groq, *(choices if isinstance(choices, list) else ())]
-    usages = [part.get("usage") for part in (body, *inside) if isinstance(part, Mapping)]
+    inside = as_object(body.get("x_groq")), *objects_in(body.get("choices"))
+    usages = [part.get("usage") for part in (body, *inside)]
     return next((usage for usage in usages if usage), None)
 
 
 def _reported_cost(report: Mapping[str, Any]) -> Decimal | None:
     """Return the cost that a reply reports, as OpenRouter's do, with the provider's charge to the user's own key."""
-    cost, details = _money(report.get("cost")), report.get("cost_details")
-    upstream = _money(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
+    cost = _money(report.get("cost"))
+    upstream = _money(as_object(report.get("cost_details")).get("upstream_inference_cost"))
     own_key = report.get("is_byok") is True
     if cost is None or (own_key and upstream is None):
         return None
@@ -254,7 +254,7 @@ def reported_tokens(usage: Any) -> Tokens | None:
     >>> reported_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is reported_tokens({"prompt_tokens": 20}) is None
     True
     """
-    fields = usage if isinstance(usage, Mapping) else {}
+    fields = as_object(usage)
     read, written = (_first_count(fields, names) for names in _TOKENS)
     cached, stored = _first_count(fields, _CACHED) or 0, _first_count(fields, _STORED) or 0
     beside = _first_count(fields, (_CACHED_BESIDE,)) or 0, _first_count(fields, (_STORED_BESIDE,)) or 0

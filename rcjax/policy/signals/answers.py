@@ -21,6 +21,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rcjax._base.codec import as_object, objects_in
+
 #: The form of a request for text alone.
 PLAIN = "plain"
 
@@ -52,7 +54,7 @@ def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -
     """
     tools = options.get("tools")
     functions = [[one["name"], _bare(one.get("parameters"))] for one in functions_of(tools)]
-    kinds = [tool.get("type") for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
+    kinds = [tool.get("type") for tool in objects_in(tools)]
     offered = [*functions, *(kind for kind in kinds if kind != "function")]
     choice, wanted = options.get("tool_choice"), options.get("response_format")
     form = {
@@ -184,8 +186,7 @@ def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
     """
     read = []
     for call in calls:
-        function = call.get("function", call) if isinstance(call, Mapping) else None
-        function = function if isinstance(function, Mapping) else {}
+        function = as_object(as_object(call).get("function", call))
         name, arguments = function.get("name"), function.get("arguments")
         if arguments is None or arguments == "":
             arguments = {}
@@ -206,8 +207,8 @@ def functions_of(tools: Any) -> list[Mapping[str, Any]]:
     >>> functions_of([{"type": "function", "function": {"name": "f"}}, {"type": "web_search"}])
     [{'name': 'f'}]
     """
-    listed = [tool.get("function") for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
-    return [one for one in listed if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
+    functions = [as_object(tool.get("function")) for tool in objects_in(tools)]
+    return [function for function in functions if isinstance(function.get("name"), str)]
 
 
 def canonical_calls(calls: Sequence[Any]) -> str | None:

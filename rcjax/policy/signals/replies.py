@@ -14,7 +14,7 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import as_object, what_it_is
 
 #: Largest excess of a log-probability over 0, or of a probability over 1, that float32 rounding explains.
 ROUNDING = 1e-6
@@ -139,7 +139,7 @@ def token_content(logprobs: Any) -> list[Any] | None:
     >>> token_content({"tokens": ["A"], "token_logprobs": [-0.1]})
     [{'token': 'A', 'logprob': -0.1, 'top_logprobs': None}]
     """
-    fields = logprobs if isinstance(logprobs, Mapping) else {}
+    fields = as_object(logprobs)
     if isinstance(fields.get("content"), list):
         return fields["content"]
     texts, numbers, top = (fields.get(name) for name in ("tokens", "token_logprobs", "top_logprobs"))
@@ -171,7 +171,7 @@ def read_tokens(content: Any, text: str) -> tuple[Token, ...]:
     """
     if not isinstance(content, Sequence) or isinstance(content, str) or not content:
         raise SignalError(NO_LOGPROBS)
-    entries = [entry if isinstance(entry, Mapping) else {} for entry in content]
+    entries = [as_object(entry) for entry in content]
     texts = [_text(entry) for entry in entries]
     span = _span_of(text, entries, texts)
     if span is None:

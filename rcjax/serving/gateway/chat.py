@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from starlette.types import Send
 
+from rcjax._base.codec import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
@@ -381,8 +382,7 @@ def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged
     if result.completion is None:
         message = {"role": "assistant", "content": refusal, "refusal": None}
         return [client_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
-    listed = result.completion["choices"]
-    choices = [choice for choice in listed if isinstance(choice, Mapping)] if isinstance(listed, list) else []
+    choices = objects_in(result.completion["choices"])
     if judged:  # answers that vote are several choices
         choices = [choice for choice in choices if text_or_calls(choice) == result.text][:1] or choices[:1]
         return [client_choice(request, choices[0]) | {"index": 0}]
@@ -402,7 +402,7 @@ def _cut_likeliest(tokens: Any, top: int) -> Any:
     """Cut the likeliest tokens of each token to `top`; some servers send null or an object, which become empty."""
     if not isinstance(tokens, list):
         return tokens
-    likeliest = [(token, token.get("top_logprobs")) for token in tokens if isinstance(token, Mapping)]
+    likeliest = [(token, token.get("top_logprobs")) for token in objects_in(tokens)]
     return [{**token, "top_logprobs": listed[:top] if isinstance(listed, list) else []} for token, listed in likeliest]
 
 
@@ -452,10 +452,9 @@ def chunks_of(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dic
 
 def _delta(message: Any) -> dict[str, Any]:
     """Turn a message into a delta, whose tool calls are numbered."""
-    delta = dict(message) if isinstance(message, Mapping) else {}
-    calls = delta.get("tool_calls")
-    if isinstance(calls, list):
-        delta["tool_calls"] = [{**call, "index": i} for i, call in enumerate(calls) if isinstance(call, Mapping)]
+    delta = dict(as_object(message))
+    if isinstance(delta.get("tool_calls"), list):
+        delta["tool_calls"] = [{**call, "index": i} for i, call in enumerate(objects_in(delta["tool_calls"]))]
     return delta
 
 

@@ -14,6 +14,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from starlette.types import Send
 
+from rcjax._base.codec import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import is_withheld, raw_finish_reason
@@ -390,14 +391,13 @@ class ResponseAssembly:
         }
 
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
-        fields = delta if isinstance(delta, Mapping) else {}
+        fields = as_object(delta)
         tokens = _tokens(token_content(logprobs))
         reasoning = next(filter(None, map(fields.get, REASONING)), None)
         yield from self._add_text("reasoning_text", reasoning, [])
         yield from self._add_text("output_text", fields.get("content"), tokens)
         yield from self._add_text("refusal", fields.get("refusal"), [])
-        calls = fields.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
+        for call in objects_in(fields.get("tool_calls")):
             yield from self._add_call(call)
 
     def _add_text(self, kind: str, content: Any, tokens: list[Event]) -> Iterator[Event]:
@@ -409,8 +409,8 @@ class ResponseAssembly:
             yield from self._add_item(item, {"id": f"{_PREFIXES[item]}_{self._id}", "type": item, **more})
         yield from self._items[item].add(kind, text, tokens)
 
-    def _add_call(self, call: Any) -> Iterator[Event]:
-        function = call.get("function") if isinstance(call, Mapping) else None
+    def _add_call(self, call: _Fields) -> Iterator[Event]:
+        function = call.get("function")
         if not isinstance(function, Mapping):
             return
         number = call.get("index", 0)
@@ -441,8 +441,8 @@ def _tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
     A response needs the bytes of a token: without them, they are those of its text.
     """
     tokens = []
-    for token in content if isinstance(content, list) else ():
-        text = token.get("token") if isinstance(token, Mapping) else None
+    for token in objects_in(content):
+        text = token.get("token")
         if isinstance(text, str) and type(token.get("logprob")) in (int, float):
             octets = token.get("bytes")
             octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
@@ -471,7 +471,7 @@ def _usage(usage: Any) -> dict[str, Any] | None:
 
 def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return the details of a count of tokens, with 0 for a name without a whole number."""
-    counts = details if isinstance(details, Mapping) else {}
+    counts = as_object(details)
     return {**counts, **{name: counts[name] if type(counts.get(name)) is int else 0 for name in names}}
 
 
