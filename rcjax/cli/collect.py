@@ -332,8 +332,7 @@ async def _work(
     Raises LogError if the log holds answers to other questions, or of models that were asked in another way.
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.calls import estimate
-    from rcjax.collecting.plan import Setup, assume_signals
+    from rcjax.collecting.plan import Setup, assume_signals, estimate
     from rcjax.collecting.run import require_same
 
     async with aclosing(Setup(plan)) as setup:
@@ -436,7 +435,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
 @shown
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     """Print the estimated cost of a run; on standard error if it comes `before` the run."""
-    from rcjax.collecting.calls import USUAL_CHOICE, USUAL_TEXT
+    from rcjax.collecting.plan import USUAL_CHOICE, USUAL_TEXT
 
     screen = Screen(stderr=before)
     rows = document["estimate"]

@@ -1,4 +1,4 @@
-"""Plan a run: its options, clients and graders, and the choice of a signal for each model.
+"""Plan a run: its options, clients and graders, the choice of a signal for each model, and estimates of the cost.
 
 One small question finds out what a model supports (`probe`).
 """
@@ -9,23 +9,35 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.built_in_graders import Ask
-from rcjax.collecting.calls import Asked
 from rcjax.collecting.custom_graders import GraderError
 from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
+from rcjax.collecting.respondent import (
+    Asked,
+    Budget,
+    Expense,
+    NotCoveredError,
+    Respondent,
+    StoppedError,
+    most_input_tokens,
+    most_output_tokens,
+    second_options,
+    usual_input_tokens,
+    worst_of,
+)
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
-from rcjax.serving.call_log import VERSION
+from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
@@ -346,3 +358,116 @@ async def _suited(setup: Setup, model: str, questions: Sequence[Question], file:
     gives = "gives log-probabilities" if abilities.top > 1 else abilities.unusable or "gives no log-probabilities"
     votes = "; --samples 5 has the share of five answers that agree, and costs five" if signal == "stated" else ""
     return signal, f"{gives}: signal {signal}{votes}"
+
+
+#: Assumed tokens of an answer in words, and of a choice, until a model has answered.
+USUAL_TEXT, USUAL_CHOICE = 200, 2
+
+
+_SECOND = 80  # tokens of a second question, besides the question and the answer
+
+
+_RUBRIC, _VERDICT = 300, 8  # tokens of a judge's rubric, and of its reply
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The missing answers of a model, and estimates of their cost."""
+
+    model: str
+    questions: int
+    """Number of questions with a missing answer."""
+    calls: int
+    """Number of missing answers."""
+    likely_cost: float
+    """Expected cost, judges and failures included: a prior from usual lengths, corrected by the observed costs."""
+    most_cost: float
+    """Largest possible cost, judges included."""
+
+
+def estimate(
+    asked: Asked,
+    questions: Sequence[Question],
+    answers: AnswerRows,
+    judge: Callable[[Question], Respondent | None] = lambda question: None,
+) -> Estimate:
+    """Estimate the cost of a model's missing answers.
+
+    Args:
+        asked: the model and its request settings.
+        questions: questions of the run.
+        answers: existing answers.
+        judge: returns the model that judges answers to a question, or None.
+    """
+    waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
+    most = sum((sum(worst_of(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
+    usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
+    observed = _observed(asked, questions, answers, judge)
+    distinct = len({question.query for question in waiting})
+    return Estimate(asked.name, distinct, len(waiting), float(min(usual * observed, most)), float(most))
+
+
+_NONE = Decimal(0)
+
+
+_GUESS = Decimal("0.25")  # weight of the prior, in answers
+
+
+def _observed(
+    asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
+) -> Decimal:
+    """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
+
+    The prior ratio of 1 has the weight of a quarter of an answer: the usual length is a guess, which may be ten times
+    too large.
+    """
+    of_run = {question.query: question for question in questions}
+    rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
+    usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
+    if not sum(usual):
+        return Decimal(1)
+    guess = _GUESS * sum(usual, _NONE) / len(usual)
+    # Likely costs of calls and judges: unbilled calls count by their estimate, not by their upper bound.
+    paid = [Decimal(str(row.get(name) or 0)) for row in rows for name in ("cost", "grading_cost")]
+    return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
+
+
+def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+    """Return the usual cost of a call and its judge, from the length of the question."""
+    endpoint = asked.endpoint(question)
+    read, written = usual_input_tokens(question.messages, question.options), _written(question, endpoint.options)
+    second = second_options(endpoint.signal)
+    if second is not None:
+        read += read + written + _SECOND
+        written += min(4, most_output_tokens(second))
+    price = asked.respondent.settings.price
+    return price.money(Tokens(read, written)) + judging_cost(asked, question, judge, worst=False)
+
+
+def _written(question: Question, options: Mapping[str, Any]) -> int:
+    """Return the usual number of output tokens, over all samples of a request."""
+    usual = (USUAL_CHOICE if question.choices else USUAL_TEXT) * (options.get("n") or 1)
+    return min(usual, most_output_tokens(options))
+
+
+def judging_cost(
+    asked: Asked, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
+) -> Decimal:
+    """Return the cost of judging one answer, in money.
+
+    Args:
+        asked: the model that answers, and its request settings.
+        question: the question.
+        judge: returns the model that judges answers to a question, or None.
+        worst: assume the longest answer, judged twice; else a usual answer, judged once.
+    """
+    respondent = judge(question)
+    if respondent is None:
+        return _NONE
+    options, price = asked.endpoint(question).options, respondent.settings.price
+    if worst:
+        read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
+    else:
+        read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
+    by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
+    return max(2 * respondent.highest_cost, by_price) if worst else by_price

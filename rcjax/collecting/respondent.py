@@ -1,25 +1,35 @@
-"""A model that answers requests, with retries and rate limits, and the budget that pays for them."""
+"""Ask a model a question, the second question of its signal included, within a budget, with retries and rate limits."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from rcjax._base.codec import as_object
+from rcjax.collecting.answer_file import LOST, AnswerFile
+from rcjax.collecting.questions import Question
+from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORMING
+from rcjax.policy.signals.records import LetterOf, signal_by_name
+from rcjax.serving.call_log import call_row
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.endpoints import Endpoint
+from rcjax.serving.endpoints import AsInLog, Endpoint
+from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.failures import CallError, Failure, connection_error
-from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.models_file import ModelSettings, record_asked
 from rcjax.serving.openai_client import complete, direct_client
 from rcjax.serving.pace import token_limit
 from rcjax.serving.usage import CallUsage
+from rcjax.serving.workers import ReplyChecks
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
@@ -354,3 +364,135 @@ class Respondent:
     async def close(self) -> None:
         """Close the model's connections."""
         await self.client.close()
+
+
+_SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model with the request settings of this run."""
+
+    respondent: Respondent
+    signal: str
+    """Name of its signal."""
+    options: Mapping[str, object]
+    """Options of each request, in addition to those of the signal."""
+    checks: ReplyChecks
+    """Runner of checks, for a signal that is a check."""
+    samples: int = 1
+    """Number of answers to each question, each from a separate call."""
+    apart: bool = False
+    """Request the answer only: the samples vote, and their agreement is the confidence."""
+    check: ReplyCheck | None = None
+    """The signal, if it is a check."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.respondent.settings.name
+
+    @property
+    def why_alike(self) -> str | None:
+        """Reason why several samples would be equal, in words; None without such a reason, or with one sample."""
+        options = {**self.options, **as_object(self.options.get("extra_body"))}
+        if self.samples > 1 and options.get("temperature") == 0:
+            return "temperature is 0"
+        return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None
+
+    def waiting(
+        self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
+    ) -> list[tuple[Question, int]]:
+        """Return (question, sample) of each missing answer, question by question.
+
+        Args:
+            questions: questions of the run.
+            answered: (query, model, sample) of each existing answer.
+        """
+        samples = range(1, self.samples + 1)
+        return [(q, number) for q in questions for number in samples if (q.query, self.name, number) not in answered]
+
+    def signal_for(self, question: Question) -> Signal:
+        """Return the signal for a question and its choices; for samples that vote, one that reads the answer only."""
+        if self.apart:
+            normalise = LetterOf(tuple(question.choices)) if question.choices else AsInLog("text")
+            return Votes(1, temperature=None, normalise=normalise, apart=True)
+        return self.check or signal_by_name(self.signal, question.choices)
+
+    def endpoint(self, question: Question) -> Endpoint:
+        """Return the endpoint for a question, with the options of the first request."""
+        signal = self.signal_for(question)
+        return self.respondent.endpoint({**signal.options, **self.options}, signal)
+
+    def record(self, question: Question) -> str:
+        """Return the request settings that the log records, as JSON."""
+        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price, question.form)
+
+
+def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
+    """Return the options of a signal's second request; None if the signal has none."""
+    return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
+
+
+def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
+    """Return the largest cost of a call's first request, and of its signal's second request."""
+    endpoint = asked.endpoint(question)
+    options = endpoint.options_for(question.options)
+    first = asked.respondent.worst(question.messages, options)
+    second = second_options(endpoint.signal)
+    if second is None:
+        return first, Decimal(0)
+    # The second request repeats the first one and its answer.
+    words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
+    price = asked.respondent.settings.price
+    by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
+    return first, max(asked.respondent.highest_cost, by_price)
+
+
+async def call(
+    asked: Asked, question: Question, file: AnswerFile, budget: Budget, aside: Decimal, sample: int | None = None
+) -> dict[str, Any]:
+    """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
+
+    Args:
+        asked: the model and its request settings.
+        question: the question.
+        file: the answer file, which journals calls under way.
+        budget: the budget that pays.
+        aside: money reserved for the call, at least `worst_of`.
+        sample: sample number of the answer; None for a single answer.
+    """
+    respondent, name = asked.respondent, uuid.uuid4().hex[:16]
+    _, second = worst_of(asked, question)
+    prompt = ServedQuery(question.query, question.messages, question.options, shadow=True, form=question.form)
+    exchange = Exchange(prompt, asked.name, asked.endpoint(question))
+    async with budget.expense(partial(file.begin, name, question.query, asked.name), aside) as expense:
+        expense.note(aside)
+        send = partial(respondent.send, expense=expense)
+        try:
+            await exchange.run(partial(send, after=second), send, asked.checks)
+            if exchange.reading is not None or exchange.unread is not None:
+                respondent.count_reading(exchange.unread)
+        except StoppedError as problem:
+            exchange.error = str(problem)
+        except NotCoveredError:
+            exchange.error = "the budget did not reach for another attempt"
+        except asyncio.CancelledError:
+            exchange.error = LOST
+        expense.spent += Decimal(str(exchange.check_cost))
+        return {
+            **call_row(exchange.end()),
+            "call": name,
+            "text": exchange.text,
+            "reference": list(question.reference),
+            "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
+            "grade": question.grade,
+            "question_digest": question.digest,
+            "correct": None,
+            "graded_by": None,
+            "at_most": float(expense.spent),
+            "grading_cost": 0.0,
+            "asked": asked.record(question),
+            **question.others,
+            **({} if sample is None else {"sample": sample}),
+        }

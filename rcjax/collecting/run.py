@@ -19,12 +19,11 @@ from typing import Any
 
 from rcjax._base.figures import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.calls import Asked, call, estimate, judging_cost, worst_of
 from rcjax.collecting.custom_graders import UnpaidError
 from rcjax.collecting.grading import Manner, grade_row, score_remarks
-from rcjax.collecting.plan import Setup
+from rcjax.collecting.plan import Setup, estimate, judging_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, NotCoveredError, Respondent, StoppedError
+from rcjax.collecting.respondent import Asked, Budget, NotCoveredError, Respondent, StoppedError, call, worst_of
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import describe_unread, summarise
 from rcjax.serving.call_log import has_failed
