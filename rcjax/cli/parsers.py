@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rcjax.policy.ladder import Period, Queries
     from rcjax.policy.policy import AnyPolicy
     from rcjax.policy.spec import SecondsLimit
-    from rcjax.serving.shadowing import ShadowRate
+    from rcjax.serving.call_log import ShadowRate
 
 _KINDS = ("all", "full", "adaptive")
 
@@ -98,7 +98,7 @@ def shadow(text: str) -> float | ShadowRate:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:
         return fraction(text)
-    from rcjax.serving.shadowing import ShadowRate
+    from rcjax.serving.call_log import ShadowRate
 
     try:
         return ShadowRate.of(text)

@@ -16,11 +16,11 @@ from rcjax.cli.console import print_json, shown, warn
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, Seconds
 from rcjax.cli.parsers import pairs, part, shadow as read_shadow, size
-from rcjax.serving.shadowing import ShadowRate
+from rcjax.serving.call_log import ShadowRate
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
-    from rcjax.serving.gateway.intake import RequestLimits
+    from rcjax.serving.gateway.chat_request import RequestLimits
 
 Size = Annotated[int, typer.Option(parser=size, metavar="SIZE")]
 
@@ -237,7 +237,7 @@ class LimitOptions:
 
     def limits(self) -> RequestLimits:
         """Return the limits; a usage error if a request of the largest size would never fit."""
-        from rcjax.serving.gateway.intake import RequestLimits
+        from rcjax.serving.gateway.chat_request import RequestLimits
 
         if self.max_in_flight < self.max_body:
             raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")

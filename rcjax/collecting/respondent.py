@@ -27,8 +27,7 @@ from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.failures import CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_asked
 from rcjax.serving.openai_client import complete, direct_client
-from rcjax.serving.pace import token_limit
-from rcjax.serving.usage import CallUsage
+from rcjax.serving.usage import CallUsage, token_limit
 from rcjax.serving.workers import ReplyChecks
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request

@@ -27,7 +27,7 @@ from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import form_of
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Call, CallLog, queries_per_day
+from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
@@ -35,7 +35,6 @@ from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.shadowing import ShadowRate, ShadowShare
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]

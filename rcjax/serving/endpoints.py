@@ -20,8 +20,7 @@ from rcjax.policy.signals.records import contradiction, record_signal, signal_fr
 from rcjax.policy.spec import recorded_asked, recorded_prices
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.pace import TOKEN_LIMITS, Pace, token_limit
-from rcjax.serving.usage import CallUsage, request_bytes
+from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, request_bytes, token_limit
 from rcjax.serving.workers import require_runnable
 
 

@@ -27,8 +27,7 @@ from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.openai_client import complete, stream
-from rcjax.serving.pace import Pace, token_limit
-from rcjax.serving.usage import CallUsage
+from rcjax.serving.usage import CallUsage, Pace, token_limit
 from rcjax.serving.workers import ReplyChecks, in_short
 
 

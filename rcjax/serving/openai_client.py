@@ -1,10 +1,14 @@
-"""OpenAI-compatible endpoints: their clients, one request, its reply or its failure, without secrets."""
+"""OpenAI-compatible endpoints: their clients, one request, its reply or its failure, without secrets.
+
+Replies have limits, and pieces of streams take turns on the event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -20,11 +24,11 @@ from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
 from rcjax.serving.failures import CallError, Failure, connection_error, error_word, is_transient, read_wait
-from rcjax.serving.turns import turns_of
 from rcjax.serving.usage import CallUsage
 
 try:
@@ -178,6 +182,55 @@ async def _limit_response(response: Any) -> None:
         response.extensions[NOT_READ] = "compressed, which was not asked for"
         most = 0
     response.stream = LimitedStream(response, most, seconds)
+
+
+class Turns:
+    """Resumes tasks in the order of their arrival, a few at a time.
+
+    Args:
+        number: tasks that are resumed at a time.
+        every: turns of the event loop from one time to the next.
+    """
+
+    def __init__(self, number: int = 1, every: int = 1) -> None:
+        self._number, self._every = number, every
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._idle = 0
+
+    async def take(self) -> None:
+        """Wait for this task's turn."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._next, loop)
+        await turn
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._idle = (self._idle + 1) % self._every
+        left = 0 if self._idle else self._number
+        while left and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # its task may be cancelled
+                turn.set_result(None)
+                left -= 1
+        if self._waiting:
+            loop.call_soon(self._next, loop)
+
+
+#: (tasks at a time, turns of the event loop between) by the kind of work: a piece of a stream takes half a millisecond,
+#: a new request one or two.
+TURNS = {"pieces": (1, 3), "requests": (4, 1)}
+
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Turns]] = WeakKeyDictionary()
+
+
+def turns_of(kind: str) -> Turns:
+    """Return the turns of a kind of work on the running event loop."""
+    loop = asyncio.get_running_loop()
+    if (kinds := _TURNS.get(loop)) is None:
+        kinds = _TURNS[loop] = {name: Turns(*settings) for name, settings in TURNS.items()}
+    return kinds[kind]
 
 
 _PIECE = 2_048  # bytes of a stream between two turns: some ten chunks, half a millisecond

@@ -1,4 +1,4 @@
-"""The usage of replies: reading of their tokens and costs, for whoever asks, imports or bills.
+"""The usage of replies: their tokens and costs as servers report them, and the pace of a model, by which to estimate.
 
 Standard library only.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 from rcjax._base.codec import as_object, objects_in
 from rcjax._base.tokens import Price, Tokens
-from rcjax.serving.pace import token_limit
 
 _MOST_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
 
@@ -327,3 +326,59 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
         else:
             sums[name] = values[-1] if values else None
     return sums
+
+
+#: Options that limit the tokens of an answer.
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+_MEMORY = 50  # answers in the running means of a pace
+
+
+@dataclass
+class Pace:
+    """Running means over the answers of a model; before the first answer, a guess that counts as one answer.
+
+    >>> pace = Pace()
+    >>> pace.add(written=1500, seconds=10.0)
+    >>> pace.written, pace.rate
+    (1000.0, 100.0)
+    """
+
+    written: float = 500.0
+    """Tokens of an answer."""
+    seconds: float = 10.0
+    """Time of an answer."""
+    _answers: int = 1
+
+    @classmethod
+    def guess(cls, written: float) -> Pace:
+        """Guess the pace of a model that has not answered yet, from the tokens of an answer."""
+        return cls(written, written * cls.seconds / cls.written)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.written / self.seconds
+
+    def add(self, written: int, seconds: float) -> None:
+        """Count an answer whose tokens are known."""
+        self._answers = min(self._answers + 1, _MEMORY)
+        share = 1 / self._answers
+        self.written += share * (written - self.written)
+        self.seconds += share * (max(seconds, 1e-3) - self.seconds)
+
+
+def token_limit(options: Mapping[str, Any]) -> int | None:
+    """Return the limit on the tokens of a reply, over all its samples; None if the options set none.
+
+    >>> token_limit({"max_tokens": 10, "n": 5}), token_limit({})
+    (50, None)
+    """
+    limits = [options[name] for name in TOKEN_LIMITS if _is_count(options.get(name))]
+    samples = options.get("n")
+    return max(limits) * (samples if _is_count(samples) else 1) if limits else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0

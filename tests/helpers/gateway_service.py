@@ -27,7 +27,7 @@ import uvicorn
 from helpers.chat_server import KEY, Server, served
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving.gateway.catalog import Settings
-from rcjax.serving.gateway.intake import RequestLimits
+from rcjax.serving.gateway.chat_request import RequestLimits
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import build_app
 

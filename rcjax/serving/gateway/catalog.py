@@ -25,18 +25,16 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_asked, recorded_tuning
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, checked_options
 from rcjax.serving.exchange import Caller
-from rcjax.serving.gateway.chat_request import ChatRequest
+from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.gateway.intake import RequestLimits
 from rcjax.serving.ledger import FileTotals, Ledger
 from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
 from rcjax.serving.openai_client import DirectClient, direct_client
-from rcjax.serving.pace import TOKEN_LIMITS, token_limit
-from rcjax.serving.shadowing import ShadowCost, ShadowRate
+from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of Prometheus's client, for the folder in which several workers count together."""

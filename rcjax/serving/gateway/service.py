@@ -40,12 +40,21 @@ from rcjax.serving.gateway.catalog import (
     is_local,
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
-from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, id_headers, query_of, segment_of
+from rcjax.serving.gateway.chat_request import (
+    ApiError,
+    ChatRequest,
+    ClientLeftError,
+    Intake,
+    fault_within,
+    id_headers,
+    query_of,
+    require_permitted,
+    segment_of,
+)
 from rcjax.serving.gateway.clients import Client, ClientLimits
-from rcjax.serving.gateway.intake import ClientLeftError, Intake, require_permitted
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responses import ResponsesResponder
-from rcjax.serving.turns import turns_of
+from rcjax.serving.openai_client import turns_of
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
@@ -86,7 +95,7 @@ class _Guard:
         if problem is None:
             await self._app(scope, receive, send)
             return
-        self._metrics.refused(problem.code or "error", problem.status)
+        self._metrics.count_refusal(problem.code or "error", problem.status)
         await Responder(send).error(problem, {"connection": "close"})
 
     def _problem(self, scope: Scope) -> ApiError | None:

@@ -15,8 +15,7 @@ from rcjax.policy import Ladder
 from rcjax.serving.failures import connection_error
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
-from rcjax.serving.gateway.chat_request import upstream_error
-from rcjax.serving.gateway.intake import RequestLimits
+from rcjax.serving.gateway.chat_request import RequestLimits, upstream_error
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import Gateway
 

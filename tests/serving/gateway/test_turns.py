@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.gateway.streams import measure
 from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
-from rcjax.serving.turns import KINDS, Turns
+from rcjax.serving.openai_client import TURNS, Turns
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():
     """A thousand pieces wait; another task has its turn of the loop again and again meanwhile."""
-    (at_once, every), taken = KINDS["pieces"], []
+    (at_once, every), taken = TURNS["pieces"], []
     turns = Turns(at_once, every)
 
     async def stream(name, pieces):

@@ -8,7 +8,7 @@ import pytest
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.shadowing import ShadowCost, ShadowRate, ShadowShare
+from rcjax.serving.call_log import ShadowCost, ShadowRate, ShadowShare
 
 _DAY = 86_400.0
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
