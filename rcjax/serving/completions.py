@@ -38,12 +38,7 @@ _MOST_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens
 def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Mapping[str, Any]:
     """Read a completion from JSON, with one choice at least, and add its tokens to the usage.
 
-    Args:
-        content: the body of the reply.
-        usage: the usage of the call.
-        sent: bytes of the request.
-
-    Choices that report a failure are left out. Raises CallError if no other is there, and for malformed content.
+    `sent` are the bytes of the request. Choices that report a failure are left out. Raises CallError if no other is there, and for malformed content.
     """
     data = read_json(content)
     fields = as_object(data)
@@ -419,12 +414,7 @@ class Assembly:
                 self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
 
     def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
-        """Return the completion, and add its tokens to the usage if anything arrived.
-
-        Args:
-            usage: the usage of the call.
-            sent: bytes of the request.
-        """
+        """Return the completion, and add its tokens to the usage if anything arrived; `sent`: bytes of the request."""
         if self.arrived:
             usage.add(self.usage, sent, self.written)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}

@@ -101,10 +101,7 @@ class Exchange:
     async def run(self, first: Send, send: Send, checks: ReplyChecks) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
-        Args:
-            first: sends the question itself.
-            send: sends the signal's second question.
-            checks: runs the signal if it is a check.
+        `first` sends the question itself, `send` the signal's second question.
         """
         signal = self.endpoint.signal
         try:
@@ -239,12 +236,7 @@ NEUTRAL = frozenset(_NAMES.split())
 def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str = PLAIN) -> str | None:
     """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
-    The form stands for the tools and schemas of the question.
-
-    Args:
-        endpoint: the model's endpoint.
-        overrides: the question's own options.
-        form: the form of the request.
+    The form of the request stands for the tools and schemas of the question.
     """
     if endpoint.signal is None:
         return None

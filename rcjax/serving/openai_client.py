@@ -239,10 +239,7 @@ _PIECE = 2_048  # bytes of a stream between two turns: some ten chunks, half a m
 class LimitedStream(HTTP.AsyncByteStream):
     """The first bytes of a response, within a time limit; a response with more bytes gets the extension NOT_READ.
 
-    Args:
-        response: the response.
-        most: limit on its bytes.
-        seconds: time limit for a whole reply; None for a stream.
+    A stream has no limit on its seconds.
     """
 
     def __init__(self, response: Any, most: int, seconds: float | None = None) -> None:

@@ -100,13 +100,7 @@ class CallUsage:
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
     def add(self, usage: Any, sent: int = 0, written: int = 0) -> None:
-        """Count a reply: its tokens by the `usage` that it reports, or else its bytes.
-
-        Args:
-            usage: the usage as the server reports it.
-            sent: bytes of the request.
-            written: bytes of the reply.
-        """
+        """Count a reply: its tokens by the `usage` that it reports, or else its bytes, sent and written."""
         self.replies += 1
         tokens = reported_tokens(usage)
         if tokens is not None and self._request is not None and not _is_possible(tokens, *self._request):

@@ -416,13 +416,7 @@ _EMPTY = {"delta": {}, "logprobs": None, "finish_reason": None}  # an empty choi
 
 
 def whole_completion(report: Mapping[str, Any], result: Result, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make the body of an answer.
-
-    Args:
-        report: the report of the cascade.
-        result: the result of the query, with the endpoint's completion and the tokens of all calls.
-        choices: the choices for the client.
-    """
+    """Make the body of an answer from the report of the cascade, the result of the query, and the client's choices."""
     source = result.completion or {}
     return {
         **_head(report, source, "chat.completion"),

@@ -454,9 +454,6 @@ class Intake:
 
     Arriving bodies have places of their own. If they are too many, or their bytes too many, the client with most of
     them loses its oldest one: a client that sends a byte now and then keeps nobody out.
-
-    Args:
-        limits: limits of the service.
     """
 
     def __init__(self, limits: RequestLimits) -> None:

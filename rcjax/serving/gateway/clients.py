@@ -228,11 +228,7 @@ class _ClientState:
 
 
 class ClientLimits:
-    """Holds all clients to their limits, and counts their requests and money, by name.
-
-    Args:
-        totals: totals shared with other workers.
-    """
+    """Holds all clients to their limits, and counts their requests and money, by name, in totals of all workers."""
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
