@@ -60,8 +60,33 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-_TRIES = 20  # for the lock of a file: another writer holds it for less than a millisecond
+_PATIENCE = 0.02  # seconds for the lock of a file of lines: another writer holds it for less than a millisecond
 _PAUSE = 0.001  # seconds between two tries
+
+
+def try_lock(file: int, patience: float = 0.0) -> bool:
+    """Lock a file against other processes until it is closed or unlocked; return whether that worked.
+
+    A file system without locks, and Windows, count as locked. With no patience it never waits.
+
+    Args:
+        file: descriptor of the file.
+        patience: seconds to wait for another process.
+    """
+    end = time.monotonic() + patience
+    while fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE)
+        except OSError:  # a file system without locks
+            return True
+        else:
+            return True
+    return True
+
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
@@ -158,20 +183,7 @@ class LineFile:
 
         An event loop may write lines, and all requests would wait. After a failure one try is enough until one works.
         """
-        if fcntl is None:
-            return
-        for tries_left in reversed(range(1 if self._is_kept_locked else _TRIES)):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._is_kept_locked = not tries_left
-                if tries_left:
-                    time.sleep(_PAUSE)
-            except OSError:  # a file system without locks
-                return
-            else:
-                self._is_kept_locked = False
-                return
+        self._is_kept_locked = not try_lock(self._file, 0.0 if self._is_kept_locked else _PATIENCE)
 
     def _unlock(self) -> None:
         if fcntl is not None:

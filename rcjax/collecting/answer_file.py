@@ -23,16 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.codec import object_in
-from rcjax._base.files import LineFile, is_stream, write_atomically
+from rcjax._base.files import LineFile, is_stream, try_lock, write_atomically
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TextFile, sound_calls
 from rcjax.serving.call_log import VERSION, has_failed
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 #: Error of a call whose outcome is unknown.
 LOST = "the run ended while the call was under way: its cost is the most that it can be"
@@ -187,14 +182,9 @@ class AnswerFile:
         """Open and lock the journal of calls under way; the lock ends with the process."""
         while True:
             journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                if fcntl is not None:
-                    fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(journal):
                 os.close(journal)
-                raise LogError(f"{self.path.name}: another rcjax collect writes to it: wait for its end") from None
-            except OSError:  # a file system without locks
-                return journal
+                raise LogError(f"{self.path.name}: another rcjax collect writes to it: wait for its end")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self.under_way), os.fstat(journal)):
                     return journal

@@ -38,7 +38,8 @@ _MOST_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens
 def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Mapping[str, Any]:
     """Read a completion from JSON, with one choice at least, and add its tokens to the usage.
 
-    `sent` are the bytes of the request. Choices that report a failure are left out. Raises CallError if no other is there, and for malformed content.
+    `sent` are the bytes of the request. Choices that report a failure are left out. Raises CallError if no other is
+    there, and for malformed content.
     """
     data = read_json(content)
     fields = as_object(data)

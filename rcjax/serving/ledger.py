@@ -29,12 +29,8 @@ from urllib.parse import urlsplit
 
 from rcjax._base.extras import required
 from rcjax._base.figures import count, visible
+from rcjax._base.files import try_lock
 from rcjax.serving.call_log import CascadeWarning
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 
 class _RowKey(NamedTuple):
@@ -141,7 +137,6 @@ _KEPT = 3600.0  # seconds that a total is kept after its period, as a clock may 
 _LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
 
 _LOCK_PATIENCE = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
-_LOCK_PAUSE = 0.01  # seconds between two tries
 
 
 class FileTotals:
@@ -244,7 +239,8 @@ class FileTotals:
         except FileNotFoundError:
             return {}
         try:
-            _lock(file, patience)
+            if not try_lock(file, patience):
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
             content = _read_bytes(file)
             before = _decode(content)
             if content.strip() and not before:
@@ -260,24 +256,6 @@ class FileTotals:
             return rows
         finally:
             os.close(file)
-
-
-def _lock(file: int, patience: float) -> None:
-    """Lock a file until it is closed. Raises TimeoutError if another process holds the lock for so many seconds."""
-    if fcntl is None:
-        return
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock") from None
-            time.sleep(_LOCK_PAUSE)
-        except OSError:  # a file system without locks
-            return
-        else:
-            return
 
 
 def _read_bytes(file: int) -> bytes:

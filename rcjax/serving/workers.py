@@ -487,7 +487,7 @@ class ReplyChecks:
     async def reading(
         self, check: ReplyCheck, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> tuple[Reading, float]:
-        """Return (a check's reading of a reply, the money that the check reports). Raises CheckError without a verdict."""
+        """Return (a check's reading of a reply, the money that the check reports); CheckError without a verdict."""
         if check.kind == "length":
             return check.read(reply), 0.0
         try:

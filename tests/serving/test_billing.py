@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rcjax._base import files
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, ledger
@@ -232,7 +233,7 @@ def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, toda
     assert Worker(path, today).billing.left == pytest.approx(200 - paid)
 
 
-@pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")
+@pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
 def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_path, today):
     """A request reads what others have spent on the event loop, where waiting would stall all requests."""
     path = tmp_path / "calls.jsonl"
@@ -240,7 +241,7 @@ def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_pa
     paid = ask(worker, today, range(3))
     with open(f"{path}.totals") as holder, warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        ledger.fcntl.flock(holder, ledger.fcntl.LOCK_EX)
+        files.fcntl.flock(holder, files.fcntl.LOCK_EX)
         for seconds, told in ((2, 0), (50, 0), (10, 1), (60, 1)):
             today.now += seconds
             request = threading.Thread(target=worker.billing.catch_up, daemon=True)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from rcjax._base import files
 from rcjax.serving import ledger
 from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.ledger import FileTotals
@@ -100,15 +101,15 @@ def test_without_a_file_nothing_is_shared():
 
 
 def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
-    one, begun, go, real = FileTotals(path), threading.Event(), threading.Event(), ledger._lock
+    one, begun, go, real = FileTotals(path), threading.Event(), threading.Event(), ledger.try_lock
 
     def slow(file, patience):
         if not begun.is_set():
             begun.set()
             go.wait(5.0)
-        real(file, patience)
+        return real(file, patience)
 
-    monkeypatch.setattr(ledger, "_lock", slow)
+    monkeypatch.setattr(ledger, "try_lock", slow)
     page_of(one).add(1.0)
     slower, faster = threading.Thread(target=one.sync), threading.Thread(target=one.sync)
     slower.start()
@@ -122,15 +123,14 @@ def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
     assert json.loads(path.read_bytes())["totals"][0][-2:] == [2.0, 2]
 
 
-@pytest.mark.skipif(ledger.fcntl is None, reason="a system without locks of files")
-def test_a_lock_that_another_process_holds_ends_an_exchange(path, monkeypatch):
+@pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
+def test_a_lock_that_another_process_holds_ends_an_exchange(path):
     """At once, where an event loop asks; else after a while, so that neither a start nor an end hangs."""
-    monkeypatch.setattr(ledger, "_LOCK_PAUSE", 0.001)
     one = FileTotals(path)
     page_of(one).add(1.0)
     one.sync()
     with open(path) as holder:
-        ledger.fcntl.flock(holder, ledger.fcntl.LOCK_EX)
+        files.fcntl.flock(holder, files.fcntl.LOCK_EX)
         page_of(one).add(1.0)
         for patience in (0.0, 0.05):
             with pytest.raises(TimeoutError, match="another process holds its lock"):
