@@ -90,22 +90,18 @@ def _scratch() -> IO[bytes]:
 
 
 def end_session(leader: int, mark: str = "") -> None:
-    """Kill all processes of a session; if /proc lists them, also descendants that left the session.
+    """Kill all processes of a session; if /proc lists them, also its children that left the session.
 
     Args:
         leader: process id of the session's leader.
         mark: mark in the environment of its children; by default the leader's id.
     """
     marked = f"{_MARK}={mark or leader}".encode()
-    first = {
-        *_members(leader, marked),
-        *_descendants(leader),
-    }  # before any parent is killed: a child with an empty environment has no mark
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     ended: set[int] = set()
-    while more := (first | {*_members(leader, marked)}) - ended:  # `timeout` makes itself a group
+    while more := {*_members(leader, marked)} - ended:  # `timeout` makes itself a group
         for pid in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -119,21 +115,6 @@ def _members(leader: int, mark: bytes) -> Iterator[int]:
             marked = mark in Path("/proc", name, "environ").read_bytes().split(b"\0")
             if marked or os.getsid(int(name)) == leader:
                 yield int(name)
-
-
-def _descendants(leader: int) -> set[int]:
-    """Return all descendants of a process."""
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
-        with suppress(OSError, ValueError, IndexError):
-            status = Path("/proc", name, "stat").read_text()
-            children.setdefault(int(status.rpartition(")")[2].split()[1]), []).append(int(name))
-    found, waiting = set[int](), [leader]
-    while waiting:
-        new = [pid for pid in children.get(waiting.pop(), []) if pid not in found]
-        found.update(new)
-        waiting += new
-    return found
 
 
 _START = 60.0  # seconds for the start of a process, whose imports may take long
