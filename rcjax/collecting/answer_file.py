@@ -202,7 +202,14 @@ class AnswerFile:
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:
-        """Record in the journal that a call is under way, which costs at most so much money."""
+        """Record in the journal that a call is under way.
+
+        Args:
+            call: id of the call.
+            query: id of the question.
+            model: name of the model.
+            at_most: largest possible cost, in money.
+        """
         row = {"call": call, "query": query, "model": model, "at_most": float(at_most)}
         line = json.dumps(row).encode() + b"\n"
         if os.write(self._journal, line) != len(line):

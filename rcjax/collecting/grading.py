@@ -315,7 +315,14 @@ class Manner:
     """Progress callback: number of answers processed, and of all."""
 
     def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
-        """Return a row's columns for a verdict: the verdict, its grader, and the right answers if it is a label."""
+        """Return a row's columns for a verdict: the verdict, its grader, and the right answers if it is a label.
+
+        Args:
+            row: row of the answer.
+            question: the question.
+            verdict: the verdict, or None.
+            grader: name of the grader.
+        """
         right = list(question.reference) if self.into == "correct" else []
         author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
         columns = {"reference": right or row.get("reference"), self.into: verdict}
@@ -328,8 +335,16 @@ async def grade_row(
 ) -> GraderError | None:
     """Grade the answer of a row, and write the row again with verdict and cost if that changes it.
 
-    Returns an error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises
-    OSError.
+    Args:
+        file: answer file of the row, which journals calls under way.
+        row: row to grade.
+        question: question of the row.
+        graders: graders of the run.
+        budget: budget that pays for judges.
+        manner: options of grading.
+
+    Returns:
+        An error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises OSError.
     """
     name, placed = f"{row['call']}/judge", {**row}
     async with budget.expense(partial(file.begin, name, row["query"], row["model"]), manner.aside) as expense:

@@ -231,7 +231,11 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
 
 
 def _read_cascade(value: Any, where: str) -> Search:
-    return read_search(cascades_of(value), where)
+    try:
+        return read_search(cascades_of(value), where)
+    except TypeError:  # people edit files
+        require(False, where, "must be a word, a list of names of models, or a list of such lists", value)
+        raise
 
 
 def _limit(value: Any, where: str) -> SecondsLimit:

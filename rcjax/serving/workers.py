@@ -468,7 +468,14 @@ class ReplyChecks:
     async def reading(
         self, check: ReplyCheck, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> tuple[Reading, float]:
-        """Return (a check's reading of a reply, the money that the check reports); CheckError without a verdict."""
+        """Return (a check's reading of a reply, the money that the check reports). Raises CheckError without a verdict.
+
+        Args:
+            check: the model's check.
+            messages: the question.
+            reply: the reply to the question.
+            options: the options of the request, such as its `response_format`.
+        """
         if check.kind == "length":
             return check.read(reply), 0.0
         try:
