@@ -36,14 +36,6 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
 MOST_MEMORY, MOST_MAPS = 1_900_000_000, 50_000
 LONG = LEVELS["long"]
-#: The core's reading list (.github/CONTRIBUTING.md), and modules that parts of it are in, whose examples are of the
-#: default tier.
-READING_LIST = (
-    *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
-    *("tuning/scoring", "tuning/cross_validation", "tuning/search", "tuning/tune", "model/cascade_model"),
-    *("solving/objective", "solving/bellman", "model/goodness_of_fit/dependence"),
-    *("logs/oddities", "solving/frontier/hull", "solving/frontier/policies", "tuning/diagnostics/replacement"),
-)
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
 LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")
 LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()
@@ -101,11 +93,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Examples beside the reading list are thorough. Modules that have JAX forget what it has compiled come first."""
+    """Modules that have JAX forget what it has compiled come first, then the folders that take longest."""
     for item in items:
         folder, *names = Path(item.nodeid.split("::", 1)[0]).with_suffix("").parts
-        if folder == "rcjax" and "/".join(names) not in READING_LIST:
-            item.add_marker(pytest.mark.thorough)
         alone = any(map(item.get_closest_marker, ("optimised", "forgetful")))
         long = folder == "tests" and names[0] in LONGEST
         item.turn = -1 if alone else LONGEST.index(names[0]) if long else len(LONGEST)

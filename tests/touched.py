@@ -14,7 +14,7 @@ from pathlib import Path
 from imports import LAYERS, arrows, layer
 
 TESTS = Path(__file__).parent
-EVERYTHING = ["tests", "rcjax"]
+EVERYTHING = ["tests"]
 HOURS = 12
 #: Touched by the first part of a path: what runs it.
 RUN_BY = {
@@ -42,7 +42,7 @@ def changed_files(since: str | None) -> list[str] | None:
 
 
 def paths_of(files: Iterable[str], graph: dict[str, set[str]]) -> list[str]:
-    """The folders and files of tests and examples whose thorough tier the files ask for.
+    """The folders and files of tests whose thorough tier the files ask for.
 
     Args:
         files: paths below the top of the repository.
@@ -66,7 +66,7 @@ def paths_of(files: Iterable[str], graph: dict[str, set[str]]) -> list[str]:
         elif run := RUN_BY.get(rest[0] if first == "rcjax" and len(rest) > 1 else first):
             paths.add(run)
     for package in (name.replace(".", "/") for name in packages & {*LAYERS}):
-        wanted = f"tests/{package}", f"tests/test_{package}.py", f"rcjax/{package}"  # the last for its examples
+        wanted = f"tests/{package}", f"tests/test_{package}.py"
         paths |= {path for path in wanted if (TESTS.parent / path).exists()}
     return sorted(paths)
 

@@ -263,8 +263,6 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
 
     >>> round(float(betainc(2.0, 3.0, 0.5)), 4)
     0.6875
-    >>> round(float(jax.grad(betainc)(1.0, 6.0, 0.15)), 3)
-    -0.408
     """
     return betainc_and_power(a, b, x)[0]
 

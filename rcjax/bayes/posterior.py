@@ -164,10 +164,9 @@ def sample_posterior(
     if NumPyro is not installed (the extra `rcjax[posterior]`).
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(100, seed=0)
-    >>> posterior = sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
+    >>> posterior = sample_posterior(rcjax.sample_log(300, seed=0), method="laplace", draws=50)
     >>> posterior.model.calibrators.coefficients.shape, posterior.model.copulas.theta.shape
-    ((50, 2, 2), (50, 1))
+    ((50, 5, 2), (50, 10))
     """
     _check_draws(method, draws, chains)
     if log.scores is not None:
@@ -351,8 +350,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     FloatingPointError if outcomes are not finite.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(100, seed=0)
-    >>> posterior = rcjax.bayes.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
+    >>> posterior = rcjax.bayes.sample_posterior(rcjax.sample_log(300, seed=0), method="laplace", draws=50)
     >>> plug_in = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
     >>> figures = posterior_figures(posterior, plug_in, draws=10)
     >>> figures.wrong.shape, bool((figures.wrong.std(0) > 0).all())
@@ -391,8 +389,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     Raises ValueError for a level outside (0, 1), and the errors of `posterior_figures`.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(100, seed=0)
-    >>> posterior = rcjax.bayes.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
+    >>> posterior = rcjax.bayes.sample_posterior(rcjax.sample_log(300, seed=0), method="laplace", draws=50)
     >>> frontier = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
     >>> bands = credible_bands(posterior, frontier, draws=10)
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())

@@ -74,9 +74,9 @@ def describe_reference(log: Log) -> dict[str, Any]:
     queries leave free.
 
     >>> import rcjax
-    >>> kept = describe_reference(rcjax.sample_log(600, seed=0))
+    >>> kept = describe_reference(rcjax.sample_log(300, seed=0))
     >>> kept["queries"], len(kept["models"])
-    (360, 5)
+    (300, 5)
     """
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled

@@ -152,7 +152,7 @@ class Fitted:
         that lacks a model, and ValueError for an array with another last axis.
 
         >>> import rcjax
-        >>> model, log = rcjax.demo_model(), rcjax.sample_log(3, seed=0)
+        >>> model, log = rcjax.demo_model(), rcjax.sample_log(300, seed=0)
         >>> turned = log.select(log.models[::-1])
         >>> bool((model.calibrate(turned) == model.calibrate(log.logprob)).all())
         True

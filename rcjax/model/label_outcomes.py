@@ -192,7 +192,7 @@ def expected_right(log: Log) -> np.ndarray:
     It is the log's column `correct` if every answer has a label.
 
     >>> import rcjax
-    >>> expected_right(rcjax.sample_log(200, seed=0)).dtype
+    >>> expected_right(rcjax.sample_log(300, seed=0)).dtype
     dtype('bool')
     """
     if is_whole(log):

@@ -219,11 +219,6 @@ def cell_table(
     Args:
         copula: member that prepares the edges for all members.
         first, second: (start, end) of the masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
-
-    >>> from rcjax.copulas import Gumbel
-    >>> thirds = jnp.array([0, 1 / 3, 2 / 3]), jnp.array([1 / 3, 2 / 3, 1])
-    >>> cell_table(Gumbel(1.0), thirds, thirds)(Gumbel(1.0))[0].round(3).tolist()  # log 1/9
-    [-2.197..., -2.197..., -2.197...]
     """
     # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
     edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]

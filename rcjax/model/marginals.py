@@ -354,11 +354,6 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     The confidences (n,) that are `present` (n,) form the sample. The integral is exact: over the continuous part F̂_n is
     a step function of u = F(φ), and each step contributes a cubic. At φ_min and the atoms the squared difference is
     weighted by their mass.
-
-    >>> from rcjax.model.marginals import BetaMixture
-    >>> uniform = BetaMixture(0., 1., 0., 0., jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
-    >>> round(float(cramer_von_mises(uniform, jnp.array([0.5]))), 4)        # √(1/12)
-    0.2887
     """
     present = jnp.ones(confidence.shape, bool) if present is None else present
     n = present.sum()

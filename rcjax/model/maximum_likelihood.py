@@ -260,13 +260,6 @@ def fit_pair(
         first, second: ranks of the same n observations under their two margins.
         weights: (n,) weight of each observation; 0: absent.
         tau: () Kendall's τ at which the fit starts.
-
-    >>> from rcjax.copulas import Clayton
-    >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))
-    >>> first, second = Ranks(u), Ranks(v)
-    >>> fitted = fit_pair(Clayton, first, second, jnp.ones(1000))
-    >>> abs(float(fitted.copula.theta) - 2.0) < 3 * float(fitted.standard_errors["theta"]), int(fitted.status)
-    (True, 0)
     """
     total = jnp.maximum(jnp.sum(weights), 1.0)
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
@@ -356,16 +349,6 @@ def likeliest_marginal(
         family: family of marginals; the fit starts at its default parameters.
         confidence, answered, stated: as in `fit_marginal`.
         near: another marginal to start at.
-
-    >>> from rcjax.model.marginals import param
-    >>> class Power(Marginal):
-    ...     a: float = param(1.0, support=(0.01, 100.0))
-    ...     def smooth_cdf(self, x):
-    ...         return x**self.a
-    >>> values = jax.random.uniform(jax.random.key(0), (500,)) ** 0.5
-    >>> found = likeliest_marginal(Power, values, jnp.ones(500, bool))
-    >>> abs(float(found.member.a) - 2) < 3 * float(found.standard_errors["a"]), int(found.status)
-    (True, 0)
     """
     (lowest, highest, bottom, top), atoms, scaled, inside = masses(confidence, answered, stated)
     start = family() if near is None else near

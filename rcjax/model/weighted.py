@@ -113,13 +113,6 @@ def reweigh(model: CascadeModel, rows: WeightedRows, weights: jax.Array) -> Casc
         model: fitted model of k models.
         rows: rows of a log of these models, in their order (`rows_of`).
         weights: (n,) weight of each query, at least 0; 2 counts a query twice, 0 leaves it out.
-
-    >>> import jax, rcjax
-    >>> log = rcjax.sample_log(300, seed=0)
-    >>> model, rows = rcjax.fit(log), rows_of(log)
-    >>> same = reweigh(model, rows, jnp.ones(300))
-    >>> bool(jnp.allclose(same.marginals.mass_highest, model.marginals.mass_highest))
-    True
     """
     model, rows, weights = varying_together((model, rows, jnp.asarray(weights, model.cost.dtype)))
     counted = weights[:, None] * rows.answered
@@ -241,9 +234,9 @@ def fit_copula(
     point mass.
 
     >>> import rcjax
-    >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
-    >>> [abs(float(fit_copula(u, v, "frank", method=how).theta) - 5) < 1 for how in ("tau", "likelihood")]
-    [True, True]
+    >>> u, v = rcjax.copulas.Clayton(2.0).sample(jax.random.key(0), (300,))
+    >>> [round(float(fit_copula(u, v, "clayton", method=how).theta), 1) for how in ("tau", "likelihood")]
+    [1.8, 1.9]
     """
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")

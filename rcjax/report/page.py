@@ -343,10 +343,9 @@ def make_report(
     LogError as `fit`, `select_frontier` and `diagnose` do, and for a log without today's model.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> report = make_report(log, replicates=50)
+    >>> report = make_report(rcjax.sample_log(300, seed=0), replicates=50)
     >>> print(report.headline())
-    Use llama3.2-1b → llama3.1-70b for 5 % of the queries and llama3.1-70b alone for the others: it saves $1.09 of ...
+    Use llama3.2-3b → llama3.1-70b for 50 % of the queries and llama3.1-70b alone for the others: it saves $4.87 of ...
     """
     spec = dataclasses.replace(spec or Spec(), **fields)
     if not spec.intervals:

@@ -404,10 +404,9 @@ class Outcome:
         """Sum values of the models (k,), such as seconds, along each path; (k,).
 
         >>> import rcjax
-        >>> pair = ("llama3.2-1b", "llama3.1-70b")
-        >>> expected = rcjax.solving.outcomes(rcjax.solve_frontier(rcjax.demo_model(), lam=300.0, cascades=[pair]))
-        >>> expected.along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
-        [[1.0, 1.0, 1.0, 4.0, 4.0]]
+        >>> expected = rcjax.solving.outcomes(rcjax.solve_frontier(rcjax.demo_model(), lam=[100.0, 1000.0]))
+        >>> expected.along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0]))[1].tolist()
+        [0.0, 0.0, 1.0, 4.0, 4.0]
         """
         return jnp.cumsum(self.members * jnp.asarray(values, self.members.dtype), axis=-1)
 

@@ -388,7 +388,7 @@ def solve(
     traced.
 
     >>> import jax, rcjax
-    >>> from rcjax.solving.solution import solve
+    >>> from rcjax.solving import solve
     >>> model = rcjax.demo_model()
     >>> def loss(cost):
     ...     return solve(dataclasses.replace(model, cost=cost), 300.0, "full").loss

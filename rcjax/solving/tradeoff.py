@@ -69,7 +69,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     Raises ValueError for unknown models, another order than the model's, or a wrong number of thresholds.
 
     >>> import rcjax
-    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+    >>> model = rcjax.demo_model()
     >>> error, cost = error_and_cost(model, jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
     (True, True)
@@ -201,11 +201,11 @@ def solve_frontier(
     Raises ValueError for unknown or misordered models, an empty or negative `lam`, or a negative price.
 
     >>> import rcjax
-    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
-    >>> frontier = solve_frontier(model, lam=[1.0, 100.0, 10_000.0])
-    >>> bool((frontier.cost[1:] <= frontier.cost[:-1]).all()), frontier.thresholds.shape
-    (True, (3, 5))
-    >>> refusing = solve_frontier(model, lam=[1.0, 100.0, 10_000.0], abstain_price=0.3)
+    >>> model = rcjax.demo_model()
+    >>> frontier = solve_frontier(model, lam=[100.0, 1000.0])
+    >>> bool(frontier.cost[1] < frontier.cost[0]), frontier.thresholds.shape
+    (True, (2, 5))
+    >>> refusing = solve_frontier(model, lam=[100.0, 1000.0], abstain_price=0.3)
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """

@@ -73,7 +73,7 @@ def bootstrap(
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0, 3000.0])
+    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[100.0, 1000.0])
     >>> bands = rcjax.tuning.bootstrap(frontier, log, replicates=20)
     >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
     ((2, 2), True)

@@ -285,13 +285,7 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
 
 
 def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
-    """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,).
-
-    >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, Blending(refusal_worth=jnp.array(0.8)))]
-    [0.55, 0.344, 0.5]
-    """
+    """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,)."""
     worth = jnp.asarray(blending.refusal_worth, rows.confidence.dtype)
     right = blend_labels(rows, blending)
     level, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)

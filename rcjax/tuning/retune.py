@@ -123,10 +123,8 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     than two of the models, and as `fit` does.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> old, fresh = log.split(0.5, seed=0)
-    >>> policy = rcjax.solve_frontier(rcjax.fit(old)).policy(error_cost=0.001)
-    >>> tuned = rcjax.retune(policy, fresh)
+    >>> old, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> tuned = rcjax.retune(rcjax.tune(old, error_cost=0.001, intervals=False).policy, fresh)
     >>> tuned.policy.provenance["tuning"]["error_cost"], tuned.log.n_queries
     (0.001, 600)
     """

@@ -97,7 +97,7 @@ def charges(log: Log) -> np.ndarray:
     """Return the cost of each answer, and the mean cost of its model where an answer is missing: (n, k) money.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(50, seed=0)
+    >>> log = rcjax.sample_log(300, seed=0)
     >>> bool((charges(log) == np.asarray(log.query_cost)).all())
     True
     """

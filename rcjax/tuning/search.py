@@ -176,7 +176,7 @@ class SecondsFilter:
         """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds.
 
         >>> import rcjax
-        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(200, seed=0))
+        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(300, seed=0))
         Traceback (most recent call last):
         ...
         rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it

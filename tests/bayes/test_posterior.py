@@ -113,6 +113,7 @@ def test_the_masses_are_conjugate(drawn, evidence):
     np.testing.assert_array_equal(drawn.model.marginals.mass_highest, masses[..., 2])
 
 
+@pytest.mark.thorough
 def test_few_queries_are_shrunk_and_unsure():
     few, many = (sample(three(n, seed=3)) for n in (30, 200))
     slopes = {n: np.asarray(each.sites["slope"])[0] for n, each in ((30, few), (200, many))}

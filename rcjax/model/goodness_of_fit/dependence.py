@@ -118,9 +118,9 @@ def copula_test(
         atoms: (…, A) confidences that each model states repeatedly, fitted as point masses; infinite entries are
             padding. None: no atoms.
 
-    >>> from rcjax.copulas import Gumbel
-    >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
-    >>> test = copula_test(Gumbel, u, v, jnp.ones(200, bool), jax.random.key(1), replicates=100)
+    >>> from rcjax.copulas import Clayton
+    >>> u, v = Clayton(2.0).sample(jax.random.key(0), (300,))
+    >>> test = copula_test(Clayton, u, v, jnp.ones(300, bool), jax.random.key(1), replicates=100)
     >>> bool(test.process_p > 0.05), bool(test.distance < 0.02)
     (True, True)
     """
@@ -351,7 +351,7 @@ def compare_copulas(
     Raises ValueError for other shapes, NaN, and unknown families.
 
     >>> from rcjax.copulas import Clayton
-    >>> u, v = Clayton(2.0).sample(jax.random.key(0), (500,))
+    >>> u, v = Clayton(2.0).sample(jax.random.key(0), (300,))
     >>> best, *others = compare_copulas(u, v, ["clayton", "gumbel"])
     >>> best.family, best.status, abs(best.parameters["theta"] - 2) < 3 * best.standard_errors["theta"]
     ('Clayton', 'converged', True)
@@ -441,8 +441,8 @@ def conditional_test(
         key: JAX key for ties and permutations.
         replicates: number of permutations.
 
-    >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 400))
-    >>> one = jnp.ones(400, bool)
+    >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 300))
+    >>> one = jnp.ones(300, bool)
     >>> chain = conditional_test(a, a + b, a + b + c, one, jax.random.key(1))
     >>> fork = conditional_test(a, b, a + b + c, one, jax.random.key(1))
     >>> bool(chain.p_value > 0.05), bool(fork.p_value < 0.01), bool(fork.tau > 0.3)

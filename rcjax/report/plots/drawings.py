@@ -195,9 +195,9 @@ def plot_contours(
     Raises ValueError for other margins.
 
     >>> from matplotlib.figure import Figure
-    >>> from rcjax.copulas import Gumbel
+    >>> from rcjax.copulas import Clayton
     >>> ax = Figure().add_subplot()
-    >>> plot_contours(ax, Gumbel(2.0), title="Gumbel, θ = 2")
+    >>> plot_contours(ax, Clayton(2.0), title="Clayton, θ = 2")
     >>> [float(end) for end in ax.get_xlim()]
     [-3.0, 3.0]
     """
@@ -242,13 +242,6 @@ def plot_pairs(figure: "Figure", model: CascadeModel, confidence: ArrayLike) -> 
         confidence: (n, k) calibrated confidence, as `model.calibrate(log)` gives it; NaN if a model did not answer.
 
     Raises ValueError for another shape.
-
-    >>> import rcjax
-    >>> from matplotlib.figure import Figure
-    >>> log, model, figure = rcjax.sample_log(60), rcjax.demo_model(), Figure(figsize=(8, 8))
-    >>> plot_pairs(figure, model, model.calibrate(log))
-    >>> len(figure.axes)
-    25
     """
     values = np.asarray(confidence, float)
     k = len(model.models)

@@ -159,8 +159,8 @@ def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
     """Return the points of a frontier that are the best by its figures for the λ (L,), without intervals.
 
     >>> import rcjax
-    >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[1.0, 10.0, 100.0])
-    >>> at_lam(frontier, np.array([10.0, 100.0])).cost.tolist() == frontier.cost[1:].tolist()
+    >>> frontier = rcjax.solve_frontier(rcjax.demo_model(), lam=[100.0, 1000.0])
+    >>> at_lam(frontier, np.array([1000.0])).cost.tolist() == frontier.cost[1:].tolist()
     True
     """
     error, cost = (np.asarray(values, float) for values in (frontier.penalty, frontier.cost))
@@ -299,10 +299,11 @@ def diagnose(
     Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    >>> diagnosis = diagnose(rcjax.fit(log), log, replicates=50)
-    >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:3]
-    (200, False, ['Markov property', 'accuracy', 'calibration error'])
+    >>> model = rcjax.demo_model()
+    >>> frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0])
+    >>> diagnosis = diagnose(model, rcjax.sample_log(300, seed=0), frontier=frontier, model_fit=False)
+    >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:2]
+    (300, True, ['accuracy', 'calibration error'])
     """
     every_query = log.select(model.models)
     log = _complete(every_query)

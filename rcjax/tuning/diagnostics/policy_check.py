@@ -230,10 +230,9 @@ def check_policy(
     tuned on, or has too few answers.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> train, fresh = log.split(0.5, seed=0)
-    >>> policy = rcjax.solve_frontier(rcjax.fit(train), lam=[1000.0], cascades="full").policy(lam=1000.0)
-    >>> check = rcjax.check_policy(policy, fresh)
+    >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> tuned = rcjax.tune(train, error_cost=0.001, intervals=False)
+    >>> check = rcjax.check_policy(tuned.policy, fresh)
     >>> check.drifted, len(check.checks), check.reference
     (False, 6, 300)
     """

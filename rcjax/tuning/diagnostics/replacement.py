@@ -51,7 +51,7 @@ def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
     Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(100, seed=0)
+    >>> log = rcjax.sample_log(300, seed=0)
     >>> judge_answers(log, log.models).verdict
     'fine'
     """

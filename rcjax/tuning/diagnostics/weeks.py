@@ -108,7 +108,7 @@ def last_weeks(log: Log) -> Log:
     """Take the queries of the last eight weeks of a log, in their order; all queries of a log without times.
 
     >>> import dataclasses, rcjax
-    >>> log = dataclasses.replace(rcjax.sample_log(100, seed=0), time=tuple(i * 86_400.0 for i in range(100)))
+    >>> log = dataclasses.replace(rcjax.sample_log(300, seed=0), time=tuple(i * 86_400.0 for i in range(300)))
     >>> last_weeks(log).n_queries
     56
     """

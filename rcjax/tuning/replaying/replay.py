@@ -102,10 +102,10 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     missing labels, it is the number of right or wrong answers that would have the standard error of the replay.
 
     >>> import rcjax
-    >>> log = rcjax.sample_log(200, seed=0)
-    >>> policy = rcjax.solve_frontier(rcjax.fit(log)).policy(error_cost=0.001)
-    >>> low, high = error_interval(rcjax.replay(policy, log), log)
-    >>> bool(0 < low < high < 1)
+    >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> replayed = rcjax.replay(rcjax.tune(train, error_cost=0.001, intervals=False).policy, test)
+    >>> low, high = error_interval(replayed, test)
+    >>> bool(0 < low < replayed.error < high < 1)
     True
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
@@ -291,8 +291,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
-    >>> policy = rcjax.solve_frontier(rcjax.fit(train)).policy(error_cost=0.001)
-    >>> replayed = replay(policy, test)
+    >>> replayed = replay(rcjax.tune(train, error_cost=0.001, intervals=False).policy, test)
     >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
@@ -528,7 +527,7 @@ def replay_stream(policy: AnyPolicy, log: Log) -> Stream | None:
 
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
-    >>> ladder = rcjax.solve_frontier(rcjax.fit(train)).policy(budget=2e-4)
+    >>> ladder = rcjax.tune(train, budget=2e-4, intervals=False).policy
     >>> bool(1.9e-4 < replay_stream(ladder, fresh).to_json()["bill"] < 2.1e-4)
     True
     """

@@ -103,11 +103,11 @@ class Sweep:
     """The results of a sweep in its folder.
 
     >>> import rcjax, tempfile
-    >>> logs = {"monday": rcjax.sample_log(80, seed=0), "tuesday": rcjax.sample_log(90, seed=1)}
+    >>> logs = {"monday": rcjax.sample_log(300, seed=0), "tuesday": rcjax.sample_log(300, seed=1)}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     swept = rcjax.tuning.sweeps.sweep(logs, folder, cascades="labels", lam=5)
     ...     swept.points.select("log", "copula", "status").collect().shape, swept.logs["queries"].to_list()
-    ((10, 3), [80, 90])
+    ((10, 3), [300, 300])
     """
 
     path: Path

@@ -1,7 +1,6 @@
 """A diagnosis as a whole: its figures, folds and files; predictions and promises."""
 
 import dataclasses
-import doctest
 import json
 
 import jax
@@ -56,13 +55,6 @@ def found_fresh(model, logs):
 
 
 # -- what was found
-
-
-@pytest.mark.thorough
-def test_the_example_runs(found):
-    """Here, in float64 and with the sizes of this module, it compiles nothing; as any other doctest, for a minute."""
-    (example,) = [each for each in doctest.DocTestFinder().find(rcjax.diagnose, "diagnose") if each.examples]
-    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 @pytest.mark.thorough
