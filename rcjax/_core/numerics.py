@@ -1,7 +1,4 @@
-"""Numerically stable primitives: scalar mathematics, the beta functions with all derivatives, Kendall's tau-b.
-
-For two columns it takes O(n log n); for all pairs of columns O(n²), by signs, which is quicker for short columns.
-"""
+"""Numerically stable primitives: scalar mathematics, the beta functions with all derivatives, Kendall's tau-b."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -9,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -404,46 +400,6 @@ def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
     digamma = -jnp.log(y) - y / 2 - series - reciprocal.sum(-1)
     trigamma = y * (1 + y / 2 + slope) + (reciprocal**2).sum(-1)
     return digamma, trigamma
-
-
-#: Largest number of entries for which signs are quicker, for any number of columns.
-FEW_ENTRIES = 1536
-
-_TILE = 48  # side of a tile of pairs, in entries: it fits into caches, and divides the size classes
-
-
-def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
-    """Return (k, k) Kendall's tau-b of all pairs of columns, on the entries present in both; see `kendall_tau`.
-
-    columns (n, k) numbers, present (n, k) bool; n up to 4,096, since single precision would lose larger counts.
-    The sum over pairs of entries of the product of two columns' signs of differences is a matrix product (Kendall
-    1945, "The treatment of ties in ranking problems", eq. 3). It is computed tile by tile.
-
-    >>> columns, present = jnp.array([[1., 1.], [2., 3.], [3., 2.], [4., 4.]]), jnp.ones((4, 2), bool)
-    >>> round(float(kendall_taus(columns, present)[0, 1]), 4)
-    0.6667
-    """
-    n, k = columns.shape
-    rows = (-(-n // _TILE)) * _TILE
-    values, there = (jnp.pad(matrix.T, ((0, 0), (0, rows - n))) for matrix in (columns, present))
-    tiles = jnp.asarray(np.array(np.tril_indices(rows // _TILE)) * _TILE)  # starts; the other tiles mirror these
-
-    def add(number: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        one, other = tiles[:, number]
-        (a, present_a), (b, present_b) = (
-            [lax.dynamic_slice_in_dim(matrix, start, _TILE, 1) for matrix in (values, there)] for start in (one, other)
-        )
-        # Integers, which single precision holds exactly.
-        both = (present_a[:, :, None] & present_b[:, None, :]).astype(jnp.float32)
-        sign = jnp.where(a[:, :, None] > b[:, None, :], both, jnp.where(a[:, :, None] < b[:, None, :], -both, 0.0))
-        both, sign = both.reshape(k, -1), sign.reshape(k, -1)
-        count = jnp.where(one == other, 1.0, 2.0).astype(jnp.float32)
-        return sums[0] + count * (sign @ sign.T), sums[1] + count * (jnp.abs(sign) @ both.T)
-
-    nothing = jnp.zeros((k, k), jnp.float32)
-    twice = lax.fori_loop(0, tiles.shape[1], add, (nothing, nothing))
-    difference, untied = (count.astype(jnp.result_type(float)) / 2 for count in twice)
-    return divide(difference, jnp.sqrt(untied) * jnp.sqrt(untied.T))
 
 
 def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:

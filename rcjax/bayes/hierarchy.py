@@ -36,7 +36,7 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.likelihood import SMOOTH, Ranks, log_likelihood, ranks
-from rcjax.model.marginals import MAX_CONCENTRATION, BetaMixture, Marginal
+from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
 
@@ -236,8 +236,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
-    calibrators = fitted.calibrators
-    marginals = cast(BetaMixture, fitted.marginals)  # as `fit` has them
+    calibrators, marginals = fitted.calibrators, fitted.marginals
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)

@@ -105,8 +105,6 @@ class Details:
     """Options of `fit`."""
     copulas: tuple[Object, ...] | None = None
     """Fit of every family to every pair, if `fit` chose among several."""
-    marginals: tuple[Object, ...] | None = None
-    """Likelihood fit of each model's marginal, if its family is not the default."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
 

@@ -68,8 +68,7 @@ class Ranks:
 def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     """Compute ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
 
-    >>> from rcjax.model.marginals import BetaMixture
-    >>> marginal = BetaMixture(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
+    >>> marginal = Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> placed = ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
     >>> placed.mass.tolist(), round(float(placed.u[1]), 4)
     ([0, -1, 1], 0.45)
@@ -280,9 +279,8 @@ def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     Args:
         marginals: (k,) marginals of the models.
 
-    >>> from rcjax.model.marginals import BetaMixture
     >>> ends = map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5]))
-    >>> uniform = BetaMixture(*ends, *[np.ones((2, 2)) / 2] * 3)
+    >>> uniform = Marginal(*ends, *[np.ones((2, 2)) / 2] * 3)
     >>> pairs_by_likelihood(uniform).tolist()
     [True]
     """
@@ -374,9 +372,8 @@ class Chain:
 
     def _axes(self) -> list[str]:
         """The axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
-        ends, atoms = ["(k)"] * 4, ["(k,a)"] * len(jax.tree.leaves(self.marginals.atoms))
-        rest = len(jax.tree.leaves(self.marginals)) - len(ends) - len(atoms)
-        return [*ends, *atoms, *[self.marginals.parameter_axes] * rest] + ["(l)"] * len(jax.tree.leaves(self.copulas))
+        atoms, copulas = (len(jax.tree.leaves(part)) for part in (self.marginals.atoms, self.copulas))
+        return ["(k)"] * 4 + ["(k,c)"] * 3 + ["(k,a)"] * atoms + ["(l)"] * copulas
 
 
 @partial(jax.jit, static_argnames="clip")

@@ -21,7 +21,7 @@ from rcjax._core.batching import fill_up, part, side_by_side, stack
 from rcjax._core.compilation import compiled
 from rcjax.model.fitting import marginals_of_log
 from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
-from rcjax.model.marginals import BetaMixture, Marginal, cramer_von_mises
+from rcjax.model.marginals import Marginal, cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_marginal
 
 #: Padded values, and a mask of those present.
@@ -60,13 +60,13 @@ def marginal_test(
         replicates: greatest number of replicates.
 
     >>> import jax.numpy as jnp
-    >>> even = BetaMixture(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
+    >>> even = Marginal(*jnp.array([[0.0], [1.0], [0.0], [0.0]]), *jnp.array([[[0.5, 0.5]], [[1, 1]], [[1, 1]]]))
     >>> test = marginal_test(even, jax.random.uniform(jax.random.key(0), (1, 200)), 100, jax.random.key(1), 50)
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
     rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = marginals_of_log(*rows, None if isinstance(marginals, BetaMixture) else marginals, _masses_of(marginals))
+    refitted = marginals_of_log(*rows, None, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -130,7 +130,8 @@ def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -
     """Sample a marginal that holds numpy arrays, by numpy; an array of the given shape."""
     dtype = np.asarray(marginal.lowest).dtype
     info = np.finfo(dtype)
-    inner = _draw_smooth(marginal, shape, rng).clip(info.tiny, 1 - info.epsneg)
+    first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
+    inner = np.where(rng.random(shape) < marginal.proportion[0], first, second).clip(info.tiny, 1 - info.epsneg)
     u = rng.random(shape)
     inner = marginal.lowest + (marginal.highest - marginal.lowest) * inner
     if marginal.atoms is not None:
@@ -141,16 +142,3 @@ def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -
         inner = np.where(at_atom, marginal.atoms.value[np.minimum(atom_index, len(ends) - 1)], inner)
     top = np.where(u >= 1 - marginal.mass_highest, marginal.highest, inner)
     return np.where(u < marginal.mass_lowest, marginal.lowest, top).astype(dtype)
-
-
-def _draw_smooth(marginal: Any, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Sample the smooth part, scaled to (0, 1): a beta mixture by numpy, other families by their quantiles."""
-    if not isinstance(marginal, BetaMixture):
-        return np.asarray(_quantiles(marginal, rng.random(shape)))
-    first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
-    return np.where(rng.random(shape) < marginal.proportion[0], first, second)
-
-
-@compiled
-def _quantiles(marginal: Marginal, z: jax.Array) -> jax.Array:
-    return marginal.smooth_quantile(z)
