@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import ClosedForm, Exchangeable, TailDependence, outside, param, within
-from rcjax.copulas.unit import Unit
+from rcjax.copulas.base import ClosedForm, Exchangeable, TailDependence, Unit, outside, param, within
 
 
 class Independence(ClosedForm):

@@ -11,9 +11,19 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide, implicit_root, log1mexp, log1p_ratio, polygammas, polynomial, softplus
-from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, TailDependence, outside, param, within
+from rcjax.copulas.base import (
+    ClosedForm,
+    Exchangeable,
+    RadialForm,
+    TailDependence,
+    Unit,
+    from_log,
+    outside,
+    param,
+    turned,
+    within,
+)
 from rcjax.copulas.rotation import Rotation
-from rcjax.copulas.unit import Unit, from_log, turned
 
 _NEWTON_STEPS = 12
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x

@@ -7,25 +7,119 @@ derived method.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import bisection, bracketed_newton, implicit_root, open_unit
-from rcjax._core.pytrees import Parametric as Parametric, param as param
-from rcjax.copulas.unit import Unit, unit, with_flips
+from rcjax._base.codec import what_it_is
+from rcjax._core.numerics import bisection, bracketed_newton, implicit_root, log_of_pair, open_unit
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST = 300.0
 
 
-class Copula(Parametric):
+class Unit(NamedTuple):
+    """u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
+
+    `score` caches the quantile of u under a distribution symmetric about 0.
+
+    >>> tiny = Unit(jnp.asarray(1.0), jnp.asarray(1e-30))
+    >>> f"{float(tiny.log):.1g} {float(tiny.log_complement):.3f}"
+    '-1e-30 -69.078'
+    """
+
+    value: jax.Array
+    complement: jax.Array
+    score: jax.Array | None = None
+
+    @property
+    def log(self) -> jax.Array:
+        """log u."""
+        return _log(self.value, self.complement)
+
+    @property
+    def log_complement(self) -> jax.Array:
+        """log(1 − u)."""
+        return _log(self.complement, self.value)
+
+    @property
+    def flipped(self) -> "Unit":
+        """1 − u."""
+        return Unit(self.complement, self.value, None if self.score is None else -self.score)
+
+
+def unit(u: ArrayLike) -> Unit:
+    """u clipped to [0, 1] with its complement, both at least √tiny, tiny being the smallest normal number.
+
+    Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
+
+    >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
+    (True, True)
+    """
+    u = jnp.asarray(u, jnp.result_type(float))
+    least = float(np.sqrt(jnp.finfo(u.dtype).tiny))
+    return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
+
+
+def turned(condition: jax.Array, u: Unit) -> Unit:
+    """1 − u where the condition holds, else u."""
+    return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
+
+
+def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
+    """Stack u with 1 − u and v with 1 − v along a new first axis, broadcast against the parameters.
+
+    One program then computes C(u, v) and C(1 − u, 1 − v).
+    """
+    shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, *parameters)))
+
+    def stacked(straight: jax.Array, flipped: jax.Array) -> jax.Array:
+        return jnp.stack([jnp.broadcast_to(straight, shape), jnp.broadcast_to(flipped, shape)])
+
+    return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
+
+
+def from_log(log: jax.Array) -> Unit:
+    """The probability with the given logarithm ≤ 0."""
+    return Unit(jnp.exp(log), -jnp.expm1(log))
+
+
+def is_zero(tangent: Any) -> bool:
+    """Whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+
+
+def _log(value: jax.Array, complement: jax.Array) -> jax.Array:
+    # The logarithm of an underflown probability is that of the smallest number, with gradient 0.
+    return log_of_pair(jnp.maximum(value, jnp.finfo(value.dtype).tiny), complement)
+
+
+def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
+    """Declare a parameter of a family.
+
+    Args:
+        default: default value.
+        support: closed interval of its values. The family must be defined at each finite end; for an open end, give a
+            number inside.
+        grid: values that a fit by likelihood tries, to keep the best.
+        free: whether a fit may change it.
+    """
+    low, high = support
+    if not low <= default <= high:
+        raise ValueError(f"default {default} lies outside the support {support}")
+    metadata = {"support": (float(low), float(high)), "grid": tuple(grid), "free": free}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
+class Copula:
     """A bivariate copula C(u, v); its parameters are the fields of the dataclass.
 
     Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
@@ -43,10 +137,37 @@ class Copula(Parametric):
     ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
+    #: Supports of the parameters; names of the free ones; and the grids over which a fit profiles others.
+    supports: ClassVar[dict[str, tuple[float, float]]] = {}
+    free: ClassVar[tuple[str, ...]] = ()
+    grids: ClassVar[dict[str, tuple[float, ...]]] = {}
     #: Whether C(u, v) = C(v, u) is known to hold; likelihoods then use one conditional for both margins.
     exchangeable: ClassVar[bool] = False
     #: The largest |τ| of `from_tau`: beyond it two models' confidences are the same to the resolution of a log.
     MAX_TAU: ClassVar[float] = 0.98
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True)(cls)
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        cls.supports = {f.name: f.metadata.get("support", (-np.inf, np.inf)) for f in fields}
+        cls.grids = {f.name: f.metadata["grid"] for f in fields if f.metadata.get("grid")}
+        cls.free = tuple(f.name for f in fields if f.metadata.get("free", True) and f.name not in cls.grids)
+        _register(cls, tuple(f.name for f in fields))
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.supports.items():
+            value = getattr(self, name)
+            if isinstance(value, str | bytes | type):
+                raise TypeError(f"{name} must be an array of numbers, not {what_it_is(value)}")
+            if isinstance(value, Tracer) or (values := np.asarray(value)).dtype.kind not in "fiu":
+                continue
+            beyond = ~((values >= low) & (values <= high) & np.isfinite(values))
+            if beyond.any():
+                worst = values[beyond].flat[0]
+                left, right = "[" if np.isfinite(low) else "(", "]" if np.isfinite(high) else ")"
+                interval = f"{left}{low:g}, {high:g}{right}"
+                raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in {interval}")
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
@@ -188,6 +309,24 @@ class Copula(Parametric):
             return function(copula, *values[: len(arguments)])
 
         return jnp.vectorize(single)(*arguments, *leaves) if leaves or arguments else function(self)
+
+
+def _register(cls, names: tuple[str, ...]) -> None:
+    """Register a class as a pytree; unflattening skips `__init__`, since jax also passes tracers and placeholders."""
+
+    def flatten(member: Any) -> tuple[tuple[Any, ...], None]:
+        return tuple(getattr(member, name) for name in names), None
+
+    def flatten_with_keys(member: Any) -> tuple[tuple[tuple[Any, Any], ...], None]:
+        return tuple((jax.tree_util.GetAttrKey(name), getattr(member, name)) for name in names), None
+
+    def unflatten(_: None, leaves: Iterable[Any]) -> Any:
+        member = object.__new__(cls)
+        for name, leaf in zip(names, leaves, strict=True):
+            object.__setattr__(member, name, leaf)
+        return member
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 class TailDependence(NamedTuple):

@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import ndtri
 from rcjax._core.numerics import betaln, divide, log_of_pair
-from rcjax.copulas.base import RadialForm, TailDependence, param
-from rcjax.copulas.unit import Unit, is_zero, turned
+from rcjax.copulas.base import RadialForm, TailDependence, Unit, is_zero, param, turned
 
 #: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0

@@ -1,12 +1,12 @@
 """Families of copulas by name, the candidates of `copula="auto"`, and `OneOf`, a batch whose pairs differ in family."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from rcjax._core.pytrees import subclasses
 from rcjax.copulas import (
     AMH,
     BB1,
@@ -29,8 +29,7 @@ from rcjax.copulas import (
     SurvivalJoe,
     Tawn,
 )
-from rcjax.copulas.base import ClosedForm, TailDependence
-from rcjax.copulas.unit import Unit
+from rcjax.copulas.base import ClosedForm, TailDependence, Unit
 
 
 def as_family(name: str | type[Copula]) -> type[Copula]:
@@ -41,7 +40,7 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     if isinstance(name, type) and issubclass(name, Copula):
         return name
     no_families = ("ClosedForm", "Exchangeable", "RadialForm", "OneOf", "Rotation")
-    known = sorted(subclasses(Copula), key=lambda family: not family.__module__.startswith("rcjax."))
+    known = sorted(_subclasses(Copula), key=lambda family: not family.__module__.startswith("rcjax."))
     families = {family.__name__.lower(): family for family in known if family.__name__ not in no_families}
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in families:
@@ -50,6 +49,12 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
             "rcjax.copulas.Copula, which must have been defined or imported before it is named"
         )
     return families[key]
+
+
+def _subclasses(cls: type) -> Iterator[Any]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
 
 
 #: The default candidates. Independence comes first, since the first of equal scores wins.

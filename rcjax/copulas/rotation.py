@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import ClosedForm, Copula, TailDependence
-from rcjax.copulas.unit import Unit
+from rcjax.copulas.base import ClosedForm, Copula, TailDependence, Unit
 
 
 class Rotation(ClosedForm):

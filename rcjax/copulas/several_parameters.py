@@ -9,8 +9,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide, log1mexp, log1p_ratio, log_of_pair, softplus
 from rcjax.copulas.archimedean import Clayton
-from rcjax.copulas.base import ClosedForm, TailDependence, nodes, param
-from rcjax.copulas.unit import Unit, from_log
+from rcjax.copulas.base import ClosedForm, TailDependence, Unit, from_log, nodes, param
 
 _FAR = -30.0
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32

@@ -23,7 +23,7 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.pytrees import exportable, plain
+from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
@@ -194,7 +194,6 @@ class Fitted:
         return {}
 
 
-@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "cost"),

@@ -36,7 +36,7 @@ from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
 from rcjax._core.batching import fill_up, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.pytrees import arrays_from_json, arrays_to_json, exportable, plain
+from rcjax._core.pytrees import plain
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
@@ -138,7 +138,6 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     return jax.device_put(Marginal(**columns))
 
 
-@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "marginals", "copulas", "cost"),
@@ -242,7 +241,7 @@ def _copulas_to_json(copulas: Any) -> dict[str, Any]:
     if isinstance(copulas, OneOf):
         members = [_copulas_to_json(member) for member in copulas.members]
         return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}
-    return {"copula": type(copulas).__name__, "copulas": arrays_to_json(copulas)}
+    return {"copula": type(copulas).__name__, "copulas": plain(vars(copulas))}
 
 
 def model_from_json(data: Any) -> CascadeModel:
@@ -300,7 +299,7 @@ def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") 
         for field in dataclasses.fields(family)
     }
     with inside(where):
-        return family(**arrays_from_json(columns))
+        return family(**{name: jnp.asarray(column) for name, column in columns.items()})
 
 
 def load_model(path: str | os.PathLike[str]) -> CascadeModel:

@@ -37,7 +37,7 @@ from rcjax._core.batching import automatic, part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
-from rcjax.copulas.unit import Unit, unit
+from rcjax.copulas.base import Unit, unit
 from rcjax.model.marginals import Marginal
 
 SMOOTH = -1

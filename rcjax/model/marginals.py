@@ -25,13 +25,11 @@ from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide, sorted_numbers
-from rcjax._core.pytrees import exportable
 
 #: Machine epsilons within which a confidence is an atom, computed elsewhere with other rounding.
 _SNAP = 8
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Atoms:
@@ -72,7 +70,6 @@ class Probes:
     density: jax.Array  # (P,)
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Marginal:

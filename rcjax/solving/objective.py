@@ -34,7 +34,6 @@ from numpy.polynomial import legendre
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import bisection, divide, implicit_root
-from rcjax._core.pytrees import exportable
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal, Probes, lay_out_probes, mean_below, quantile_and_components
 from rcjax.solving.frontier.points import LossTerms
@@ -351,7 +350,6 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, tables.kernel))[0]
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:

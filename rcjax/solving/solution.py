@@ -31,7 +31,7 @@ from rcjax._base.codec import takes
 from rcjax._core.batching import automatic, part, varying_together
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import Array, exportable
+from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -340,7 +340,6 @@ _STEPS = 5
 _BESIDE = 64
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solution:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._core.batching import automatic, cores, in_pieces, join, part, size_class
 from rcjax._core.compilation import compiled, in_full, is_traced
-from rcjax._core.pytrees import Array, exportable
+from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -41,7 +41,6 @@ from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, l
 _FEW, _MANY = 16, 384
 
 
-@exportable
 class ErrorAndCost(NamedTuple):
     """Error and cost of policies that answer every query."""
 
