@@ -78,7 +78,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
 
 def _read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Read the options of `rcjax.fit` in a model's file: `copula`, a name or a list of names, and `method`."""
+    """Read the options of `rcjax.fit` in a model's file: `copula` and `method`."""
     options = read(Object, value, where)
     for name in options:
         choice(name, where, ("copula", "method"))
@@ -103,8 +103,6 @@ class Details:
     """Sample of the log's queries (`describe_reference`)."""
     fit: Annotated[Object, _read_fit] | None = None
     """Options of `fit`."""
-    copulas: tuple[Object, ...] | None = None
-    """Fit of every family to every pair, if `fit` chose among several."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
 

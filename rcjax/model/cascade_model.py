@@ -37,7 +37,7 @@ from rcjax._base.tokens import Price
 from rcjax._core.batching import fill_up, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.pytrees import plain
-from rcjax.copulas import Copula, OneOf
+from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, pairs
@@ -224,24 +224,12 @@ class CascadeModel(Fitted):
         """The chain of the confidences through all models, in their order."""
         return Chain.through(self.marginals, self.copulas)
 
-    @property
-    def copula_table(self) -> list[dict[str, Any]] | None:
-        """Fits of every family to every pair; None unless `fit` chose among several families.
-
-        Keys: `pair`, `family`, `parameters`, `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `status`,
-        `chosen`.
-        """
-        return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
-
     def _dependence(self) -> dict[str, Any]:
-        return {"marginals": marginals_to_json(self.marginals), **_copulas_to_json(self.copulas)}
-
-
-def _copulas_to_json(copulas: Any) -> dict[str, Any]:
-    if isinstance(copulas, OneOf):
-        members = [_copulas_to_json(member) for member in copulas.members]
-        return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}
-    return {"copula": type(copulas).__name__, "copulas": plain(vars(copulas))}
+        return {
+            "marginals": marginals_to_json(self.marginals),
+            "copula": type(self.copulas).__name__,
+            "copulas": plain(vars(self.copulas)),
+        }
 
 
 def model_from_json(data: Any) -> CascadeModel:
@@ -271,34 +259,19 @@ def fitted_from_json(data: Any) -> Fitted:
     )
 
 
-def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") -> Copula:
-    """Read the copulas of all pairs; ValueError names the place of a fault.
-
-    Args:
-        name: name of the family.
-        held: parameters in the file.
-        size: number of pairs.
-        where: place of the parameters in the file.
-    """
-    values = read(Object, held, where)
-    if read(str, name, where.removesuffix("s")) == "OneOf":
-        members = read(tuple[Object, ...], values.get("members"), f"{where}.members")
-        place = Annotated[int, Between(0, len(members) - 1)]
-        index = read_list(place, values.get("index"), f"{where}.index", size)
-        parts = (
-            _copulas_from_json(member.get("copula"), member.get("copulas"), size, f"{where}.members[{i}].copulas")
-            for i, member in enumerate(members)
-        )
-        return OneOf(jnp.asarray(index, int), tuple(parts))
+def _copulas_from_json(name: Any, held: Any, size: int) -> Copula:
+    """Read the copulas of all `size` pairs: the name of their family, and their parameters."""
+    name = read(str, name, "copula")
     try:
         family: Any = as_family(name)
     except ValueError as problem:
-        raise ValueError(f"{where.removesuffix('s')}: {problem}") from None
+        raise ValueError(f"copula: {problem}") from None
+    values = read(Object, held, "copulas")
     columns = {
-        field.name: read_list(float, values.get(field.name), f"{where}.{field.name}", size)
+        field.name: read_list(float, values.get(field.name), f"copulas.{field.name}", size)
         for field in dataclasses.fields(family)
     }
-    with inside(where):
+    with inside("copulas"):
         return family(**{name: jnp.asarray(column) for name, column in columns.items()})
 
 

@@ -1,7 +1,7 @@
 """Fitting the Markov-copula model to a log or to a similar one, and a copula to pairs of numbers."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -12,15 +12,14 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, fill_up, map_entries, part, side_by_side
+from rcjax._core.batching import automatic, fill_up, map_entries, part
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide, kendall_tau, open_unit
-from rcjax._core.pytrees import plain
-from rcjax.copulas import Copula, Gaussian, Independence, OneOf
-from rcjax.copulas.families import FAMILIES, as_family
+from rcjax.copulas import Copula
+from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Details, calibrate_log, check_overlap, pairs, stated_in
-from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
+from rcjax.model.calibrated import Details, calibrate_log, check_overlap, stated_in
+from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, sum_of
@@ -28,7 +27,6 @@ from rcjax.model.marginals import Marginal
 from rcjax.model.maximum_likelihood import (
     CopulaFit,
     FitStatus,
-    count_parameters,
     fit_marginal,
     fit_pair,
     member_at,
@@ -90,7 +88,7 @@ Method = Literal["tau", "likelihood"]
 def fit(
     log: Log,
     *,
-    copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
+    copula: str | type[Copula] = "gumbel",
     method: Method = "tau",
     transform: Transform | Literal["auto"] = "auto",
 ) -> CascadeModel:
@@ -101,8 +99,7 @@ def fit(
 
     Args:
         log: training log.
-        copula: name or class of a family. With "auto", or several families, each pair takes the family with the least
-            AIC, fitted by likelihood; `CascadeModel.copula_table` lists all fits.
+        copula: name or class of a family; `rcjax.model.goodness_of_fit.compare_copulas` compares families.
         method: "tau" inverts Kendall's τ-b, as the paper does. Pairs with a model that gives few values, which bias τ,
             are fitted by "likelihood" nevertheless, which is exact for point masses.
         transform: transform of the raw confidence; "auto": by the log's task.
@@ -119,27 +116,16 @@ def fit(
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
-    fit_as = partial(
-        *(fit_arrays, log.logprob, expected_log(log).correct, log.answered, transform), values=stated_in(log)
-    )
-    if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        family = as_family(copula)
-        fitted = fit_as(family, method)
-        details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
-        return CascadeModel(*fitted, log.cost, log.models, details)
-    families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
-    calibrators, marginals, starts = fit_as(Gaussian)
-    confidence = calibrate_rows(calibrators, log.logprob, log.answered)
-    copulas, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
-    named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
-    details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, copulas=tuple(named))
-    return CascadeModel(calibrators, marginals, copulas, log.cost, log.models, details)
+    family = as_family(copula)
+    how = transform, family, method, None, stated_in(log)
+    fitted = fit_arrays(log.logprob, expected_log(log).correct, log.answered, *how)
+    details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
+    return CascadeModel(*fitted, log.cost, log.models, details)
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
     """Fit a model anew to another log of its models, with the options of its first fit."""
-    family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
-    options: Any = model.details.fit or {"copula": family}
+    options: Any = model.details.fit or {"copula": type(model.copulas)}
     return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
 
@@ -148,7 +134,7 @@ def fit_arrays(
     correct: ArrayLike,
     answered: ArrayLike,
     transform: Transform,
-    family: type[Copula] | Copula,
+    family: type[Copula],
     method: Method = "tau",
     near: Marginal | None = None,
     values: ArrayLike | None = None,
@@ -160,7 +146,7 @@ def fit_arrays(
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
         transform: transform of the raw confidence.
-        family: family of the copulas; or copulas of a similar log, whose families the pairs keep (by "tau").
+        family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
@@ -172,17 +158,17 @@ def fit_arrays(
     marginals = marginals_of_log(confidence, answered, near, stated_confidences(calibrators))
     taus = taus_of_log(confidence, answered)
     rows = marginals, confidence, answered, taus
-    if not isinstance(family, Copula) and method == "likelihood":
-        return calibrators, marginals, fit_family(*rows, family=family)[0].copula
-    copulas = from_taus(family, taus)
+    if method == "likelihood":
+        return calibrators, marginals, fit_family(*rows, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    return calibrators, marginals, _likeliest_where(tied, copulas, *rows) if tied.any() else copulas
+    copulas = _likeliest_where(tied, family, *rows) if tied.any() else from_taus(taus, family=family)
+    return calibrators, marginals, copulas
 
 
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its families.
+    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its family.
 
     Args:
         model: model fitted to the earlier arrays.
@@ -191,7 +177,7 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    how = model.calibrators.transform, model.copulas, "tau", model.marginals, model.calibrators.values
+    how = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
     calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
@@ -211,61 +197,19 @@ def copulas_of(
         taus: (P,) Kendall's τ of the pairs.
     """
     rows = marginals, confidence, answered, taus
-    return _likeliest_where(pairs_by_likelihood(marginals), from_taus(family, taus), *rows)
+    return _likeliest_where(pairs_by_likelihood(marginals), family, *rows)
 
 
-def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
-    """Replace the copulas (P,) of `tied` pairs (P,) by likelihood fits; `rows` are the arguments of `fit_family`."""
-    if isinstance(copulas, OneOf):
-        members = tuple(_likeliest_where(tied, member, *rows) for member in copulas.members)
-        return dataclasses.replace(copulas, members=members)
-    likeliest = fit_family(*rows, family=type(copulas))[0].copula
-    return jax.tree.map(lambda exact, inverted: jnp.where(tied, exact, inverted), likeliest, copulas)
-
-
-def from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Any:
-    """Copulas with Kendall's τ (P,), of a family, or of the families that other copulas have pair by pair; (P,)."""
-    if isinstance(family, OneOf):
-        return dataclasses.replace(family, members=tuple(from_taus(member, taus) for member in family.members))
-    return _invert(taus, family=family if isinstance(family, type) else type(family))
+def _likeliest_where(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
+    """Copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
+    inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
+    return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
 @partial(compiled, static_argnames="family")
-def _invert(taus: jax.Array, family: type[Copula]) -> Any:
+def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
+    """Copulas of a family with Kendall's τ (P,); (P,)."""
     return jax.vmap(family.from_tau)(taus)
-
-
-def select_copulas(
-    marginals: Marginal,
-    confidence: jax.Array,
-    answered: jax.Array,
-    taus: jax.Array,
-    families: Sequence[type[Copula]] = FAMILIES,
-) -> tuple[Copula, list[dict[str, Any]]]:
-    """Choose a family for every pair by AIC, and return (the copulas (P,), rows of all pairs and families).
-
-    Every family is fitted to all pairs by maximum likelihood, in one jitted call each; the least −2 log L + 2 ×
-    parameters wins. Independence always competes; failed fits do not.
-
-    Args:
-        marginals: (k,) fitted marginals.
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
-        taus: (P,) Kendall's τ at which the fits start.
-        families: candidate families.
-    """
-    families = tuple(dict.fromkeys((Independence, *families)))
-    slowest_first = sorted(families, key=count_parameters, reverse=True)
-    fit_to_all = partial(fit_family, marginals, confidence, answered, taus)
-    fitted = side_by_side(fit_to_all, slowest_first, n=confidence.shape[0], alike=False)
-    host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # numpy: read entry by entry
-    fits = {family: host[family] for family in families}
-    table = [_rows(fits, number, pair) for number, pair in enumerate(pairs(len(answered[0])))]
-    best = [next(place for place, row in enumerate(rows) if row["chosen"]) for rows in table]
-    used = sorted(set(best))
-    members = jax.device_put(tuple(host[families[place]][0].copula for place in used))
-    index = jax.device_put(np.array([used.index(place) for place in best]))
-    return (members[0] if len(members) == 1 else OneOf(index, members)), [row for rows in table for row in rows]
 
 
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
@@ -285,44 +229,17 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 @partial(compiled, static_argnames="family")
 def fit_family(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
-) -> tuple[CopulaFit, jax.Array]:
-    """Fit a family to all pairs by maximum likelihood, and return (the fits (P,), their Kendall's τ (P,)).
+) -> CopulaFit:
+    """Fit a family to all pairs by maximum likelihood; (P,).
 
     Args:
-        marginals, confidence, answered, taus: as in `select_copulas`.
+        marginals: (k,) fitted marginals.
+        confidence: (n, k) calibrated confidence.
+        answered: (n, k) whether there is an answer.
+        taus: (P,) Kendall's τ at which the fits start.
         family: family of copulas.
     """
-    fits = jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
-    return fits, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(fits.copula)
-
-
-def _rows(
-    fitted: dict[type[Copula], tuple[CopulaFit, np.ndarray]], number: int, pair: tuple[int, int]
-) -> list[dict[str, Any]]:
-    """Rows of one pair, by its number, for all families, from the fits and τ of all pairs."""
-    rows = []
-    for family, (fits, taus) in fitted.items():
-        fit = part(fits, number)
-        names = (*family.free, *family.grids)
-        value = None if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
-        rows.append(
-            {
-                "pair": pair,
-                "family": family.__name__,
-                "parameters": {name: float(getattr(fit.copula, name)) for name in names},
-                "standard_errors": {name: plain(fit.standard_errors[name]) for name in names},
-                "tau": float(taus[number]),
-                "log_likelihood": value,
-                "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
-                "status": FitStatus(int(fit.status)).message,
-            }
-        )
-    aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
-    best = int(np.argmin(aic))
-    return [
-        row | {"delta_aic": plain(own - min(aic)), "chosen": place == best}
-        for place, (row, own) in enumerate(zip(rows, aic, strict=True))
-    ]
+    return jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
 
 
 def fit_copula(

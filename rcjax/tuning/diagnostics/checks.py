@@ -395,7 +395,7 @@ class PairFit:
         subject = " & ".join(self.pair)
         advice = (
             f"{self.family} misses how {subject} go together, by {percent(self.distance)} of probability on average: "
-            "try --copula auto (Python: fit(log, copula='auto'))"
+            "try another family (--copula; rcjax.model.goodness_of_fit.compare_copulas ranks them)"
         )
         if np.isnan(self.distance):
             advice = f"{self.family} cannot be fitted to {subject}: one of them hardly varies; leave it out"

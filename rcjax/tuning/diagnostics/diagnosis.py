@@ -21,7 +21,6 @@ from rcjax._base.figures import Z95
 from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import plain
-from rcjax.copulas import OneOf
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Calibrated, Details, Fitted, calibrated_like
@@ -119,7 +118,7 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
         return calibrated_like(model, log)
     from rcjax.model.fitting import fit_near, refit
 
-    if isinstance(model.copulas, OneOf) or (model.details.fit or {}).get("method", "tau") != "tau":
+    if (model.details.fit or {}).get("method", "tau") != "tau":
         return refit(model, log)
     outcomes = expected_log(log)
     fitted = fit_near(model, log.logprob, outcomes.correct, log.answered, log.cost)
