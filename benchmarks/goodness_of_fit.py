@@ -23,9 +23,8 @@ from benchmarks import record
 from benchmarks.paper.statistics import logistic_test, paper_statistic
 from benchmarks.timing import timed
 from rcjax._core.numerics import kendall_tau
-from rcjax.model.goodness_of_fit.bootstrap import p_value
+from rcjax.model.goodness_of_fit.bootstrap import marginal_test, p_value
 from rcjax.model.goodness_of_fit.dependence import conditional_test, copula_test, empirical_copula
-from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.goodness_of_fit.reliability import calibration_test
 from rcjax.model.marginals import Marginal
 from rcjax.model.maximum_likelihood import fit_marginal

@@ -24,8 +24,7 @@ from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, PointStatus, check_lam
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, settle
 from rcjax.solving.tradeoff import Problem, lay_out_problem, select, solve_on_grid

@@ -28,7 +28,7 @@ from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.frontier.policies import CascadeSet
+from rcjax.solving.frontier.points import CascadeSet
 from rcjax.solving.objective import Grid, Tables, arrivals
 
 #: Number of steps above which a plan's run takes longer than its compilation.

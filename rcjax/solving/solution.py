@@ -36,8 +36,17 @@ from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import CascadePlan, Cut, best_cascades, crossing, gain_tolerance, plan_cascades
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
-from rcjax.solving.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, CascadeSet, Policies
+from rcjax.solving.frontier.points import (
+    ABSTAIN,
+    ALWAYS_ANSWER,
+    NEVER_ANSWER,
+    NEVER_REFUSE,
+    CascadeSet,
+    LossTerms,
+    Points,
+    PointStatus,
+    Policies,
+)
 from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, evaluate
 
 _ULPS, _SETTLING_STEPS = 16, 5

@@ -24,6 +24,8 @@ from rcjax.solving.bellman import CascadePlan, Cut, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
+    ALWAYS_ANSWER,
+    CascadeSet,
     LossTerms,
     Points,
     PointStatus,
@@ -32,7 +34,6 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_at,
 )
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, CascadeSet
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, lay_out, optimise, points_at
 

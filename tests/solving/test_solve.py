@@ -12,8 +12,7 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
 from rcjax.solving import error_and_cost
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, Policies
 from rcjax.solving.tradeoff import select
 
 pytestmark = pytest.mark.usefixtures("float64")

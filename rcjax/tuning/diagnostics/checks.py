@@ -19,7 +19,7 @@ from rcjax._base.figures import percent
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import holm
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.solving.frontier.policies import CascadeSet
+from rcjax.solving.frontier.points import CascadeSet
 
 #: Verdict of a check on the one figure that it looks at, as a judge's is on one answer; a policy gets a `Decision`.
 CheckVerdict = Literal["fine", "doubtful", "bad"]

@@ -25,9 +25,8 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Calibrated, Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.bootstrap import MOST_QUERIES
+from rcjax.model.goodness_of_fit.bootstrap import MOST_QUERIES, marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows, table_rows
-from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.goodness_of_fit.reliability import (
     accuracy_p_value,
     calibration_test,

@@ -20,8 +20,7 @@ from rcjax.model.calibrated import Details, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.solving.tradeoff import select
 from rcjax.tuning.sweeps.problems import Batch, Fit, Search, SweepSettings
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.goodness_of_fit.marginal_fit import draw, marginal_test
+from rcjax.model.goodness_of_fit.bootstrap import draw, marginal_test
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.maximum_likelihood import fit_marginal
 
