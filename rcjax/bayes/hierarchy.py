@@ -89,7 +89,7 @@ class Priors:
 PRIORS = Priors()
 
 
-_LEAST_SHAPE = 1e-2
+_LEAST_SHAPE = 1e-2  # least a and b of a beta
 
 #: Values of t at which the likelihood of a pair is tabulated, up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)

@@ -48,12 +48,13 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, check_level
 from rcjax.solving.objective import build_tables, evaluate
 
-_NEWTON_STEPS = 60
+_NEWTON_STEPS = 60  # most steps to the mode
 
 #: Lengths of a Newton step that are tried, and the least curvature of a direction.
 _LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 _LEAST_PRECISION = 0.05
 
+#: Steps of warm-up of NUTS, and the acceptance probability that it aims at, which is NumPyro's default.
 _WARMUP, _ACCEPTANCE = 400, 0.8
 
 

@@ -25,7 +25,7 @@ from rcjax.copulas.base import (
 )
 from rcjax.copulas.rotation import Rotation
 
-_NEWTON_STEPS = 12
+_NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
 _TINY = 1e-4  # Clayton's θ times the larger logarithm, below which a series in θ avoids dividing by θ
 

@@ -18,7 +18,7 @@ from rcjax.copulas.base import RadialForm, TailDependence, Unit, is_zero, param,
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
 #: Of Student's t: nodes of the integral, taken so many at a time; steps of Halley's method; terms of a series.
 _STUDENT_NODES, _UNROLLED, _QUANTILE_STEPS, _TERMS = 36, 4, 3, 24
-_FINEST = 1e-12
+_FINEST = 1e-12  # least scale of the integrand, as a share of the range of integration
 #: Standard deviations beyond which the tail of a normal variate underflows to 0.
 _FARTHEST_SCORE = 40.0
 

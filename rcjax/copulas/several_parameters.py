@@ -11,7 +11,7 @@ from rcjax._core.numerics import divide, log1mexp, log1p_ratio, log_of_pair, sof
 from rcjax.copulas.archimedean import Clayton
 from rcjax.copulas.base import ClosedForm, TailDependence, Unit, from_log, nodes, param
 
-_FAR = -30.0
+_FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
 
 

@@ -36,7 +36,7 @@ class CalibrationStatus(Status):
 
 _LOG_2 = 0.6931471805599453
 
-_NEWTON_STEPS = 40
+_NEWTON_STEPS = 40  # most steps, shorter ones included
 
 _LEAST_STEP = 1 / 32  # shortest share of a Newton step that is tried
 

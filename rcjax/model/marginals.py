@@ -269,7 +269,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
 #: Largest a + b of a fitted component: a spike on tied confidences keeps a width of about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 
-_QUANTILE_STEPS = 60  # most steps of the inversion: a quarter of them halve the bracket, and few are ever needed
+_QUANTILE_STEPS = 60  # most steps of the inversion; every fourth one halves the bracket
 
 #: Probes evenly spaced in log-odds from end to end; then those around each component, and the standard deviations of
 #: its log-odds that they span on either side.

@@ -41,11 +41,12 @@ from rcjax.solving.frontier.points import LossTerms
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
 
+#: Probabilities at which log-odds are cut off, of the whole distribution and of its components: panels crowd no more.
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
 
-_MIN_WIDTH = 1e-3
+_MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even one
 
-_TRIALS = 16
+_TRIALS = 16  # places that are tried for each edge of a panel
 
 _TIE = 1e-4  # penalty in steepness per place away from the middle
 

@@ -49,6 +49,7 @@ from rcjax.solving.frontier.points import (
 )
 from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, evaluate
 
+#: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
 
 

@@ -316,9 +316,9 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(problem: Problem) -> int:
-    """Memory of the largest arrays of one λ, the values of every end of a path, or of every option, at the nodes."""
+    """Memory of the largest arrays of one λ, the values of every suffix of a path, or of every option, at the nodes."""
     k, nodes = problem.tables.grid.u.shape
-    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
+    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.suffix_first))
     return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
 
 

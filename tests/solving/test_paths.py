@@ -42,15 +42,15 @@ def test_a_plan_says_what_its_paths_are(paths, k):
     # Every end follows the one that it defers to; walking along the ends gives the path back.
     steps = {end: (rest, pair) for end, rest, pair in plan.steps.tolist()}
     order = [end for end, *_ in plan.steps.tolist()]
-    for path, end in zip(paths, plan.ends.tolist(), strict=False):
-        walked = [plan.heads[end]]
+    for path, end in zip(paths, plan.suffixes.tolist(), strict=False):
+        walked = [plan.suffix_first[end]]
         while end in steps:
             rest, pair = steps[end]
-            assert left[pair] == plan.heads[end]
-            assert right[pair] == plan.heads[rest]
+            assert left[pair] == plan.suffix_first[end]
+            assert right[pair] == plan.suffix_first[rest]
             assert rest not in steps or order.index(rest) < order.index(end)
             end = rest
-            walked.append(plan.heads[end])
+            walked.append(plan.suffix_first[end])
         assert tuple(walked) == path
 
 
