@@ -10,20 +10,19 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import divide, implicit_root, log1mexp, log1p_ratio, polygammas, polynomial, softplus
-from rcjax.copulas.base import (
-    ClosedForm,
-    Exchangeable,
-    RadialForm,
-    TailDependence,
+from rcjax._core.numerics import (
     Unit,
+    divide,
     from_log,
-    outside,
-    param,
+    implicit_root,
+    log1mexp,
+    log1p_ratio,
+    polygammas,
+    polynomial,
+    softplus,
     turned,
-    within,
 )
-from rcjax.copulas.rotation import Rotation
+from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, Rotation, TailDependence, outside, param, within
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x

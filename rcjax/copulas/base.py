@@ -3,10 +3,11 @@
 A family is a subclass with annotated parameters and `cdf(u, v)` in scalar mathematics. Subclassing makes it a frozen
 dataclass and a pytree. Conditionals and densities come from autodiff, their inverses and τ⁻¹ from root finding with
 implicit gradients, τ from quadrature, and batches from broadcasting or `jax.vmap`. A closed form may replace any
-derived method.
+derived method. `Rotation` turns any family.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
@@ -19,86 +20,10 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import what_it_is
-from rcjax._core.numerics import bisection, bracketed_newton, implicit_root, log_of_pair, open_unit
+from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, unit, with_flips
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST = 300.0
-
-
-class Unit(NamedTuple):
-    """u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
-
-    `score` caches the quantile of u under a distribution symmetric about 0.
-
-    >>> tiny = Unit(jnp.asarray(1.0), jnp.asarray(1e-30))
-    >>> f"{float(tiny.log):.1g} {float(tiny.log_complement):.3f}"
-    '-1e-30 -69.078'
-    """
-
-    value: jax.Array
-    complement: jax.Array
-    score: jax.Array | None = None
-
-    @property
-    def log(self) -> jax.Array:
-        """log u."""
-        return _log(self.value, self.complement)
-
-    @property
-    def log_complement(self) -> jax.Array:
-        """log(1 − u)."""
-        return _log(self.complement, self.value)
-
-    @property
-    def flipped(self) -> "Unit":
-        """1 − u."""
-        return Unit(self.complement, self.value, None if self.score is None else -self.score)
-
-
-def unit(u: ArrayLike) -> Unit:
-    """u clipped to [0, 1] with its complement, both at least √tiny, tiny being the smallest normal number.
-
-    Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
-
-    >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
-    (True, True)
-    """
-    u = jnp.asarray(u, jnp.result_type(float))
-    least = float(np.sqrt(jnp.finfo(u.dtype).tiny))
-    return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
-
-
-def turned(condition: jax.Array, u: Unit) -> Unit:
-    """1 − u where the condition holds, else u."""
-    return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
-
-
-def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
-    """Stack u with 1 − u and v with 1 − v along a new first axis, broadcast against the parameters.
-
-    One program then computes C(u, v) and C(1 − u, 1 − v).
-    """
-    shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, *parameters)))
-
-    def stacked(straight: jax.Array, flipped: jax.Array) -> jax.Array:
-        return jnp.stack([jnp.broadcast_to(straight, shape), jnp.broadcast_to(flipped, shape)])
-
-    return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
-
-
-def from_log(log: jax.Array) -> Unit:
-    """The probability with the given logarithm ≤ 0."""
-    return Unit(jnp.exp(log), -jnp.expm1(log))
-
-
-def is_zero(tangent: Any) -> bool:
-    """Whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
-    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
-
-
-def _log(value: jax.Array, complement: jax.Array) -> jax.Array:
-    # The logarithm of an underflown probability is that of the smallest number, with gradient 0.
-    return log_of_pair(jnp.maximum(value, jnp.finfo(value.dtype).tiny), complement)
 
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
@@ -533,3 +458,101 @@ class RadialForm(ClosedForm):
 
 def _below_0(u: ArrayLike) -> jax.Array:
     return jnp.asarray(u) < 0  # `unit` clips values above 1
+
+
+class Rotation(ClosedForm):
+    """A copula turned by 90, 180 or 270 degrees: the law of (1 − U, V), (1 − U, 1 − V) or (U, 1 − V).
+
+    The class statement names the family, and the rotation has its parameters. 180 degrees is the survival copula.
+
+    >>> from rcjax.copulas import Clayton
+    >>> class NegativeClayton(Rotation, of=Clayton, degrees=90):
+    ...     pass
+    >>> float(NegativeClayton(2.0).tau())
+    -0.5
+    """
+
+    _of: ClassVar[type[Copula]]
+    _degrees: ClassVar[int]
+
+    def __init_subclass__(cls, *, of: type[Copula], degrees: int, **kwargs: Any) -> None:
+        if degrees not in (90, 180, 270):
+            raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
+        cls._of, cls._degrees = of, degrees
+        cls.exchangeable = degrees == 180 and of.exchangeable
+        annotations = dict(inspect.get_annotations(cls))
+        for field in dataclasses.fields(of):  # pyright: ignore[reportArgumentType]
+            if field.name not in annotations:
+                annotations[field.name] = field.type
+                setattr(cls, field.name, dataclasses.field(default=field.default, metadata=field.metadata))
+        cls.__annotations__ = annotations
+        super().__init_subclass__(**kwargs)
+
+    @property
+    def _base(self) -> Copula:
+        leaves, _ = jax.tree.flatten(self)
+        return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
+
+    def prepared(self, u: Unit) -> Unit:
+        """u as the family prepares it."""
+        return self._base.prepared(u)
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        below, above = self._base.two_sided_cdf(*self._turn(u, v))
+        if self._degrees == 180:
+            return above, below
+        if self._degrees == 270:
+            u, v = v, u
+        lower = _difference(v.value, below, u.value, above)
+        return lower, _difference(u.complement, below, v.complement, above)
+
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
+        """h(v given u) and its complement."""
+        h = self._base.two_sided_conditional(*self._turn(u, v))
+        return h if self._degrees == 90 else h.flipped
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
+        return h if self._degrees == 270 else h.flipped
+
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
+        """log c(u, v)."""
+        return self._base.two_sided_log_density(*self._turn(u, v))
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement."""
+        v = self._base.two_sided_inverse(*self._turn(u, p))
+        return v if self._degrees == 90 else v.flipped
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ of the family, negated for 90 and 270 degrees."""
+        return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
+
+    def tail_dependence(self) -> TailDependence:
+        """The family's coefficients, exchanged, for 180 degrees; else numerical ones at the other two corners."""
+        if self._degrees != 180:
+            return super().tail_dependence()
+        lower, upper = self._base.tail_dependence()
+        return TailDependence(upper, lower)
+
+    def tau(self) -> jax.Array:
+        """Kendall's τ of the family, negated for 90 and 270 degrees."""
+        return self._base.tau() if self._degrees == 180 else -self._base.tau()
+
+    @classmethod
+    def from_tau(cls, tau: ArrayLike) -> Self:
+        """The rotation of the family's `from_tau`, with −τ for 90 and 270 degrees."""
+        tau = cls._within_reach(tau)
+        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
+        return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
+
+    def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
+        return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
+
+
+def _difference(whole: jax.Array, part: jax.Array, other_whole: jax.Array, other_part: jax.Array) -> jax.Array:
+    """The difference whole − part = other_whole − other_part, at least 0, by the smaller whole, which rounds least."""
+    difference = jnp.where(whole <= other_whole, whole - part, other_whole - other_part)
+    return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -11,8 +11,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import ndtri
-from rcjax._core.numerics import betaln, divide, log_of_pair
-from rcjax.copulas.base import RadialForm, TailDependence, Unit, is_zero, param, turned
+from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, turned
+from rcjax.copulas.base import RadialForm, TailDependence, param
 
 #: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0

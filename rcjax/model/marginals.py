@@ -24,7 +24,7 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide, sorted_numbers
+from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide
 
 #: Machine epsilons within which a confidence is an atom, computed elsewhere with other rounding.
 _SNAP = 8
@@ -246,7 +246,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     """
     present = jnp.ones(confidence.shape, bool) if present is None else present
     n = present.sum()
-    u = sorted_numbers(jnp.where(present, marginal.cdf(confidence), jnp.inf))
+    u = jnp.sort(jnp.where(present, marginal.cdf(confidence), jnp.inf))
     start, end = jnp.asarray(marginal.mass_lowest), 1 - jnp.asarray(marginal.mass_highest)
     edges = jnp.concatenate([start[None], jnp.clip(u, start, end), end[None]])
     level = jnp.minimum(jnp.arange(len(confidence) + 1) / n, 1.0)

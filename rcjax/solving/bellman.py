@@ -34,6 +34,9 @@ from rcjax.solving.objective import Grid, Tables, arrivals
 #: Number of steps above which a plan's run takes longer than its compilation.
 MANY_STEPS = 256
 
+#: Largest number of models of which all subcascades are searched.
+_MOST_MODELS = 12
+
 _SMALLEST = 4  # entries to which the arrays of a plan are padded at least
 
 
@@ -123,15 +126,13 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     return CascadePlan(**jax.device_put(arrays))
 
 
-def plan_cascades(model: CascadeModel, cascades: CascadeSet, max_length: int | None = None) -> CascadePlan | None:
+def plan_cascades(model: CascadeModel, cascades: CascadeSet) -> CascadePlan | None:
     """Build the plan of a search of `solve_frontier`; None for adaptive policies."""
-    paths = candidate_paths(model.models, cascades, max_length)
+    paths = candidate_paths(model.models, cascades)
     return None if paths is None else make_plan(paths, len(model.models))
 
 
-def candidate_paths(
-    models: tuple[str, ...], cascades: CascadeSet, max_length: int | None = None
-) -> list[tuple[int, ...]] | None:
+def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
     """Positions of the models of each cascade of a search; None for adaptive policies.
 
     >>> candidate_paths(("small", "large"), "all")
@@ -146,13 +147,10 @@ def candidate_paths(
             return [everything]
         if cascades != "all":
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
-        longest, number = min(max_length or k, k), 2**k - 1
-        if number >= 2**13 - 1 and longest > 4:
-            advice = "name fewer models (--models), or search 'adaptive' (--cascade adaptive)"
-            raise ValueError(
-                f"{k} models have {number:,} subcascades: {advice}; from Python, max_length up to 4 will do"
-            )
-        return [path for size in range(1, longest + 1) for path in itertools.combinations(everything, size)]
+        if k > _MOST_MODELS:
+            advice = "name fewer models (--models), search 'adaptive' (--cascade adaptive), or list cascades (Python)"
+            raise ValueError(f"{k} models have {2**k - 1:,} subcascades: {advice}")
+        return [path for size in range(1, k + 1) for path in itertools.combinations(everything, size)]
     paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
     if not paths:
         raise ValueError("cascades is empty: name at least one cascade")

@@ -82,5 +82,5 @@ def test_thirteen_models_have_too_many_subcascades():
     models = SimpleNamespace(models=tuple(f"m{j}" for j in range(13)))
     with pytest.raises(ValueError, match="8,191 subcascades: name fewer models"):
         plan_cascades(models, "all")
-    plan = plan_cascades(models, "all", max_length=2)
+    plan = plan_cascades(models, [c for size in (1, 2) for c in itertools.combinations(models.models, size)])
     assert len(named_paths(plan, models.models)) == 13 + 13 * 12 // 2

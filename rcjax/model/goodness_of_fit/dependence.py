@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide, kendall_tau, open_unit, sorted_numbers
+from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula, TailDependence
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
@@ -230,7 +230,7 @@ def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, ja
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
     """
     values = jnp.where(present, values, jnp.inf)
-    ordered = sorted_numbers(values)
+    ordered = jnp.sort(values)
     below, through = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return below.astype(values.dtype), jnp.minimum(through, present.sum(dtype=through.dtype)).astype(values.dtype)
 
