@@ -188,7 +188,7 @@ class Copula:
         """τ as an array, clipped to ±0.98."""
         return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
 
-    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`rotation`). Closed
+    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed
     # forms keep the digits that 1 − u loses (`ClosedForm`); a family that is only a cdf loses them.
 
     def prepared(self, u: Unit) -> Unit:
