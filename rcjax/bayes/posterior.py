@@ -7,7 +7,7 @@ Q_j is the quantile function of φ̂ under the draw's marginal, evaluated at the
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ from rcjax.bayes.hierarchy import (
     Observations,
     Priors,
     assemble,
-    check_distributions,
     described,
     draw_masses,
     gather,
@@ -137,7 +136,6 @@ def sample_posterior(
     seed: int = 0,
     progress: bool = False,
     priors: Priors | None = None,
-    distributions: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draw the parameters of the Markov-copula model given a log, under the priors of `rcjax.bayes.hierarchy`.
 
@@ -153,10 +151,6 @@ def sample_posterior(
         seed: seed of the draws.
         progress: whether to show NumPyro's progress bar.
         priors: constants of the priors; None: `Priors()`.
-        distributions: NumPyro distributions that replace priors, by site (`rcjax.bayes.hierarchy`): `intercept`,
-            `slope`, `share`, `lower`, `gap`, `concentration` of each model, `dependence` of each pair, and the pools
-            `slope_pool` and `dependence_pool`. Each has the support of the prior that it replaces; without a batch it
-            holds for all models or pairs.
 
     Arrays have JAX's default float type.
 
@@ -178,12 +172,10 @@ def sample_posterior(
     with inside("priors"):
         check_fields(priors)
     required("numpyro", extra="posterior")
-    replaced = check_distributions(distributions or {})
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = dataclasses.replace(reference, models=())  # names are static: each set would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
-    evidence = evidence._replace(distributions=replaced)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
     if method == "laplace":
