@@ -28,7 +28,6 @@ METHODS = {
     "Gumbel, likelihood": {"copula": "gumbel", "method": "likelihood"},
     "Gaussian, likelihood": {"copula": "gaussian", "method": "likelihood"},
     "Independence": {"copula": "independence"},
-    "each pair's best by AIC": {"copula": "auto"},
 }
 
 

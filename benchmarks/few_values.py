@@ -26,8 +26,8 @@ from benchmarks import record
 from rcjax import CascadeModel, Log
 from rcjax._core.batching import part
 from rcjax._core.numerics import kendall_tau
+from rcjax.model.goodness_of_fit.bootstrap import marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_test
-from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.likelihood import Ranks
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_pair

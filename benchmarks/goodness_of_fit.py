@@ -23,11 +23,10 @@ from benchmarks import record
 from benchmarks.paper.statistics import logistic_test, paper_statistic
 from benchmarks.timing import timed
 from rcjax._core.numerics import kendall_tau
-from rcjax.model.goodness_of_fit.bootstrap import p_value
+from rcjax.model.goodness_of_fit.bootstrap import marginal_test, p_value
 from rcjax.model.goodness_of_fit.dependence import conditional_test, copula_test, empirical_copula
-from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.goodness_of_fit.reliability import calibration_test
-from rcjax.model.marginals import BetaMixture
+from rcjax.model.marginals import Marginal
 from rcjax.model.maximum_likelihood import fit_marginal
 
 N, LEVEL = 300, 0.05
@@ -143,9 +142,7 @@ def one_factor(key: jax.Array) -> tuple[jax.Array, ...]:
 
 def two_betas(key: jax.Array) -> jax.Array:
     """Confidences from the model: two betas and point masses."""
-    truth = BetaMixture(
-        *(jnp.asarray(x) for x in (0.2, 0.95, *MASSES)), *jnp.array([[0.4, 0.6], [2.0, 8.0], [5.0, 1.5]])
-    )
+    truth = Marginal(*(jnp.asarray(x) for x in (0.2, 0.95, *MASSES)), *jnp.array([[0.4, 0.6], [2.0, 8.0], [5.0, 1.5]]))
     return truth.sample(key, (N,))
 
 

@@ -12,7 +12,7 @@ query, so that marginals and calibration stay. `dependence ends`: so it is from 
 
 Figures are changes of the held-out log density against equal weights, nats per query and pair, with the standard error
 over the blocks of 100: of Gumbel's copula of neighbours along the chain, by weighted τ-b as in
-`rcjax.model.weighted.reweigh`, on ranks among the 400, ties broken at random.
+`rcjax.model.fit_copula`, on ranks among the 400, ties broken at random.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from benchmarks import record
 from benchmarks.dependence import ranks_among, with_public
 from benchmarks.report import progress
 from rcjax.copulas import Gumbel
-from rcjax.model.weighted import weighted_taus
+from rcjax.model.fitting import weighted_tau
 
 WINDOW, BLOCK = 400, 100
 HALF_LIVES = (50, 100, 200, 400)
@@ -92,7 +92,7 @@ def weights() -> np.ndarray:
 @jax.jit
 def _densities(past: jax.Array, block: jax.Array, weights: jax.Array) -> jax.Array:
     """(1 + H,) mean log density of a block's ranks (100, 2) under Gumbel's copula of the past ranks (400, 2)."""
-    taus = jax.vmap(lambda weight: weighted_taus(past, jnp.stack([weight, weight], 1))[0])(weights)
+    taus = jax.vmap(lambda weight: weighted_tau(*past.T, weight))(weights)
     return jax.vmap(lambda tau: Gumbel.from_tau(tau).log_density(*block.T).mean())(taus)
 
 

@@ -42,8 +42,6 @@ SECTIONS = {
         "load_model",
         "demo_model",
         "Marginal",
-        "BetaMixture",
-        "check_marginal",
     ],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "The frontier as a pure function": ["solve", "Solution"],

@@ -7,6 +7,7 @@ Adaptive policies in full; the best cascades up to a length. Each row is from a 
 table.
 """
 
+import itertools
 import resource
 import time
 from typing import Any
@@ -42,6 +43,13 @@ def menu(models: int, queries: int = 1000) -> rcjax.Log:
     return rcjax.read_log(frame)
 
 
+def candidates(models: tuple[str, ...], search: str, longest: int | None) -> Any:
+    """The cascades of a search, of at most so many models."""
+    if longest is None:
+        return search
+    return [path for size in range(1, longest + 1) for path in itertools.combinations(models, size)]
+
+
 def case(models: int, search: Any, max_length: int | None) -> dict[str, Any]:
     """Seconds to fit and to solve, the first time and the second, and peak memory."""
     start_jax(long=True)
@@ -51,7 +59,7 @@ def case(models: int, search: Any, max_length: int | None) -> dict[str, Any]:
         started = time.perf_counter()
         model = jax.block_until_ready(rcjax.fit(log))
         fitted = time.perf_counter()
-        frontier = rcjax.solve_frontier(model, cascades=search, max_length=max_length)
+        frontier = rcjax.solve_frontier(model, cascades=candidates(log.models, search, max_length))
         float(frontier.error[0])
         times.append((fitted - started, time.perf_counter() - fitted))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

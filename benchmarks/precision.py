@@ -55,7 +55,7 @@ def random_pairs() -> tuple[Any, Any, jax.Array]:
     share, masses = draw(0.02, 0.98), ([0, 0.003, 0.1, 0.3], [0, 0.003, 0.2, 0.45])
     bottom, top = (jnp.asarray(rng.choice(mass, (_PAIRS, 2))) for mass in masses)
     ends, shapes = (draw(0.05, 0.4), draw(0.7, 0.999)), [jnp.exp(draw(np.log(0.3), np.log(300), 2)) for _ in range(2)]
-    marginals = rcjax.model.BetaMixture(*ends, bottom, top, jnp.stack([share, 1 - share], -1), *shapes)
+    marginals = rcjax.model.Marginal(*ends, bottom, top, jnp.stack([share, 1 - share], -1), *shapes)
     copulas = rcjax.copulas.Gumbel(jnp.asarray(rng.uniform(1, 8, (_PAIRS, 1))))
     return marginals, copulas, draw(0, 1).at[:, 1].set(0.0)
 

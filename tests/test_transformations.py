@@ -15,22 +15,18 @@ from helpers.submodels import of_models
 from jax.sharding import Mesh, PartitionSpec
 
 import rcjax
-from rcjax.model.weighted import reweigh, rows_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 PAGE = Path(rcjax.__file__).parent / "docs" / "python.md"
-COLUMNS = ("jit", "vmap", "shard_map", "slopes", "second slopes", "float32")
-MODELS = ("llama3.2-1b", "llama3.1-70b")
 N = 96
 
 
 class Row(NamedTuple):
-    """A function of one array, made of what is cast to the type of floats; and what holds of it."""
+    """A function of one array, made of what is cast to the type of floats."""
 
     make: Callable[[Callable[[Any], Any]], Callable[[jax.Array], jax.Array]]
     at: np.ndarray
-    holds: tuple[str, ...] = COLUMNS
     close: float = 1e-4
     """Of float32, relative."""
 
@@ -41,23 +37,6 @@ def of_pair(cast):
 
 def of_copula(name):
     return lambda cast: lambda x: getattr(rcjax.copulas.Gumbel(cast(jnp.asarray(1.7))), name)(x[0], x[1])
-
-
-@cache
-def fitted():
-    """A log and its model, made once: in single precision another log is drawn."""
-    log = rcjax.sample_log(N, seed=0).select(MODELS)
-    return rcjax.fit(log), rows_of(log)
-
-
-def refitted(cast):
-    model, rows = (cast(tree) for tree in fitted())
-
-    def described(weights):
-        again = reweigh(model, rows, weights)
-        return jnp.concatenate([again.calibrators.coefficients.reshape(-1), again.copulas.theta])
-
-    return described
 
 
 def solved(cast):
@@ -108,7 +87,6 @@ ROWS = {
     '`fit_copula(method="likelihood")`': Row(fit_by("likelihood"), np.ones(N), close=1e-3),
     "`error_and_cost`": Row(figures, LEVELS),
     "`solve`": Row(solved, np.array(1.0), close=1e-2),
-    "`model.weighted.reweigh`": Row(refitted, np.ones(N), COLUMNS[:4] + COLUMNS[5:], close=1e-2),
     "`area_under_curve`": Row(
         lambda cast: lambda x: rcjax.tuning.replaying.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR
     ),
@@ -123,10 +101,7 @@ ROWS = {
 def test_the_page_names_them():
     text = PAGE.read_text("utf-8")
     listed = re.search(r"tries each.*?\n\n(- .*?)\n\nAll others", text, re.DOTALL)[1]
-    twice, _, once = listed.partition("- with first slopes alone:")
-    named = [{*re.findall(r"`[^`]+`", part)} for part in (twice, once)]
-    assert named == [{name for name, row in ROWS.items() if ("second slopes" in row.holds) == both} for both in (1, 0)]
-    assert {column for row in ROWS.values() for column in COLUMNS if column not in row.holds} == {"second slopes"}
+    assert {*re.findall(r"`[^`]+`", listed)} == {*ROWS}
 
 
 @pytest.mark.thorough
@@ -140,10 +115,9 @@ def test_each_transformation_of_the_table_holds(name):
     both = jax.jit(jax.vmap(function))(jnp.stack([at, at * 0.99]))
     np.testing.assert_allclose(both[0], value, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(both[1], run(at * 0.99), rtol=1e-9, atol=1e-12)
-    if "shard_map" in row.holds:
-        mesh, entries = Mesh(np.array(jax.devices()[:1]), ("entries",)), PartitionSpec("entries")
-        spread = jax.jit(jax.shard_map(jax.vmap(function), mesh=mesh, in_specs=entries, out_specs=entries))
-        np.testing.assert_allclose(spread(at[None])[0], value, rtol=1e-9, atol=1e-12)
+    mesh, entries = Mesh(np.array(jax.devices()[:1]), ("entries",)), PartitionSpec("entries")
+    spread = jax.jit(jax.shard_map(jax.vmap(function), mesh=mesh, in_specs=entries, out_specs=entries))
+    np.testing.assert_allclose(spread(at[None])[0], value, rtol=1e-9, atol=1e-12)
     way = jnp.asarray(np.random.default_rng(0).standard_normal(at.shape)) * 0.1
 
     def along(t):
@@ -153,10 +127,9 @@ def test_each_transformation_of_the_table_holds(name):
     step, here = 1e-5, jnp.zeros(())
     differences = (jax.jit(along)(here + step) - jax.jit(along)(here - step)) / (2 * step)
     np.testing.assert_allclose(slope(here), differences, rtol=1e-4, atol=1e-7)
-    if "second slopes" in row.holds:
-        second = jax.jit(lambda t: jax.jvp(slope, (t,), (jnp.ones(()),))[1])(here)
-        differences = (slope(here + step) - slope(here - step)) / (2 * step)
-        np.testing.assert_allclose(second, differences, rtol=1e-3, atol=1e-5)
+    second = jax.jit(lambda t: jax.jvp(slope, (t,), (jnp.ones(()),))[1])(here)
+    differences = (slope(here + step) - slope(here - step)) / (2 * step)
+    np.testing.assert_allclose(second, differences, rtol=1e-3, atol=1e-5)
     with jax.enable_x64(False):
         narrow = jax.jit(row.make(partial(jax.tree.map, narrowed)))(jnp.asarray(row.at, jnp.float32))
     assert narrow.dtype == jnp.float32

@@ -24,8 +24,7 @@ from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, PointStatus, check_lam
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, settle
 from rcjax.solving.tradeoff import Problem, lay_out_problem, select, solve_on_grid
@@ -211,26 +210,26 @@ def _best_paths(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePl
 
     # The last model of a path passes nothing: its cut is the first edge.
     nothing = jnp.where(jnp.arange(edges.shape[1]) > 0, _NEVER, 0.0).astype(lam.dtype)
-    worth = jnp.broadcast_to(nothing, (*plan.heads.shape, *lam.shape, edges.shape[1]))
-    choices, rests = jnp.zeros(worth.shape, int), jnp.arange(plan.heads.shape[0])
+    worth = jnp.broadcast_to(nothing, (*plan.suffix_first.shape, *lam.shape, edges.shape[1]))
+    choices, rests = jnp.zeros(worth.shape, int), jnp.arange(plan.suffix_first.shape[0])
     if plan.steps.shape[0]:
         (worth, choices), _ = lax.scan(defer, (worth, choices), tuple(plan.steps.T))
         rests = rests.at[plan.steps[:, 0]].set(plan.steps[:, 1])
-    asked = plan.heads[plan.ends]
-    total = earned_first[asked][:, None] + passed_first[asked][:, None] * worth[plan.ends]
+    asked = plan.suffix_first[plan.suffixes]
+    total = earned_first[asked][:, None] + passed_first[asked][:, None] * worth[plan.suffixes]
     best = jnp.argmax(total.max(-1) - lam * tables.cost[asked][:, None], axis=0)
 
     def follow(end: jax.Array, edge: jax.Array, choices: jax.Array) -> Any:
         def ask(carry: tuple[Any, ...], _: Any) -> tuple[tuple[Any, ...], Any]:
             u, end, edge = carry
-            j = plan.heads[end]
+            j = plan.suffix_first[end]
             return (u.at[j].set(edges[j, edge]), rests[end], choices[end, edge]), None
 
         start = (jnp.zeros(edges.shape[0], edges.dtype), end, edge)
         return lax.scan(ask, start, length=edges.shape[0])[0][0]
 
     first_edge = jnp.argmax(total, -1)[best, jnp.arange(lam.shape[0])]
-    return best, jax.vmap(follow, (0, 0, 1))(plan.ends[best], first_edge, choices)
+    return best, jax.vmap(follow, (0, 0, 1))(plan.suffixes[best], first_edge, choices)
 
 
 def _pass_or_answer(tables: Tables, copulas: Copula) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

@@ -12,8 +12,8 @@ from benchmarks.paper.statistics import accuracy_above, logistic_test, paper_sta
 from rcjax._core.numerics import kendall_tau
 from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import expected_calibration_error
+from rcjax.model.goodness_of_fit.bootstrap import marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_test
-from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.marginals import cramer_von_mises
 
 Rows = list[dict]

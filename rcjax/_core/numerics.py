@@ -1,11 +1,8 @@
-"""Numerically stable primitives: scalar mathematics, the beta functions with all derivatives, Kendall's tau-b.
-
-For two columns it takes O(n log n); for all pairs of columns O(n²), by signs, which is quicker for short columns.
-"""
+"""Numerically stable primitives: scalar mathematics, probabilities with their complements, beta functions, tau-b."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,6 +103,82 @@ def open_unit(u: ArrayLike) -> jax.Array:
     return jnp.clip(u, info.tiny, 1 - info.epsneg)
 
 
+class Unit(NamedTuple):
+    """u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
+
+    `score` caches the quantile of u under a distribution symmetric about 0.
+
+    >>> tiny = Unit(jnp.asarray(1.0), jnp.asarray(1e-30))
+    >>> f"{float(tiny.log):.1g} {float(tiny.log_complement):.3f}"
+    '-1e-30 -69.078'
+    """
+
+    value: jax.Array
+    complement: jax.Array
+    score: jax.Array | None = None
+
+    @property
+    def log(self) -> jax.Array:
+        """log u."""
+        return _log_of(self.value, self.complement)
+
+    @property
+    def log_complement(self) -> jax.Array:
+        """log(1 − u)."""
+        return _log_of(self.complement, self.value)
+
+    @property
+    def flipped(self) -> "Unit":
+        """1 − u."""
+        return Unit(self.complement, self.value, None if self.score is None else -self.score)
+
+
+def unit(u: ArrayLike) -> Unit:
+    """u clipped to [0, 1] with its complement, both at least √tiny, tiny being the smallest normal number.
+
+    Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
+
+    >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
+    (True, True)
+    """
+    u = jnp.asarray(u, jnp.result_type(float))
+    least = float(np.sqrt(jnp.finfo(u.dtype).tiny))
+    return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
+
+
+def turned(condition: jax.Array, u: Unit) -> Unit:
+    """1 − u where the condition holds, else u."""
+    return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
+
+
+def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
+    """Stack u with 1 − u and v with 1 − v along a new first axis, broadcast against the parameters.
+
+    One program then computes C(u, v) and C(1 − u, 1 − v).
+    """
+    shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, *parameters)))
+
+    def stacked(straight: jax.Array, flipped: jax.Array) -> jax.Array:
+        return jnp.stack([jnp.broadcast_to(straight, shape), jnp.broadcast_to(flipped, shape)])
+
+    return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
+
+
+def from_log(log: jax.Array) -> Unit:
+    """The probability with the given logarithm ≤ 0."""
+    return Unit(jnp.exp(log), -jnp.expm1(log))
+
+
+def is_zero(tangent: Any) -> bool:
+    """Whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+
+
+def _log_of(value: jax.Array, complement: jax.Array) -> jax.Array:
+    # The logarithm of an underflown probability is that of the smallest number, with gradient 0.
+    return log_of_pair(jnp.maximum(value, jnp.finfo(value.dtype).tiny), complement)
+
+
 def divide(numerator: ArrayLike, denominator: ArrayLike, otherwise: ArrayLike = 0.0) -> jax.Array:
     """Return numerator / denominator, or `otherwise` if the denominator is 0; gradients are finite in both cases.
 
@@ -128,21 +201,6 @@ def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Arra
     ends = jnp.max(jnp.where(present, jnp.stack([-values, values]), -jnp.inf), axis=-1)
     negative, largest = ends
     return -negative, largest
-
-
-def sorted_numbers(values: jax.Array) -> jax.Array:
-    """Sort floats without NaN as integers, in a sixth of the time of `jnp.sort`; there are no derivatives.
-
-    >>> sorted_numbers(jnp.array([2.0, -jnp.inf, -1.0, 0.0])).tolist()
-    [-inf, -1.0, 0.0, 2.0]
-    """
-    kind = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
-
-    def turn(bits: jax.Array) -> jax.Array:  # the bits of negative numbers are in reverse order
-        return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
-
-    bits = lax.bitcast_convert_type(values + 0.0, kind)  # −0 is 0
-    return lax.bitcast_convert_type(turn(jnp.sort(turn(bits), stable=False)), values.dtype)
 
 
 def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
@@ -223,7 +281,7 @@ def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..
     return lax.custom_root(function, jnp.zeros((), dtype), solve, tangent)
 
 
-_FRACTION_TERMS = 80
+_FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴
 #: Terms of a continued fraction per kernel on an accelerator: kernels that wait for one another take most of the time
 #: of a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
 UNROLLED = 8
@@ -402,46 +460,6 @@ def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
     digamma = -jnp.log(y) - y / 2 - series - reciprocal.sum(-1)
     trigamma = y * (1 + y / 2 + slope) + (reciprocal**2).sum(-1)
     return digamma, trigamma
-
-
-#: Largest number of entries for which signs are quicker, for any number of columns.
-FEW_ENTRIES = 1536
-
-_TILE = 48  # side of a tile of pairs, in entries: it fits into caches, and divides the size classes
-
-
-def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
-    """Return (k, k) Kendall's tau-b of all pairs of columns, on the entries present in both; see `kendall_tau`.
-
-    columns (n, k) numbers, present (n, k) bool; n up to 4,096, since single precision would lose larger counts.
-    The sum over pairs of entries of the product of two columns' signs of differences is a matrix product (Kendall
-    1945, "The treatment of ties in ranking problems", eq. 3). It is computed tile by tile.
-
-    >>> columns, present = jnp.array([[1., 1.], [2., 3.], [3., 2.], [4., 4.]]), jnp.ones((4, 2), bool)
-    >>> round(float(kendall_taus(columns, present)[0, 1]), 4)
-    0.6667
-    """
-    n, k = columns.shape
-    rows = (-(-n // _TILE)) * _TILE
-    values, there = (jnp.pad(matrix.T, ((0, 0), (0, rows - n))) for matrix in (columns, present))
-    tiles = jnp.asarray(np.array(np.tril_indices(rows // _TILE)) * _TILE)  # starts; the other tiles mirror these
-
-    def add(number: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        one, other = tiles[:, number]
-        (a, present_a), (b, present_b) = (
-            [lax.dynamic_slice_in_dim(matrix, start, _TILE, 1) for matrix in (values, there)] for start in (one, other)
-        )
-        # Integers, which single precision holds exactly.
-        both = (present_a[:, :, None] & present_b[:, None, :]).astype(jnp.float32)
-        sign = jnp.where(a[:, :, None] > b[:, None, :], both, jnp.where(a[:, :, None] < b[:, None, :], -both, 0.0))
-        both, sign = both.reshape(k, -1), sign.reshape(k, -1)
-        count = jnp.where(one == other, 1.0, 2.0).astype(jnp.float32)
-        return sums[0] + count * (sign @ sign.T), sums[1] + count * (jnp.abs(sign) @ both.T)
-
-    nothing = jnp.zeros((k, k), jnp.float32)
-    twice = lax.fori_loop(0, tiles.shape[1], add, (nothing, nothing))
-    difference, untied = (count.astype(jnp.result_type(float)) / 2 for count in twice)
-    return divide(difference, jnp.sqrt(untied) * jnp.sqrt(untied.T))
 
 
 def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:

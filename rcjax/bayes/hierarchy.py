@@ -35,8 +35,7 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +43,7 @@ import numpy as np
 from jax.scipy import special
 from scipy.interpolate import CubicSpline
 
-from rcjax._base.codec import Between, Positive, require, what_it_is
+from rcjax._base.codec import Between, Positive
 from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, divide, extremes
@@ -52,7 +51,7 @@ from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.likelihood import SMOOTH, Ranks, log_likelihood, ranks
-from rcjax.model.marginals import MAX_CONCENTRATION, BetaMixture, Marginal
+from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
 
@@ -89,7 +88,7 @@ class Priors:
 PRIORS = Priors()
 
 
-_LEAST_SHAPE = 1e-2
+_LEAST_SHAPE = 1e-2  # least a and b of a beta
 
 #: Values of t at which the likelihood of a pair is tabulated, up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)
@@ -97,33 +96,6 @@ KNOTS = np.linspace(-6.0, 6.0, 49)
 
 #: Matrix from values at the knots to slopes of the natural cubic spline there, per distance of knots; (T, T).
 _SPLINE = CubicSpline(np.arange(len(KNOTS)), np.eye(len(KNOTS)), bc_type="natural")(np.arange(len(KNOTS)), 1)
-
-
-#: Support of each site's prior, by its name in `numpyro.distributions.constraints`.
-SUPPORTS = {
-    **dict.fromkeys(("slope_pool", "intercept", "slope", "lower", "dependence_pool", "dependence"), "real"),
-    **{"share": "unit_interval", "gap": "positive", "concentration": "positive"},
-}
-
-
-def check_distributions(distributions: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the distributions that replace priors, by site; ValueError for a wrong site or support.
-
-    >>> from numpyro import distributions as dist
-    >>> check_distributions({"gap": dist.Normal(0.0, 1.0)})
-    Traceback (most recent call last):
-    ...
-    ValueError: distributions.gap: its support must be positive, and Normal has real
-    """
-    numbers = required("numpyro.distributions", extra="posterior")
-    for name, prior in distributions.items():
-        require(name in SUPPORTS, "distributions", f"must name some of {', '.join(SUPPORTS)}", name)
-        if not isinstance(prior, numbers.Distribution):
-            raise TypeError(f"distributions.{name}: must be a distribution of NumPyro, not {what_it_is(prior)}")
-        if prior.support is not getattr(numbers.constraints, SUPPORTS[name]):
-            has = type(prior).__name__, type(prior.support).__name__.strip("_").lower()
-            raise ValueError(f"distributions.{name}: its support must be {SUPPORTS[name]}, and {has[0]} has {has[1]}")
-    return dict(distributions)
 
 
 class Observations(NamedTuple):
@@ -141,7 +113,6 @@ class Observations(NamedTuple):
     tau_range: jax.Array  # (2,) least τ of the copulas' family, and the width of its range
     atoms: jax.Array | None = None  # (k, A) bool, False for padding; None: no model has atoms
     priors: Priors = PRIORS
-    distributions: dict[str, Any] = {}  # NumPyro's, by the site whose prior they replace  # noqa: RUF012
 
 
 def gather(
@@ -236,8 +207,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
-    calibrators = fitted.calibrators
-    marginals = cast(BetaMixture, fitted.marginals)  # as `fit` has them
+    calibrators, marginals = fitted.calibrators, fitted.marginals
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
@@ -270,8 +240,7 @@ def hierarchical_model(evidence: Observations) -> None:
     """
     numpyro, dist = (required(name, extra="posterior") for name in ("numpyro", "numpyro.distributions"))
 
-    def site(name: str, default: Any, *shape: int) -> jax.Array:
-        prior = evidence.distributions.get(name, default)
+    def site(name: str, prior: Any, *shape: int) -> jax.Array:
         return numpyro.sample(name, prior.expand(shape).to_event(len(shape)))
 
     k, priors = evidence.z.shape[0], evidence.priors

@@ -7,7 +7,7 @@ Q_j is the quantile function of φ̂ under the draw's marginal, evaluated at the
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ from rcjax.bayes.hierarchy import (
     Observations,
     Priors,
     assemble,
-    check_distributions,
     described,
     draw_masses,
     gather,
@@ -48,12 +47,13 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, check_level
 from rcjax.solving.objective import build_tables, evaluate
 
-_NEWTON_STEPS = 60
+_NEWTON_STEPS = 60  # most steps to the mode
 
 #: Lengths of a Newton step that are tried, and the least curvature of a direction.
 _LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 _LEAST_PRECISION = 0.05
 
+#: Steps of warm-up of NUTS, and the acceptance probability that it aims at, which is NumPyro's default.
 _WARMUP, _ACCEPTANCE = 400, 0.8
 
 
@@ -136,7 +136,6 @@ def sample_posterior(
     seed: int = 0,
     progress: bool = False,
     priors: Priors | None = None,
-    distributions: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draw the parameters of the Markov-copula model given a log, under the priors of `rcjax.bayes.hierarchy`.
 
@@ -152,10 +151,6 @@ def sample_posterior(
         seed: seed of the draws.
         progress: whether to show NumPyro's progress bar.
         priors: constants of the priors; None: `Priors()`.
-        distributions: NumPyro distributions that replace priors, by site (`rcjax.bayes.hierarchy`): `intercept`,
-            `slope`, `share`, `lower`, `gap`, `concentration` of each model, `dependence` of each pair, and the pools
-            `slope_pool` and `dependence_pool`. Each has the support of the prior that it replaces; without a batch it
-            holds for all models or pairs.
 
     Arrays have JAX's default float type.
 
@@ -176,12 +171,10 @@ def sample_posterior(
     with inside("priors"):
         check_fields(priors)
     required("numpyro", extra="posterior")
-    replaced = check_distributions(distributions or {})
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = dataclasses.replace(reference, models=())  # names are static: each set would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
-    evidence = evidence._replace(distributions=replaced)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
     if method == "laplace":

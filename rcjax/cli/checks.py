@@ -292,8 +292,7 @@ def diagnose(
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
         cascade: Judge the promise of `rcjax tune` with this `--cascade`, and the fitted model. [default: the promise of
             the default search]
-        copula: With `--cascade`, the copula family of the confidences of two models; **auto**: the best family for each
-            pair. [default: gumbel]
+        copula: With `--cascade`, the copula family of the confidences of two models. [default: gumbel]
         replicates: Number of bootstrap replicates for each p-value.
         all_: Show every check, not only those to act on.
     """

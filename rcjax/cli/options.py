@@ -64,7 +64,7 @@ Prices = Annotated[
     ),
 ]
 InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
-CopulaFamily = Annotated[str | None, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
+CopulaFamily = Annotated[str | None, typer.Option(parser=parsers.family, metavar="FAMILY", rich_help_panel=SEARCH)]
 
 
 @dataclass(frozen=True)

@@ -188,12 +188,11 @@ def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, .
 
 
 def family(text: str) -> str:
-    """Parse the name of a copula family, or auto."""
+    """Parse the name of a copula family."""
     from rcjax.copulas.families import as_family
 
-    if text != "auto":
-        try:
-            as_family(text)
-        except ValueError as unknown:
-            raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
+    try:
+        as_family(text)
+    except ValueError as unknown:
+        raise typer.BadParameter(str(unknown).partition(", or a subclass")[0]) from None
     return text

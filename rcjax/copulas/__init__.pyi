@@ -14,8 +14,11 @@ from rcjax.copulas.archimedean import (
     SurvivalGumbel as SurvivalGumbel,
     SurvivalJoe as SurvivalJoe,
 )
-from rcjax.copulas.base import Copula as Copula, TailDependence as TailDependence, param as param
+from rcjax.copulas.base import (
+    Copula as Copula,
+    Rotation as Rotation,
+    TailDependence as TailDependence,
+    param as param,
+)
 from rcjax.copulas.elliptical import Gaussian as Gaussian, StudentT as StudentT
-from rcjax.copulas.families import OneOf as OneOf
-from rcjax.copulas.rotation import Rotation as Rotation
 from rcjax.copulas.several_parameters import BB1 as BB1, BB7 as BB7, Tawn as Tawn

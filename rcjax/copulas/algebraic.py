@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from rcjax._core.numerics import Unit
 from rcjax.copulas.base import ClosedForm, Exchangeable, TailDependence, outside, param, within
-from rcjax.copulas.unit import Unit
 
 
 class Independence(ClosedForm):

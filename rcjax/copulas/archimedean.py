@@ -10,12 +10,21 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import divide, implicit_root, log1mexp, log1p_ratio, polygammas, polynomial, softplus
-from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, TailDependence, outside, param, within
-from rcjax.copulas.rotation import Rotation
-from rcjax.copulas.unit import Unit, from_log, turned
+from rcjax._core.numerics import (
+    Unit,
+    divide,
+    from_log,
+    implicit_root,
+    log1mexp,
+    log1p_ratio,
+    polygammas,
+    polynomial,
+    softplus,
+    turned,
+)
+from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, Rotation, TailDependence, outside, param, within
 
-_NEWTON_STEPS = 12
+_NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
 _TINY = 1e-4  # Clayton's θ times the larger logarithm, below which a series in θ avoids dividing by θ
 

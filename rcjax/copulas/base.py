@@ -3,29 +3,48 @@
 A family is a subclass with annotated parameters and `cdf(u, v)` in scalar mathematics. Subclassing makes it a frozen
 dataclass and a pytree. Conditionals and densities come from autodiff, their inverses and τ⁻¹ from root finding with
 implicit gradients, τ from quadrature, and batches from broadcasting or `jax.vmap`. A closed form may replace any
-derived method.
+derived method. `Rotation` turns any family.
 """
 
 import dataclasses
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import bisection, bracketed_newton, implicit_root, open_unit
-from rcjax._core.pytrees import Parametric as Parametric, param as param
-from rcjax.copulas.unit import Unit, unit, with_flips
+from rcjax._base.codec import what_it_is
+from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, unit, with_flips
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST = 300.0
 
 
-class Copula(Parametric):
+def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
+    """Declare a parameter of a family.
+
+    Args:
+        default: default value.
+        support: closed interval of its values. The family must be defined at each finite end; for an open end, give a
+            number inside.
+        grid: values that a fit by likelihood tries, to keep the best.
+        free: whether a fit may change it.
+    """
+    low, high = support
+    if not low <= default <= high:
+        raise ValueError(f"default {default} lies outside the support {support}")
+    metadata = {"support": (float(low), float(high)), "grid": tuple(grid), "free": free}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
+class Copula:
     """A bivariate copula C(u, v); its parameters are the fields of the dataclass.
 
     Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
@@ -43,10 +62,37 @@ class Copula(Parametric):
     ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
+    #: Supports of the parameters; names of the free ones; and the grids over which a fit profiles others.
+    supports: ClassVar[dict[str, tuple[float, float]]] = {}
+    free: ClassVar[tuple[str, ...]] = ()
+    grids: ClassVar[dict[str, tuple[float, ...]]] = {}
     #: Whether C(u, v) = C(v, u) is known to hold; likelihoods then use one conditional for both margins.
     exchangeable: ClassVar[bool] = False
     #: The largest |τ| of `from_tau`: beyond it two models' confidences are the same to the resolution of a log.
     MAX_TAU: ClassVar[float] = 0.98
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True)(cls)
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        cls.supports = {f.name: f.metadata.get("support", (-np.inf, np.inf)) for f in fields}
+        cls.grids = {f.name: f.metadata["grid"] for f in fields if f.metadata.get("grid")}
+        cls.free = tuple(f.name for f in fields if f.metadata.get("free", True) and f.name not in cls.grids)
+        _register(cls, tuple(f.name for f in fields))
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.supports.items():
+            value = getattr(self, name)
+            if isinstance(value, str | bytes | type):
+                raise TypeError(f"{name} must be an array of numbers, not {what_it_is(value)}")
+            if isinstance(value, Tracer) or (values := np.asarray(value)).dtype.kind not in "fiu":
+                continue
+            beyond = ~((values >= low) & (values <= high) & np.isfinite(values))
+            if beyond.any():
+                worst = values[beyond].flat[0]
+                left, right = "[" if np.isfinite(low) else "(", "]" if np.isfinite(high) else ")"
+                interval = f"{left}{low:g}, {high:g}{right}"
+                raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in {interval}")
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
@@ -142,7 +188,7 @@ class Copula(Parametric):
         """τ as an array, clipped to ±0.98."""
         return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
 
-    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`rotation`). Closed
+    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed
     # forms keep the digits that 1 − u loses (`ClosedForm`); a family that is only a cdf loses them.
 
     def prepared(self, u: Unit) -> Unit:
@@ -188,6 +234,24 @@ class Copula(Parametric):
             return function(copula, *values[: len(arguments)])
 
         return jnp.vectorize(single)(*arguments, *leaves) if leaves or arguments else function(self)
+
+
+def _register(cls, names: tuple[str, ...]) -> None:
+    """Register a class as a pytree; unflattening skips `__init__`, since jax also passes tracers and placeholders."""
+
+    def flatten(member: Any) -> tuple[tuple[Any, ...], None]:
+        return tuple(getattr(member, name) for name in names), None
+
+    def flatten_with_keys(member: Any) -> tuple[tuple[tuple[Any, Any], ...], None]:
+        return tuple((jax.tree_util.GetAttrKey(name), getattr(member, name)) for name in names), None
+
+    def unflatten(_: None, leaves: Iterable[Any]) -> Any:
+        member = object.__new__(cls)
+        for name, leaf in zip(names, leaves, strict=True):
+            object.__setattr__(member, name, leaf)
+        return member
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 class TailDependence(NamedTuple):
@@ -394,3 +458,101 @@ class RadialForm(ClosedForm):
 
 def _below_0(u: ArrayLike) -> jax.Array:
     return jnp.asarray(u) < 0  # `unit` clips values above 1
+
+
+class Rotation(ClosedForm):
+    """A copula turned by 90, 180 or 270 degrees: the law of (1 − U, V), (1 − U, 1 − V) or (U, 1 − V).
+
+    The class statement names the family, and the rotation has its parameters. 180 degrees is the survival copula.
+
+    >>> from rcjax.copulas import Clayton
+    >>> class NegativeClayton(Rotation, of=Clayton, degrees=90):
+    ...     pass
+    >>> float(NegativeClayton(2.0).tau())
+    -0.5
+    """
+
+    _of: ClassVar[type[Copula]]
+    _degrees: ClassVar[int]
+
+    def __init_subclass__(cls, *, of: type[Copula], degrees: int, **kwargs: Any) -> None:
+        if degrees not in (90, 180, 270):
+            raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
+        cls._of, cls._degrees = of, degrees
+        cls.exchangeable = degrees == 180 and of.exchangeable
+        annotations = dict(inspect.get_annotations(cls))
+        for field in dataclasses.fields(of):  # pyright: ignore[reportArgumentType]
+            if field.name not in annotations:
+                annotations[field.name] = field.type
+                setattr(cls, field.name, dataclasses.field(default=field.default, metadata=field.metadata))
+        cls.__annotations__ = annotations
+        super().__init_subclass__(**kwargs)
+
+    @property
+    def _base(self) -> Copula:
+        leaves, _ = jax.tree.flatten(self)
+        return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
+
+    def prepared(self, u: Unit) -> Unit:
+        """u as the family prepares it."""
+        return self._base.prepared(u)
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        below, above = self._base.two_sided_cdf(*self._turn(u, v))
+        if self._degrees == 180:
+            return above, below
+        if self._degrees == 270:
+            u, v = v, u
+        lower = _difference(v.value, below, u.value, above)
+        return lower, _difference(u.complement, below, v.complement, above)
+
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
+        """h(v given u) and its complement."""
+        h = self._base.two_sided_conditional(*self._turn(u, v))
+        return h if self._degrees == 90 else h.flipped
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
+        return h if self._degrees == 270 else h.flipped
+
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
+        """log c(u, v)."""
+        return self._base.two_sided_log_density(*self._turn(u, v))
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement."""
+        v = self._base.two_sided_inverse(*self._turn(u, p))
+        return v if self._degrees == 90 else v.flipped
+
+    def spearman(self) -> jax.Array:
+        """Spearman's ρ of the family, negated for 90 and 270 degrees."""
+        return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
+
+    def tail_dependence(self) -> TailDependence:
+        """The family's coefficients, exchanged, for 180 degrees; else numerical ones at the other two corners."""
+        if self._degrees != 180:
+            return super().tail_dependence()
+        lower, upper = self._base.tail_dependence()
+        return TailDependence(upper, lower)
+
+    def tau(self) -> jax.Array:
+        """Kendall's τ of the family, negated for 90 and 270 degrees."""
+        return self._base.tau() if self._degrees == 180 else -self._base.tau()
+
+    @classmethod
+    def from_tau(cls, tau: ArrayLike) -> Self:
+        """The rotation of the family's `from_tau`, with −τ for 90 and 270 degrees."""
+        tau = cls._within_reach(tau)
+        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
+        return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
+
+    def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
+        return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
+
+
+def _difference(whole: jax.Array, part: jax.Array, other_whole: jax.Array, other_part: jax.Array) -> jax.Array:
+    """The difference whole − part = other_whole − other_part, at least 0, by the smaller whole, which rounds least."""
+    difference = jnp.where(whole <= other_whole, whole - part, other_whole - other_part)
+    return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -11,15 +11,14 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import ndtri
-from rcjax._core.numerics import betaln, divide, log_of_pair
+from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, turned
 from rcjax.copulas.base import RadialForm, TailDependence, param
-from rcjax.copulas.unit import Unit, is_zero, turned
 
 #: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
 #: Of Student's t: nodes of the integral, taken so many at a time; steps of Halley's method; terms of a series.
 _STUDENT_NODES, _UNROLLED, _QUANTILE_STEPS, _TERMS = 36, 4, 3, 24
-_FINEST = 1e-12
+_FINEST = 1e-12  # least scale of the integrand, as a share of the range of integration
 #: Standard deviations beyond which the tail of a normal variate underflows to 0.
 _FARTHEST_SCORE = 40.0
 

@@ -1,12 +1,8 @@
-"""Families of copulas by name, the candidates of `copula="auto"`, and `OneOf`, a batch whose pairs differ in family."""
+"""Families of copulas by name."""
 
-import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
-from rcjax._core.pytrees import subclasses
 from rcjax.copulas import (
     AMH,
     BB1,
@@ -29,8 +25,6 @@ from rcjax.copulas import (
     SurvivalJoe,
     Tawn,
 )
-from rcjax.copulas.base import ClosedForm, TailDependence
-from rcjax.copulas.unit import Unit
 
 
 def as_family(name: str | type[Copula]) -> type[Copula]:
@@ -40,8 +34,8 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     """
     if isinstance(name, type) and issubclass(name, Copula):
         return name
-    no_families = ("ClosedForm", "Exchangeable", "RadialForm", "OneOf", "Rotation")
-    known = sorted(subclasses(Copula), key=lambda family: not family.__module__.startswith("rcjax."))
+    no_families = ("ClosedForm", "Exchangeable", "RadialForm", "Rotation")
+    known = sorted(_subclasses(Copula), key=lambda family: not family.__module__.startswith("rcjax."))
     families = {family.__name__.lower(): family for family in known if family.__name__ not in no_families}
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in families:
@@ -52,7 +46,13 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     return families[key]
 
 
-#: The default candidates. Independence comes first, since the first of equal scores wins.
+def _subclasses(cls: type) -> Iterator[Any]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+#: The families that `compare_copulas` compares by default.
 FAMILIES: tuple[type[Copula], ...] = (
     Independence,
     Gumbel,
@@ -65,7 +65,7 @@ FAMILIES: tuple[type[Copula], ...] = (
     Gaussian,
     StudentT,
 )
-#: The families that compete only where they are named.
+#: The families that it compares only where they are named.
 NAMED_FAMILIES: tuple[type[Copula], ...] = (
     BB1,
     BB7,
@@ -77,63 +77,3 @@ NAMED_FAMILIES: tuple[type[Copula], ...] = (
     NegativeGumbel,
     NegativeJoe,
 )
-
-
-class OneOf(ClosedForm):
-    """The member at `index` of a tuple of copulas: one batched pytree of pairs that have different families.
-
-    Every member is evaluated and one result is kept, as `vmap` of a switch would do.
-
-    >>> from rcjax.copulas import Clayton, Frank
-    >>> float(OneOf(1, (Frank(5.0), Clayton(2.0))).tau())
-    0.5
-    """
-
-    index: jax.Array = dataclasses.field(default=0, metadata={"free": False})  # pyright: ignore[reportAssignmentType]
-    members: tuple[Copula, ...] = dataclasses.field(default=(), metadata={"free": False})
-
-    @property
-    def exchangeable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether every member is exchangeable."""
-        return all(member.exchangeable for member in self.members)
-
-    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
-        return self._choose([member.two_sided_cdf(u, v) for member in self.members])
-
-    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h(v given u) and its complement."""
-        return self._choose([member.two_sided_conditional(u, v) for member in self.members])
-
-    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
-        return self._choose([member.two_sided_conditional_on_v(u, v) for member in self.members])
-
-    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c(u, v)."""
-        return self._choose([member.two_sided_log_density(u, v) for member in self.members])
-
-    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement."""
-        return self._choose([member.two_sided_inverse(u, p) for member in self.members])
-
-    def spearman(self) -> jax.Array:
-        """Spearman's ρ."""
-        return self._choose([member.spearman() for member in self.members])
-
-    def tail_dependence(self) -> TailDependence:
-        """λ_L and λ_U."""
-        return self._choose([member.tail_dependence() for member in self.members])
-
-    def tau(self) -> jax.Array:
-        """Kendall's τ."""
-        return self._choose([member.tau() for member in self.members])
-
-    def _choose(self, values: list[Any]) -> Any:
-        def select(*parts: jax.Array) -> jax.Array:
-            chosen = parts[0]
-            for number, value in enumerate(parts[1:], start=1):
-                chosen = jnp.where(jnp.asarray(self.index) == number, value, chosen)
-            return chosen
-
-        return jax.tree.map(select, *values)

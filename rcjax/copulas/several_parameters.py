@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import divide, log1mexp, log1p_ratio, log_of_pair, softplus
+from rcjax._core.numerics import Unit, divide, from_log, log1mexp, log1p_ratio, log_of_pair, softplus
 from rcjax.copulas.archimedean import Clayton
 from rcjax.copulas.base import ClosedForm, TailDependence, nodes, param
-from rcjax.copulas.unit import Unit, from_log
 
-_FAR = -30.0
+_FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
 
 

@@ -23,7 +23,7 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.pytrees import exportable, plain
+from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
@@ -78,7 +78,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
 
 def _read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Read the options of `rcjax.fit` in a model's file: `copula`, a name or a list of names, and `method`."""
+    """Read the options of `rcjax.fit` in a model's file: `copula` and `method`."""
     options = read(Object, value, where)
     for name in options:
         choice(name, where, ("copula", "method"))
@@ -103,10 +103,6 @@ class Details:
     """Sample of the log's queries (`describe_reference`)."""
     fit: Annotated[Object, _read_fit] | None = None
     """Options of `fit`."""
-    copulas: tuple[Object, ...] | None = None
-    """Fit of every family to every pair, if `fit` chose among several."""
-    marginals: tuple[Object, ...] | None = None
-    """Likelihood fit of each model's marginal, if its family is not the default."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
 
@@ -196,7 +192,6 @@ class Fitted:
         return {}
 
 
-@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "cost"),

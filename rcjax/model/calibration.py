@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax._core.pytrees import Status, exportable
+from rcjax._core.pytrees import Status
 from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
@@ -36,7 +36,7 @@ class CalibrationStatus(Status):
 
 _LOG_2 = 0.6931471805599453
 
-_NEWTON_STEPS = 40
+_NEWTON_STEPS = 40  # most steps, shorter ones included
 
 _LEAST_STEP = 1 / 32  # shortest share of a Newton step that is tried
 
@@ -82,7 +82,6 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
     return jnp.where(transformed >= 0, upper, transformed - _LOG_2)
 
 
-@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("coefficients", "smallest", "largest", "slope_p", "status", "stated"),

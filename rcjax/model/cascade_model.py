@@ -36,14 +36,14 @@ from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
 from rcjax._core.batching import fill_up, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.pytrees import arrays_from_json, arrays_to_json, exportable, plain
-from rcjax.copulas import Copula, OneOf
+from rcjax._core.pytrees import plain
+from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, pairs
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
-from rcjax.model.marginals import Atoms, BetaMixture, Marginal, as_marginal
+from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.stated import SIZES, padded_rows
 from rcjax.policy.decisions import Calibration
 
@@ -65,9 +65,6 @@ class CalibratorFile(Calibration):
         _few(self.stated or (), "stated")
 
 
-_ENDS, _MIXTURE = ("lowest", "highest", "mass_lowest", "mass_highest"), ("proportion", "a", "b")
-
-
 @dataclasses.dataclass(frozen=True)
 class MarginalFile(Record):
     """Marginal of one model in a model file."""
@@ -76,21 +73,11 @@ class MarginalFile(Record):
     highest: Share
     mass_lowest: Share
     mass_highest: Share
-    proportion: tuple[Share, Share] | None = None
-    a: tuple[Positive, Positive] | None = None
-    b: tuple[Positive, Positive] | None = None
+    proportion: tuple[Share, Share]
+    a: tuple[Positive, Positive]
+    b: tuple[Positive, Positive]
     atoms: Annotated[tuple[tuple[Share, Share], ...], _few] | None = None
     """(value, mass) of each atom."""
-    family: str | None = None
-    """Class name of the smooth part; None: the mixture of two betas, with `proportion`, `a` and `b`."""
-    parameters: Object | None = None
-    """Parameters of another family, by name."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.family is None:
-            for name in ("proportion", "a", "b"):
-                require(getattr(self, name) is not None, name, "must be a list of 2", None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +116,6 @@ def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
 
 def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
     data = {name: plain(values) for name, values in vars(marginal).items() if name != "atoms"}
-    if not isinstance(marginal, BetaMixture):
-        data = {name: data[name] for name in _ENDS} | {
-            "family": type(marginal).__name__,
-            "parameters": {name: data[name] for name in marginal.supports},
-        }
     if marginal.atoms is None:
         return data
     pairs = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
@@ -143,15 +125,8 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     """The inverse of `marginals_to_json`; atoms are padded to the number of stated values."""
     files: tuple[MarginalFile, ...] = read(tuple[MarginalFile, ...], data, "marginals")
-    dtype, family = jnp.result_type(float), _family_of(files)
-    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in _ENDS}
-    if family is BetaMixture:
-        columns |= {name: np.array([getattr(file, name) for file in files], dtype) for name in _MIXTURE}
-    else:
-        where = "marginals.parameters"
-        held = [read(Object, file.parameters, where) for file in files]
-        for name in family.supports:
-            columns[name] = np.array([read(float, row.get(name), f"{where}.{name}") for row in held], dtype)
+    dtype, names = jnp.result_type(float), [field.name for field in dataclasses.fields(Marginal)]
+    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names[:-1]}
     rows = [file.atoms or () for file in files]
     places = 0 if calibrators.values is None else calibrators.values.shape[-1]
     if places or any(rows):
@@ -160,20 +135,9 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
         mass = padded_rows([[mass for _, mass in row] for row in rows], 0.0, size)
         value = np.minimum(value, columns["highest"][:, None])
         columns["atoms"] = Atoms(value.astype(dtype), mass.astype(dtype))  # pyright: ignore
-    with inside("marginals"):
-        return jax.device_put(family(**columns))
+    return jax.device_put(Marginal(**columns))
 
 
-def _family_of(files: tuple[MarginalFile, ...]) -> type[Marginal]:
-    """The family that all marginals share; ValueError for an unknown family, or several."""
-    names = {file.family for file in files}
-    require(len(names) == 1, "marginals", "must have one family", sorted(map(str, names)))
-    name = names.pop()
-    with inside("marginals"):
-        return BetaMixture if name is None else as_marginal(name)
-
-
-@exportable
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "marginals", "copulas", "cost"),
@@ -260,33 +224,12 @@ class CascadeModel(Fitted):
         """The chain of the confidences through all models, in their order."""
         return Chain.through(self.marginals, self.copulas)
 
-    @property
-    def copula_table(self) -> list[dict[str, Any]] | None:
-        """Fits of every family to every pair; None unless `fit` chose among several families.
-
-        Keys: `pair`, `family`, `parameters`, `standard_errors`, `tau`, `log_likelihood`, `aic`, `delta_aic`, `status`,
-        `chosen`.
-        """
-        return None if self.details.copulas is None else [dict(row) for row in self.details.copulas]
-
-    @property
-    def marginal_table(self) -> list[dict[str, Any]] | None:
-        """Fits of every model's marginal; None for mixtures of betas.
-
-        Keys: `model`, `family`, `parameters`, `standard_errors`, `log_likelihood` of the smooth part scaled to (0, 1),
-        `aic`, `status`.
-        """
-        return None if self.details.marginals is None else [dict(row) for row in self.details.marginals]
-
     def _dependence(self) -> dict[str, Any]:
-        return {"marginals": marginals_to_json(self.marginals), **_copulas_to_json(self.copulas)}
-
-
-def _copulas_to_json(copulas: Any) -> dict[str, Any]:
-    if isinstance(copulas, OneOf):
-        members = [_copulas_to_json(member) for member in copulas.members]
-        return {"copula": "OneOf", "copulas": {"index": np.asarray(copulas.index).tolist(), "members": members}}
-    return {"copula": type(copulas).__name__, "copulas": arrays_to_json(copulas)}
+        return {
+            "marginals": marginals_to_json(self.marginals),
+            "copula": type(self.copulas).__name__,
+            "copulas": plain(vars(self.copulas)),
+        }
 
 
 def model_from_json(data: Any) -> CascadeModel:
@@ -316,35 +259,20 @@ def fitted_from_json(data: Any) -> Fitted:
     )
 
 
-def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") -> Copula:
-    """Read the copulas of all pairs; ValueError names the place of a fault.
-
-    Args:
-        name: name of the family.
-        held: parameters in the file.
-        size: number of pairs.
-        where: place of the parameters in the file.
-    """
-    values = read(Object, held, where)
-    if read(str, name, where.removesuffix("s")) == "OneOf":
-        members = read(tuple[Object, ...], values.get("members"), f"{where}.members")
-        place = Annotated[int, Between(0, len(members) - 1)]
-        index = read_list(place, values.get("index"), f"{where}.index", size)
-        parts = (
-            _copulas_from_json(member.get("copula"), member.get("copulas"), size, f"{where}.members[{i}].copulas")
-            for i, member in enumerate(members)
-        )
-        return OneOf(jnp.asarray(index, int), tuple(parts))
+def _copulas_from_json(name: Any, held: Any, size: int) -> Copula:
+    """Read the copulas of all `size` pairs: the name of their family, and their parameters."""
+    name = read(str, name, "copula")
     try:
         family: Any = as_family(name)
     except ValueError as problem:
-        raise ValueError(f"{where.removesuffix('s')}: {problem}") from None
+        raise ValueError(f"copula: {problem}") from None
+    values = read(Object, held, "copulas")
     columns = {
-        field.name: read_list(float, values.get(field.name), f"{where}.{field.name}", size)
+        field.name: read_list(float, values.get(field.name), f"copulas.{field.name}", size)
         for field in dataclasses.fields(family)
     }
-    with inside(where):
-        return family(**arrays_from_json(columns))
+    with inside("copulas"):
+        return family(**{name: jnp.asarray(column) for name, column in columns.items()})
 
 
 def load_model(path: str | os.PathLike[str]) -> CascadeModel:

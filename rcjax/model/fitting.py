@@ -1,37 +1,36 @@
-"""Fitting the Markov-copula model to a log, and refitting it to similar logs."""
+"""Fitting the Markov-copula model to a log or to a similar one, and a copula to pairs of numbers."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import fill_up, map_entries, part, side_by_side
-from rcjax._core.compilation import compiled
-from rcjax._core.numerics import FEW_ENTRIES, kendall_tau, kendall_taus
-from rcjax._core.pytrees import plain
-from rcjax.copulas import Copula, Gaussian, Independence, OneOf
-from rcjax.copulas.families import FAMILIES, as_family
+from rcjax._core.batching import automatic, fill_up, map_entries, part
+from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.numerics import divide, kendall_tau, open_unit
+from rcjax.copulas import Copula
+from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Details, calibrate_log, check_overlap, pairs, stated_in
-from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
+from rcjax.model.calibrated import Details, calibrate_log, check_overlap, stated_in
+from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks
-from rcjax.model.marginals import BetaMixture, Marginal, as_marginal
+from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, sum_of
+from rcjax.model.marginals import Marginal
 from rcjax.model.maximum_likelihood import (
     CopulaFit,
     FitStatus,
-    Maximum,
-    count_parameters,
     fit_marginal,
     fit_pair,
-    likeliest_marginal,
+    member_at,
+    place_of,
 )
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -79,13 +78,7 @@ def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
 # The steps of a fit are compiled separately, so that all fits of logs of one size share them.
 marginals_of_log = compiled(fit_marginals)
 
-
-@partial(compiled, runs="long")
-def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """`pair_taus`, faster for short logs."""
-    if len(confidence) <= FEW_ENTRIES:
-        return kendall_taus(confidence, answered)[np.triu_indices(confidence.shape[1], 1)]
-    return pair_taus(confidence, answered)
+taus_of_log = compiled(pair_taus, runs="long")
 
 
 Method = Literal["tau", "likelihood"]
@@ -95,9 +88,8 @@ Method = Literal["tau", "likelihood"]
 def fit(
     log: Log,
     *,
-    copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
+    copula: str | type[Copula] = "gumbel",
     method: Method = "tau",
-    marginal: str | type[Marginal] = "beta-mixture",
     transform: Transform | Literal["auto"] = "auto",
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
@@ -107,12 +99,9 @@ def fit(
 
     Args:
         log: training log.
-        copula: name or class of a family. With "auto", or several families, each pair takes the family with the least
-            AIC, fitted by likelihood; `CascadeModel.copula_table` lists all fits.
+        copula: name or class of a family; `rcjax.model.goodness_of_fit.compare_copulas` compares families.
         method: "tau" inverts Kendall's τ-b, as the paper does. Pairs with a model that gives few values, which bias τ,
             are fitted by "likelihood" nevertheless, which is exact for point masses.
-        marginal: name or class of a family; any but the paper's mixture of betas is fitted by likelihood
-            (`CascadeModel.marginal_table`).
         transform: transform of the raw confidence; "auto": by the log's task.
 
     Raises LogError if a model has no answers, or a pair fewer than two queries in common; ValueError for an unknown
@@ -127,80 +116,17 @@ def fit(
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
-    law = as_marginal(marginal)
-    near = None if law is BetaMixture else _defaults(law, len(log.models))
-    fit_as = partial(
-        *(fit_arrays, log.logprob, expected_log(log).correct, log.answered, transform), values=stated_in(log), near=near
-    )
-    if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        family = as_family(copula)
-        fitted = fit_as(family, method)
-        marginal_rows = _marginal_rows(log, *fitted[:2])
-        details = Details.of_log(log, fit={"copula": family.__name__, "method": method}, marginals=marginal_rows)
-        return CascadeModel(*fitted, log.cost, log.models, details)
-    families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
-    calibrators, marginals, starts = fit_as(Gaussian)
-    confidence = calibrate_rows(calibrators, log.logprob, log.answered)
-    copulas, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families)
-    named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
-    marginal_rows = _marginal_rows(log, calibrators, marginals)
-    kept: Any = {"copulas": named, "marginals": marginal_rows}
-    details = Details.of_log(log, fit={"copula": [family.__name__ for family in families]}, **kept)
-    return CascadeModel(calibrators, marginals, copulas, log.cost, log.models, details)
+    family = as_family(copula)
+    how = transform, family, method, None, stated_in(log)
+    fitted = fit_arrays(log.logprob, expected_log(log).correct, log.answered, *how)
+    details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
+    return CascadeModel(*fitted, log.cost, log.models, details)
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
     """Fit a model anew to another log of its models, with the options of its first fit."""
-    family = "auto" if isinstance(model.copulas, OneOf) else type(model.copulas)
-    options: Any = model.details.fit or {"copula": family}
-    same: Any = {"marginal": type(model.marginals), "transform": model.calibrators.transform}
-    return fit(log.select(model.models), **same, **options)
-
-
-def _defaults(family: type[Marginal], k: int) -> Marginal:
-    """k marginals with the default parameters of a family; (k,)."""
-    return jax.tree.map(lambda leaf: jnp.full(k, leaf, jnp.result_type(float)), family())
-
-
-@compiled
-def _likeliest_marginals(
-    marginals: Marginal, confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
-) -> tuple[Maximum[Marginal], jax.Array]:
-    """Fit each marginal by likelihood, starting from `marginals`; (the fits (k,), numbers of smooth values (k,))."""
-    atoms = None if marginals.atoms is None else marginals.atoms.stated
-
-    def of_model(marginal: Marginal, x: jax.Array, there: jax.Array, stated: jax.Array | None) -> Any:
-        inside = there & (x > marginal.lowest) & (x < marginal.highest)
-        if marginal.atoms is not None:
-            inside &= ~marginal.at_atom(x).any(-1)
-        return likeliest_marginal(type(marginal), x, there, stated, marginal), inside.sum()
-
-    return jax.vmap(of_model, (0, 1, 1, 0))(marginals, confidence, answered, atoms if stated is None else stated)
-
-
-def _marginal_rows(log: Log, calibrators: Calibrator, marginals: Marginal) -> tuple[dict[str, Any], ...] | None:
-    """Rows of `CascadeModel.marginal_table`; None for mixtures of betas."""
-    if isinstance(marginals, BetaMixture):
-        return None
-    confidence = calibrate_rows(calibrators, log.logprob, log.answered)
-    rows = fill_up(confidence, log.answered)
-    fits, count = jax.device_get(_likeliest_marginals(marginals, *rows, stated_confidences(calibrators)))
-    table, names = [], type(marginals).free
-    for number, model in enumerate(log.models):
-        maximum: Any = part(fits, number)
-        value = None if maximum.status == FitStatus.FAILED else float(maximum.mean * count[number])
-        table.append(
-            {
-                "model": model,
-                "family": type(marginals).__name__,
-                "parameters": {name: float(getattr(maximum.member, name)) for name in names},
-                "standard_errors": {name: plain(maximum.standard_errors[name]) for name in names},
-                "log_likelihood": value,
-                "aic": None if value is None else 2 * len(names) - 2 * value,
-                "status": FitStatus(int(maximum.status)).message,
-            }
-        )
-    return tuple(table)
+    options: Any = model.details.fit or {"copula": type(model.copulas)}
+    return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
 
 def fit_arrays(
@@ -208,7 +134,7 @@ def fit_arrays(
     correct: ArrayLike,
     answered: ArrayLike,
     transform: Transform,
-    family: type[Copula] | Copula,
+    family: type[Copula],
     method: Method = "tau",
     near: Marginal | None = None,
     values: ArrayLike | None = None,
@@ -220,7 +146,7 @@ def fit_arrays(
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
         transform: transform of the raw confidence.
-        family: family of the copulas; or copulas of a similar log, whose families the pairs keep (by "tau").
+        family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
@@ -232,17 +158,17 @@ def fit_arrays(
     marginals = marginals_of_log(confidence, answered, near, stated_confidences(calibrators))
     taus = taus_of_log(confidence, answered)
     rows = marginals, confidence, answered, taus
-    if not isinstance(family, Copula) and method == "likelihood":
-        return calibrators, marginals, fit_family(*rows, family=family)[0].copula
-    copulas = from_taus(family, taus)
+    if method == "likelihood":
+        return calibrators, marginals, fit_family(*rows, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    return calibrators, marginals, _likeliest_where(tied, copulas, *rows) if tied.any() else copulas
+    copulas = _likeliest_where(tied, family, *rows) if tied.any() else from_taus(taus, family=family)
+    return calibrators, marginals, copulas
 
 
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its families.
+    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its family.
 
     Args:
         model: model fitted to the earlier arrays.
@@ -251,7 +177,7 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    how = model.calibrators.transform, model.copulas, "tau", model.marginals, model.calibrators.values
+    how = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
     calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
@@ -271,61 +197,19 @@ def copulas_of(
         taus: (P,) Kendall's τ of the pairs.
     """
     rows = marginals, confidence, answered, taus
-    return _likeliest_where(pairs_by_likelihood(marginals), from_taus(family, taus), *rows)
+    return _likeliest_where(pairs_by_likelihood(marginals), family, *rows)
 
 
-def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
-    """Replace the copulas (P,) of `tied` pairs (P,) by likelihood fits; `rows` are the arguments of `fit_family`."""
-    if isinstance(copulas, OneOf):
-        members = tuple(_likeliest_where(tied, member, *rows) for member in copulas.members)
-        return dataclasses.replace(copulas, members=members)
-    likeliest = fit_family(*rows, family=type(copulas))[0].copula
-    return jax.tree.map(lambda exact, inverted: jnp.where(tied, exact, inverted), likeliest, copulas)
-
-
-def from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Any:
-    """Copulas with Kendall's τ (P,), of a family, or of the families that other copulas have pair by pair; (P,)."""
-    if isinstance(family, OneOf):
-        return dataclasses.replace(family, members=tuple(from_taus(member, taus) for member in family.members))
-    return _invert(taus, family=family if isinstance(family, type) else type(family))
+def _likeliest_where(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
+    """Copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
+    inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
+    return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
 @partial(compiled, static_argnames="family")
-def _invert(taus: jax.Array, family: type[Copula]) -> Any:
+def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
+    """Copulas of a family with Kendall's τ (P,); (P,)."""
     return jax.vmap(family.from_tau)(taus)
-
-
-def select_copulas(
-    marginals: Marginal,
-    confidence: jax.Array,
-    answered: jax.Array,
-    taus: jax.Array,
-    families: Sequence[type[Copula]] = FAMILIES,
-) -> tuple[Copula, list[dict[str, Any]]]:
-    """Choose a family for every pair by AIC, and return (the copulas (P,), rows of all pairs and families).
-
-    Every family is fitted to all pairs by maximum likelihood, in one jitted call each; the least −2 log L + 2 ×
-    parameters wins. Independence always competes; failed fits do not.
-
-    Args:
-        marginals: (k,) fitted marginals.
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
-        taus: (P,) Kendall's τ at which the fits start.
-        families: candidate families.
-    """
-    families = tuple(dict.fromkeys((Independence, *families)))
-    slowest_first = sorted(families, key=count_parameters, reverse=True)
-    fit_to_all = partial(fit_family, marginals, confidence, answered, taus)
-    fitted = side_by_side(fit_to_all, slowest_first, n=confidence.shape[0], alike=False)
-    host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # numpy: read entry by entry
-    fits = {family: host[family] for family in families}
-    table = [_rows(fits, number, pair) for number, pair in enumerate(pairs(len(answered[0])))]
-    best = [next(place for place, row in enumerate(rows) if row["chosen"]) for rows in table]
-    used = sorted(set(best))
-    members = jax.device_put(tuple(host[families[place]][0].copula for place in used))
-    index = jax.device_put(np.array([used.index(place) for place in best]))
-    return (members[0] if len(members) == 1 else OneOf(index, members)), [row for rows in table for row in rows]
 
 
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
@@ -345,41 +229,178 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 @partial(compiled, static_argnames="family")
 def fit_family(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
-) -> tuple[CopulaFit, jax.Array]:
-    """Fit a family to all pairs by maximum likelihood, and return (the fits (P,), their Kendall's τ (P,)).
+) -> CopulaFit:
+    """Fit a family to all pairs by maximum likelihood; (P,).
 
     Args:
-        marginals, confidence, answered, taus: as in `select_copulas`.
+        marginals: (k,) fitted marginals.
+        confidence: (n, k) calibrated confidence.
+        answered: (n, k) whether there is an answer.
+        taus: (P,) Kendall's τ at which the fits start.
         family: family of copulas.
     """
-    fits = jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
-    return fits, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(fits.copula)
+    return jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
 
 
-def _rows(
-    fitted: dict[type[Copula], tuple[CopulaFit, np.ndarray]], number: int, pair: tuple[int, int]
-) -> list[dict[str, Any]]:
-    """Rows of one pair, by its number, for all families, from the fits and τ of all pairs."""
-    rows = []
-    for family, (fits, taus) in fitted.items():
-        fit = part(fits, number)
-        names = (*family.free, *family.grids)
-        value = None if fit.status == FitStatus.FAILED else float(fit.log_likelihood)
-        rows.append(
-            {
-                "pair": pair,
-                "family": family.__name__,
-                "parameters": {name: float(getattr(fit.copula, name)) for name in names},
-                "standard_errors": {name: plain(fit.standard_errors[name]) for name in names},
-                "tau": float(taus[number]),
-                "log_likelihood": value,
-                "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
-                "status": FitStatus(int(fit.status)).message,
-            }
-        )
-    aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
-    best = int(np.argmin(aic))
-    return [
-        row | {"delta_aic": plain(own - min(aic)), "chosen": place == best}
-        for place, (row, own) in enumerate(zip(rows, aic, strict=True))
-    ]
+def fit_copula(
+    u: jax.Array,
+    v: jax.Array,
+    family: str | type[Copula],
+    weights: jax.Array | None = None,
+    *,
+    method: Literal["tau", "likelihood"] = "tau",
+) -> Copula:
+    """Fit a copula family to pairs (u, v), by the estimators of `rcjax.fit`.
+
+    `rcjax.model.goodness_of_fit.compare_copulas` fits one or more families by likelihood, with standard errors, AIC and
+    a test of fit.
+
+    The function is pure: `jit` (family and method static) and `vmap` apply. It is differentiable in weights that are
+    given and, by "likelihood", in u and v too, by the implicit function theorem. Parameters at an end of their support,
+    or profiled over a grid (Student's df), have slope 0.
+
+    Args:
+        u, v: (n,) coordinates of the same n ≥ 2 observations. "tau" depends on their order alone, so that any scale
+            does. "likelihood" takes ranks in [0, 1] under smooth margins; a single 0 becomes 1/2n, and a single 1
+            becomes 1 − 1/2n, since the likelihood there is 0 or unbounded.
+        family: name or class of the family.
+        weights: (n,) weight of each observation, at least 0; 2 counts it twice, 0 leaves it out. None: equal weights.
+            "tau" takes O(n²) time with weights, and O(n log n) without.
+        method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
+
+    Raises ValueError for other shapes, and for an unknown family or method; unless JAX traces, for NaN and negative
+    weights too. By "likelihood", u or v outside [0, 1] raise it as well, and so do several at 0 or at 1, which are a
+    point mass.
+
+    >>> import rcjax
+    >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
+    >>> [abs(float(fit_copula(u, v, "frank", method=how).theta) - 5) < 1 for how in ("tau", "likelihood")]
+    [True, True]
+    """
+    if method not in ("tau", "likelihood"):
+        raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
+    dtype = jnp.result_type(float)
+    u, v = jnp.asarray(u, dtype), jnp.asarray(v, dtype)
+    counted = jnp.ones_like(u) if weights is None else jnp.asarray(weights, dtype)
+    unit = (0.0, 1.0) if method == "likelihood" else (-np.inf, np.inf)
+    for name, column, (low, high) in (("u", u, unit), ("v", v, unit), ("weights", counted, (0.0, np.inf))):
+        if column.shape != u.shape or column.ndim != 1 or len(column) < 2:
+            raise ValueError(
+                f"{name} has shape {column.shape}; u, v and weights must be (n,), n ≥ 2: jax.vmap for more"
+            )
+        if is_traced([column]):
+            continue
+        values = np.asarray(column)
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
+        if len(wrong):
+            raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite, {low:g} to {high:g}")
+        if method == "likelihood" and name != "weights" and max((values == 0).sum(), (values == 1).sum()) > 1:
+            raise ValueError(f"{name} is 0, or 1, more than once, a point mass: fit_copula by 'tau' takes ties")
+    rows = u, v, None if weights is None else counted
+    return automatic(partial(_fit_copula, family=as_family(family), method=method), *rows)
+
+
+@partial(jax.jit, static_argnames=("family", "method"))
+def _fit_copula(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family: type[Copula], method: str) -> Copula:
+    if weights is None:
+        weights = jnp.ones_like(u)
+        tau = kendall_tau(u, v, jnp.ones(u.shape, bool))
+    else:
+        tau = weighted_tau(u, v, weights)
+    if method == "tau":
+        return family.from_tau(tau)
+    # 0 and 1 move inwards by half of one observation's share of the scale.
+    half = 0.5 / len(u)
+    u, v = (open_unit(jnp.where(z <= 0, half, jnp.where(z >= 1, 1 - half, z))) for z in (u, v))
+    return _likeliest(family, (u, v), weights, tau)
+
+
+def _likeliest(
+    family: type[Copula], columns: tuple[jax.Array, jax.Array], weights: jax.Array, tau: jax.Array
+) -> Copula:
+    """`fit_pair` for smooth ranks (n,), differentiable in ranks and weights."""
+    weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
+
+    (first, second), counted, start = lax.stop_gradient((columns, weights, tau))
+    fitted = fit_pair(family, Ranks(first), Ranks(second), counted, start)
+    copula: Any = fitted.copula
+    if not family.free:
+        return copula
+
+    def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
+        return sum_of(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(member_at(copula, z)) / len(weights)
+
+    settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
+    # A parameter at an end of its support stays there for all weights.
+    inside = fitted.status == FitStatus.CONVERGED
+    return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)
+
+
+#: Newton steps from a fit that is nearly at its maximum.
+_STEPS = 8
+#: Curvatures below this share of the largest count as 0, and their directions stay unchanged.
+_FLAT = 1e-10
+
+
+def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
+    """Maximise objective(x, *inputs) near `start` by Newton steps, differentiably in the inputs; (d,).
+
+    By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective is not concave
+    stay at `start`.
+
+    >>> def objective(x, goal):
+    ...     return -((x - goal) ** 2).sum()
+    >>> slope = jax.jacobian(lambda goal: stationary(objective, jnp.zeros(1), goal))(jnp.ones(1))
+    >>> float(slope[0, 0])
+    1.0
+    """
+    still = lax.stop_gradient(inputs)
+
+    def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
+        bends, axes = jnp.linalg.eigh(curvature)
+        down = bends < -_FLAT * jnp.abs(bends).max()
+        return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
+
+    def step(_: Any, x: jax.Array) -> jax.Array:
+        moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
+        least = objective(x, *still)
+        least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # tolerance for rounding
+        return jnp.where(objective(moved, *still) >= least, moved, x)
+
+    return lax.custom_root(
+        lambda x: jax.grad(objective)(x, *inputs),
+        lax.stop_gradient(start),
+        # Added zeros make the state vary over the devices of the objective, under `jax.shard_map`.
+        lambda _, start: lax.fori_loop(0, _STEPS, step, start + jnp.zeros_like(objective(start, *still))),
+        lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
+    )
+
+
+#: Rows compared with all others at a time.
+_BLOCK = 128
+
+
+def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
+    """Kendall's τ-b, with pairs of observations weighted by the product of their weights; ().
+
+    It takes O(n²) time, `_BLOCK` observations at a time.
+
+    Args:
+        x, y: (n,) observations.
+        weights: (n,) weights.
+
+    >>> x, y = jnp.array([[1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]])
+    >>> round(float(weighted_tau(x, y, jnp.ones(4))), 4)
+    0.6667
+    """
+    x, y, weights = (jnp.pad(column, (0, -len(column) % _BLOCK)) for column in (x, y, weights))
+
+    def add(sums: jax.Array, rows: jax.Array) -> tuple[jax.Array, None]:
+        by_x, by_y = (jnp.sign(values[rows][:, None] - values) for values in (x, y))
+        products = jnp.stack([by_x * by_y, by_x * by_x, by_y * by_y])
+        return sums + (products @ weights) @ weights[rows], None
+
+    # Added zeros: under `jax.shard_map` the sums vary over the same devices as the terms.
+    nothing = jnp.zeros_like(x + y + weights, shape=(3,))
+    concordant, untied_x, untied_y = lax.scan(add, nothing, jnp.arange(len(x)).reshape(-1, _BLOCK))[0]
+    return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(x.dtype).tiny)))

@@ -41,7 +41,7 @@ _SHARED, _BY_MODEL = 3.0, 1.0
 #: Prior standard deviation of the intercepts' deviations, wide because models differ in accuracy.
 _BY_MODEL_INTERCEPT = 3.0
 
-_NEWTON_STEPS = 15
+_NEWTON_STEPS = 15  # from coefficients of 0
 
 _STEPS = np.array([1.0, 0.5, 0.25, 0.0625])  # shares of a Newton step that are tried
 

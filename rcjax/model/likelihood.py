@@ -35,9 +35,8 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import automatic, part
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import open_unit
+from rcjax._core.numerics import Unit, open_unit, unit
 from rcjax.copulas import Copula
-from rcjax.copulas.unit import Unit, unit
 from rcjax.model.marginals import Marginal
 
 SMOOTH = -1
@@ -68,8 +67,7 @@ class Ranks:
 def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     """Compute ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
 
-    >>> from rcjax.model.marginals import BetaMixture
-    >>> marginal = BetaMixture(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
+    >>> marginal = Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
     >>> placed = ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
     >>> placed.mass.tolist(), round(float(placed.u[1]), 4)
     ([0, -1, 1], 0.45)
@@ -97,46 +95,36 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     >>> [round(float(corner), 4) for corner in log_likelihood(Gumbel(1.0), ends, ends)]  # corners of a quarter each
     [-1.3863, -1.3863]
     """
-    if not _have_masses(first, second):
-        return _density_of(copula, first, second)(copula)
-    smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
-    cell = cell_table(copula, first.masses, second.masses)(copula)[first.mass, second.mass]
-    one_mass = jnp.where(smooth_u | smooth_v, _strips_of(copula, first, second)(copula), cell)
-    return jnp.where(smooth_u & smooth_v, _density_of(copula, first, second)(copula), one_mass)
+    return _terms_of(copula, first, second)(copula)
 
 
 def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
     """Return the weighted sum of `log_likelihood` as a function of members that differ in free parameters.
-
-    Each cell of two masses is evaluated once and weighted by its observations, which is faster than a term for each.
 
     Args:
         copula: member that prepares the ranks for all members.
         first, second: ranks of the n observations under their two margins.
         weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
     """
+    terms = _terms_of(copula, first, second)
+    return lambda member: jnp.sum(weights * jnp.where(weights > 0, terms(member), 0.0))
+
+
+def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+    """Return the log-likelihood of each observation (n,) as a function of the member."""
     density = _density_of(copula, first, second)
     if not _have_masses(first, second):
-        return lambda member: _weighted(weights, density(member))
+        return density
     smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
     in_strip = _strips_of(copula, first, second)
     in_cell = cell_table(copula, first.masses, second.masses)
-    inside = jnp.where(smooth_u | smooth_v, 0.0, weights)
-    here_u, here_v = (
-        (jnp.asarray(margin.mass)[:, None] == np.arange(margin.masses[0].shape[-1])).astype(weights.dtype)
-        for margin in (first, second)
-    )
-    counts, outside = (here_u * inside[:, None]).T @ here_v, weights - inside
 
     def of_member(member: Any) -> jax.Array:
-        terms = jnp.where(smooth_u & smooth_v, density(member), in_strip(member))
-        return _weighted(outside, terms) + _weighted(counts, in_cell(member))
+        cell = in_cell(member)[first.mass, second.mass]
+        masses = jnp.where(smooth_u | smooth_v, in_strip(member), cell)
+        return jnp.where(smooth_u & smooth_v, density(member), masses)
 
     return of_member
-
-
-def _weighted(weights: jax.Array, terms: jax.Array) -> jax.Array:
-    return jnp.sum(weights * jnp.where(weights > 0, terms, 0.0))
 
 
 def _have_masses(first: Ranks, second: Ranks) -> bool:
@@ -275,9 +263,8 @@ def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     Args:
         marginals: (k,) marginals of the models.
 
-    >>> from rcjax.model.marginals import BetaMixture
     >>> ends = map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5]))
-    >>> uniform = BetaMixture(*ends, *[np.ones((2, 2)) / 2] * 3)
+    >>> uniform = Marginal(*ends, *[np.ones((2, 2)) / 2] * 3)
     >>> pairs_by_likelihood(uniform).tolist()
     [True]
     """
@@ -369,9 +356,8 @@ class Chain:
 
     def _axes(self) -> list[str]:
         """The axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
-        ends, atoms = ["(k)"] * 4, ["(k,a)"] * len(jax.tree.leaves(self.marginals.atoms))
-        rest = len(jax.tree.leaves(self.marginals)) - len(ends) - len(atoms)
-        return [*ends, *atoms, *[self.marginals.parameter_axes] * rest] + ["(l)"] * len(jax.tree.leaves(self.copulas))
+        atoms, copulas = (len(jax.tree.leaves(part)) for part in (self.marginals.atoms, self.copulas))
+        return ["(k)"] * 4 + ["(k,c)"] * 3 + ["(k,a)"] * atoms + ["(l)"] * copulas
 
 
 @partial(jax.jit, static_argnames="clip")

@@ -6,8 +6,8 @@ Section 4.1 of Zellinger & Thomson (2025):
     G = π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)
 
 φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest by
-expectation–maximisation (`rcjax.model.maximum_likelihood`). Another family in place of the two betas is a subclass with
-a cdf. If a model states few values, the inner ones are masses (atoms) too, and G describes the rest:
+expectation–maximisation (`rcjax.model.maximum_likelihood`). If a model states few values, the inner ones are masses
+(atoms) too, and G describes the rest:
 
     F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
@@ -15,7 +15,7 @@ All functions take one marginal, and are elementwise in their other argument.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,26 +24,12 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import (
-    betainc,
-    betainc_and_power,
-    betaln,
-    bisection,
-    divide,
-    implicit_root,
-    open_unit,
-    sorted_numbers,
-)
-from rcjax._core.pytrees import NO_PARAMETER, Parametric, exportable, param as param, subclasses
+from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide
 
 #: Machine epsilons within which a confidence is an atom, computed elsewhere with other rounding.
 _SNAP = 8
 
-#: Panels of a mean's quadrature end at the quantiles of these log-odds; number of Gauss nodes per panel.
-_LEVELS, _NODES = np.linspace(-22.0, 22.0, 45), 12
 
-
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Atoms:
@@ -76,146 +62,67 @@ def first_true(condition: jax.Array) -> jax.Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Probes:
-    """P points from 0 to 1 around every feature of a distribution, with its cdf and density there."""
+    """P points from 0 to 1 around both betas of a mixture, with its cdf and density there."""
 
     x: jax.Array  # (P,) increasing
-    components: jax.Array  # (P, 2) cdfs of two components; for other families the cdf twice
+    components: jax.Array  # (P, 2) cdfs of the betas
     z: jax.Array  # (P,) cdf
     density: jax.Array  # (P,)
 
 
-#: Methods that combine point masses and smooth part, which subclasses must not override.
-_COMBINED = ("cdf", "density", "quantile", "mean_above", "profile", "mass_ranks", "sample")
-
-
-class Marginal(Parametric):
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Marginal:
     """The mixed discrete–continuous marginal of a calibrated confidence; a leading axis batches it over models.
 
-    A family is a subclass with annotated parameters (`param`) and `smooth_cdf(x)`, the cdf of the smooth part scaled to
-    (0, 1), in scalar mathematics. Density, quantiles, means and point masses follow. Any `smooth_…` method may be
-    replaced by a closed form; `rcjax.testing.check_marginal` checks that all agree, and `rcjax.fit(log, marginal=…)`
-    fits the family. A subclass that overrides a method of masses and smooth part together, such as `cdf`, raises
-    TypeError.
-
-    >>> class Kumaraswamy(Marginal):
-    ...     a: float = param(1.0, support=(0.01, 1e3))
-    ...     b: float = param(1.0, support=(0.01, 1e3))
-    ...     def smooth_cdf(self, x):
-    ...         return 1 - (1 - x**self.a) ** self.b
-    >>> own = Kumaraswamy(lowest=0.2, mass_highest=0.1, a=2.0, b=3.0)
-    >>> round(float(own.cdf(0.6)), 4), round(float(own.quantile(own.cdf(0.6))), 4)
-    (0.5203, 0.6)
+    >>> even = jnp.full(2, 0.5), jnp.ones(2), jnp.ones(2)  # both betas uniform
+    >>> round(float(Marginal(0.2, 0.9, 0.1, 0.1, *even).quantile(0.5)), 4)
+    0.55
     """
 
-    #: () φ_min
-    lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
-    #: () φ_max
-    highest: jax.Array = dataclasses.field(default=1.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
-    #: () w_min
-    mass_lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
-    #: () w_max
-    mass_highest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER, kw_only=True)  # pyright: ignore
-    #: Point masses between the ends, if any.
-    atoms: Atoms | None = dataclasses.field(default=None, metadata=NO_PARAMETER, kw_only=True)
-
-    #: Axes of each parameter of the smooth part behind its batch axes, in the notation of `jnp.vectorize`.
-    parameter_axes: ClassVar[str] = "(k)"
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        overridden = [name for name in _COMBINED if name in vars(cls)]
-        if overridden:
-            raise TypeError(
-                f"{cls.__name__} overrides {overridden[0]}, which is made of the point masses and of the smooth "
-                "part: define smooth_cdf(self, x), the cdf of the smooth part scaled to (0, 1), or another method "
-                "whose name begins with smooth_"
-            )
-        super().__init_subclass__(**kwargs)
+    lowest: jax.Array
+    """φ_min; ()."""
+    highest: jax.Array
+    """φ_max; ()."""
+    mass_lowest: jax.Array
+    """w_min; ()."""
+    mass_highest: jax.Array
+    """w_max; ()."""
+    proportion: jax.Array
+    """π, the shares of the betas, whose sum is 1; (2,)."""
+    a: jax.Array
+    """First parameters of the betas; (2,)."""
+    b: jax.Array
+    """Second parameters of the betas; (2,)."""
+    atoms: Atoms | None = None
+    """Point masses between the ends; None: the model does not state values."""
 
     # The smooth part, on (0, 1).
 
     def smooth_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x), the cdf of the smooth part scaled to (0, 1)."""
-        raise TypeError(f"{type(self).__name__} defines no smooth_cdf(self, x)")
-
-    def held_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x), set to 0 and 1 at the ends: `smooth_cdf` and its derivatives are evaluated inside (0, 1) alone."""
-        x = jnp.asarray(x)
-        inside = (x > 0) & (x < 1)
-        return jnp.where(inside, self.smooth_cdf(jnp.where(inside, x, 0.5)), jnp.clip(x, 0.0, 1.0))
-
-    def smooth_density(self, x: ArrayLike) -> jax.Array:
-        """Density dG/dx inside (0, 1); 0 at the ends."""
-        x = jnp.asarray(x, jnp.result_type(float))
-        inside = (x > 0) & (x < 1)
-        safe = jnp.where(inside, x, 0.5)
-        return jnp.where(inside, jax.jvp(self.smooth_cdf, (safe,), (jnp.ones_like(safe),))[1], 0.0)
+        """G(x), differentiable in x and in every parameter."""
+        return (self.proportion * betainc(self.a, self.b, jnp.asarray(x)[..., None])).sum(-1)
 
     def smooth_log_density(self, x: ArrayLike) -> jax.Array:
-        """Log density log dG/dx inside (0, 1)."""
-        return jnp.log(self.smooth_density(x))
+        """Log density of G inside (0, 1)."""
+        x = jnp.asarray(x)[..., None]
+        log_power = (self.a - 1) * jnp.log(x) + (self.b - 1) * jnp.log1p(-x) - betaln(self.a, self.b)
+        return special.logsumexp(log_power, axis=-1, b=self.proportion)
 
     def smooth_quantile(self, z: ArrayLike) -> jax.Array:
-        """The x with G(x) = z, by bisection on the scale of log(x / (1 − x)); gradients are implicit."""
-        z = jnp.asarray(z, jnp.result_type(float))
-        inside = (z > 0) & (z < 1)
-
-        def invert(z: jax.Array) -> jax.Array:
-            info = jnp.finfo(z.dtype)
-            solve = bisection(jnp.log(info.tiny), -jnp.log(info.epsneg), z.dtype)
-            return implicit_root(lambda logit: self.held_cdf(jax.nn.sigmoid(logit)) - z, solve, z.dtype)
-
-        root = jax.nn.sigmoid(jnp.vectorize(invert)(jnp.where(inside, z, 0.5)))
-        return jnp.where(inside, root, jnp.clip(z, 0.0, 1.0))
-
-    def smooth_mean_above(self, x: ArrayLike) -> jax.Array:
-        """∫ₓ¹ t dG = x (1 − G(x)) + ∫ₓ¹ (1 − G), by Gauss–Legendre quadrature between quantiles."""
-        x = jnp.asarray(x, jnp.result_type(float))
-        inner = lax.stop_gradient(
-            open_unit(self.smooth_quantile(open_unit(jax.nn.sigmoid(jnp.asarray(_LEVELS, x.dtype)))))
-        )
-        edges = jnp.concatenate([jnp.zeros_like(inner[:1]), inner, jnp.ones_like(inner[:1])])
-
-        right = np.arange(1, len(edges))
-        panel_integrals = self._above_between(edges[:-1], edges[1:], (right == 1) | (right == len(right)))
-        beyond = jnp.append(jnp.cumsum(panel_integrals[::-1])[::-1], jnp.zeros_like(panel_integrals[:1]))
-        right = jnp.clip(jnp.searchsorted(edges, x, side="right", method="compare_all"), 1, len(edges) - 1)
-        partial = self._above_between(x, edges[right], (right == 1) | (right == len(edges) - 1))
-        return x * (1 - self.held_cdf(x)) + partial + beyond[right]
-
-    def _above_between(self, low: jax.Array, high: jax.Array, outer: ArrayLike) -> jax.Array:
-        """∫ (1 − G) from low to high, elementwise, by quadrature in log-odds.
-
-        Outer panels are unbounded in log-odds: they are integrated in x, where G is as good as 0 or 1.
-        """
-        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-        share, outer = jnp.asarray((nodes + 1) / 2, low.dtype), jnp.asarray(outer)
-        safe_low, safe_high = jnp.where(outer, 0.5, low), jnp.where(outer, 0.5, high)
-        start, end = (jnp.log(x) - jnp.log1p(-x) for x in map(open_unit, (safe_low, safe_high)))
-        width = jnp.where(outer, high - low, end - start)[..., None]
-        odds = jax.nn.sigmoid(start[..., None] + width * share)
-        points = jnp.where(outer[..., None], low[..., None] + width * share, odds)
-        slope = jnp.where(outer[..., None], 1.0, odds * (1 - odds))
-        return (width * slope * (1 - self.held_cdf(points))) @ jnp.asarray(weights / 2, low.dtype)
+        """The x with G(x) = z, by bracketed Newton steps; gradients are implicit."""
+        return quantile_and_components(self, jnp.asarray(z), lay_out_probes(lax.stop_gradient(self)))[0]
 
     def smooth_profile(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(G(x), density, ∫ₓ¹ t dG), elementwise."""
-        return self.held_cdf(x), self.smooth_density(x), self.smooth_mean_above(x)
+        """(G(x), density, ∫ₓ¹ t dG) from one evaluation of the incomplete beta function, elementwise.
 
-    def quantiles_and_means(self, z: jax.Array, first: int, probes: Probes) -> tuple[jax.Array, jax.Array]:
-        """(x with G(x) = z, ∫₀ˣ t dG for x[first:]); a search for x may start from `probes`."""
-        x = self.smooth_quantile(z)
-        return x, self.smooth_mean_above(jnp.zeros_like(x, shape=())) - self.smooth_mean_above(x[first:])
-
-    def probes(self) -> Probes:
-        """Points around every feature of the smooth part, between which quadrature lays out its panels."""
-        dtype = jnp.result_type(float)
-        logit = jnp.linspace(-1.0, 1.0, 129, dtype=dtype) * -jnp.log(jnp.finfo(dtype).epsneg)
-        even = jax.nn.sigmoid(logit)
-        x = jnp.sort(jnp.concatenate([even, self.smooth_quantile(even)]))
-        x = jnp.clip(x, jnp.finfo(dtype).tiny, 1 - jnp.finfo(dtype).epsneg)
-        z = jnp.pad(jnp.clip(self.held_cdf(x), 0.0, 1.0), 1, constant_values=(0.0, 1.0))
-        density = jnp.pad(self.smooth_density(x), 1, mode="edge")
-        return Probes(jnp.pad(x, 1, constant_values=(0.0, 1.0)), jnp.stack([z, z], axis=-1), z, density)
+        ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
+        (DLMF 8.17.20).
+        """
+        below, power = betainc_and_power(self.a, self.b, x[..., None])
+        above = (self.proportion * self.a / (self.a + self.b) * (1 - below + power / self.a)).sum(-1)
+        density = divide((self.proportion * power).sum(-1), x * (1 - x))
+        return (self.proportion * below).sum(-1), density, above
 
     # The whole distribution.
 
@@ -232,12 +139,11 @@ class Marginal(Parametric):
     def cdf(self, confidence: jax.Array) -> jax.Array:
         """F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
 
-        >>> from rcjax.model.marginals import BetaMixture
-        >>> round(float(BetaMixture(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
+        >>> round(float(Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
         0.45
         """
         scaled = self._scale(confidence)
-        inner = self.mass_lowest + self.smooth * self.held_cdf(scaled) + self._atoms_up_to(confidence)
+        inner = self.mass_lowest + self.smooth * self.smooth_cdf(scaled) + self._atoms_up_to(confidence)
         return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
 
     def density(self, confidence: jax.Array) -> jax.Array:
@@ -275,10 +181,6 @@ class Marginal(Parametric):
         bottom = jnp.where(left, self.mass_lowest * self.lowest, 0.0)
         return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
 
-    def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw independent confidences, of the given shape."""
-        return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
-
     def mass_ranks(self) -> tuple[jax.Array, jax.Array]:
         """(start, end) of the point masses on the scale of ranks u, by rising confidence; (2 + A,) each.
 
@@ -294,7 +196,7 @@ class Marginal(Parametric):
 
     def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
         """(start, end) of the atoms on the scale of ranks u; (A,) each."""
-        below = self.mass_lowest + self.smooth * self.held_cdf(self._scale(atoms.value))
+        below = self.mass_lowest + self.smooth * self.smooth_cdf(self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
@@ -331,23 +233,6 @@ class Marginal(Parametric):
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
 
 
-def as_marginal(name: str | type[Marginal]) -> type[Marginal]:
-    """Find a family of marginals by its name, in any case; ValueError lists the known families.
-
-    Every subclass of `Marginal` that has been defined is known, including the user's.
-    """
-    if isinstance(name, type) and issubclass(name, Marginal):
-        return name
-    families = {family.__name__.lower(): family for family in subclasses(Marginal)}
-    key = str(name).lower().replace("_", "").replace("-", "")
-    if key not in families:
-        raise ValueError(
-            f"unknown marginal {name!r}; the families are {', '.join(sorted(families))}, or a subclass of "
-            "rcjax.model.Marginal, which must have been defined or imported before it is named"
-        )
-    return families[key]
-
-
 def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
     """√∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
 
@@ -357,7 +242,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     """
     present = jnp.ones(confidence.shape, bool) if present is None else present
     n = present.sum()
-    u = sorted_numbers(jnp.where(present, marginal.cdf(confidence), jnp.inf))
+    u = jnp.sort(jnp.where(present, marginal.cdf(confidence), jnp.inf))
     start, end = jnp.asarray(marginal.mass_lowest), 1 - jnp.asarray(marginal.mass_highest)
     edges = jnp.concatenate([start[None], jnp.clip(u, start, end), end[None]])
     level = jnp.minimum(jnp.arange(len(confidence) + 1) / n, 1.0)
@@ -380,83 +265,14 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
 #: Largest a + b of a fitted component: a spike on tied confidences keeps a width of about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 
-_QUANTILE_STEPS = 60
+_QUANTILE_STEPS = 60  # most steps of the inversion; every fourth one halves the bracket
 
-_EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
-
-
-class BetaMixture(Marginal):
-    """A marginal whose smooth part is a mixture of two betas; the uniform distribution by default.
-
-    >>> round(float(BetaMixture(0.2, 0.9, 0.1, 0.1).quantile(0.5)), 4)
-    0.55
-    """
-
-    # Redeclared so that the ends are positional arguments ahead of the parameters.
-    lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore[reportAssignmentType]
-    highest: jax.Array = dataclasses.field(default=1.0, metadata=NO_PARAMETER)  # pyright: ignore[reportAssignmentType]
-    mass_lowest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore
-    mass_highest: jax.Array = dataclasses.field(default=0.0, metadata=NO_PARAMETER)  # pyright: ignore
-    #: (2,) π, the components' shares; their sum is 1.
-    proportion: jax.Array = dataclasses.field(default_factory=lambda: jnp.full(2, 0.5), metadata=NO_PARAMETER)
-    a: jax.Array = dataclasses.field(default_factory=lambda: jnp.ones(2), metadata=NO_PARAMETER)  # (2,)
-    b: jax.Array = dataclasses.field(default_factory=lambda: jnp.ones(2), metadata=NO_PARAMETER)  # (2,)
-
-    parameter_axes: ClassVar[str] = "(k,c)"
-
-    def smooth_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x), differentiable in x and in every parameter."""
-        return mixture_cdf(self, jnp.asarray(x))
-
-    def held_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x), by the incomplete beta function, which is valid at the ends too."""
-        return self.smooth_cdf(x)
-
-    def smooth_density(self, x: ArrayLike) -> jax.Array:
-        """Density of the mixture inside (0, 1); 0 at the ends."""
-        return self.smooth_profile(jnp.asarray(x))[1]
-
-    def smooth_log_density(self, x: ArrayLike) -> jax.Array:
-        """Log density of the mixture inside (0, 1)."""
-        x = jnp.asarray(x)[..., None]
-        log_power = (self.a - 1) * jnp.log(x) + (self.b - 1) * jnp.log1p(-x) - betaln(self.a, self.b)
-        return special.logsumexp(log_power, axis=-1, b=self.proportion)
-
-    def smooth_quantile(self, z: ArrayLike) -> jax.Array:
-        """The x with G(x) = z, by bracketed Newton steps; gradients are implicit."""
-        return mixture_quantile_and_components(self, jnp.asarray(z), lax.stop_gradient(self).probes())[0]
-
-    def smooth_mean_above(self, x: ArrayLike) -> jax.Array:
-        """∫ₓ¹ t dG, in closed form."""
-        return self.smooth_profile(jnp.asarray(x))[2]
-
-    def smooth_profile(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(G(x), density, ∫ₓ¹ t dG) from one evaluation of the incomplete beta function, elementwise.
-
-        ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
-        (DLMF 8.17.20).
-        """
-        below, power = betainc_and_power(self.a, self.b, x[..., None])
-        above = (self.proportion * self.a / (self.a + self.b) * (1 - below + power / self.a)).sum(-1)
-        density = divide((self.proportion * power).sum(-1), x * (1 - x))
-        return (self.proportion * below).sum(-1), density, above
-
-    def quantiles_and_means(self, z: jax.Array, first: int, probes: Probes) -> tuple[jax.Array, jax.Array]:
-        """(x with G(x) = z, ∫₀ˣ t dG for x[first:])."""
-        x, components = mixture_quantile_and_components(self, z, probes)
-        return x, mixture_mean_below(self, x[first:], components[first:])
-
-    def probes(self) -> Probes:
-        """Points around both components, and evenly spaced ones (`probe_mixture`)."""
-        return probe_mixture(self)
+#: Probes evenly spaced in log-odds from end to end; then those around each component, and the standard deviations of
+#: its log-odds that they span on either side.
+_EVEN_PROBES, _LOCAL_PROBES, _SPAN = 65, 43, 7.0
 
 
-def mixture_cdf(marginal: BetaMixture, x: jax.Array) -> jax.Array:
-    """The cdf of the beta mixture on (0, 1), elementwise in x."""
-    return (marginal.proportion * betainc(marginal.a, marginal.b, jnp.asarray(x)[..., None])).sum(-1)
-
-
-def mixture_mean_below(marginal: BetaMixture, x: jax.Array, components: jax.Array) -> jax.Array:
+def mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
     """∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2); (…)."""
     inside = ((x > 0) & (x < 1))[..., None]
     safe = jnp.where(inside, x[..., None], 0.5)
@@ -465,7 +281,7 @@ def mixture_mean_below(marginal: BetaMixture, x: jax.Array, components: jax.Arra
     return (marginal.proportion * marginal.a / (marginal.a + marginal.b) * (components - step)).sum(-1)
 
 
-def _components_and_density(marginal: BetaMixture, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (cdfs of the components (…, 2), density of the mixture (…)) at x inside (0, 1)."""
     components, power = betainc_and_power(marginal.a, marginal.b, x[..., None])
     return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
@@ -483,21 +299,21 @@ def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax
 
 
 @jax.custom_jvp
-def mixture_quantile_and_components(marginal: BetaMixture, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
+def quantile_and_components(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """(x, cdfs of both components at x (…, 2)) with x the inverse of the mixture's cdf at z, elementwise in z.
 
     By bracketed Newton steps between the marginal's probes, which the result does not depend on; by the implicit
     function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    return _invert_mixture(marginal, jnp.asarray(z), probes)
+    return _invert(marginal, jnp.asarray(z), probes)
 
 
-@mixture_quantile_and_components.defjvp
-def _mixture_quantile_and_components_jvp(
-    primals: tuple[BetaMixture, jax.Array, Probes], tangents: tuple[Any, Any, Any]
+@quantile_and_components.defjvp
+def _quantile_and_components_jvp(
+    primals: tuple[Marginal, jax.Array, Probes], tangents: tuple[Any, Any, Any]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     marginal = primals[0]
-    root, components = mixture_quantile_and_components(*primals)
+    root, components = quantile_and_components(*primals)
     edge = (root <= 0) | (root >= 1)
     inside = jnp.where(edge, 0.5, root)[..., None]
     a, b, proportion = marginal.a, marginal.b, marginal.proportion
@@ -509,7 +325,7 @@ def _mixture_quantile_and_components_jvp(
     return (root, components), (tangent, of_components)
 
 
-def probe_mixture(marginal: BetaMixture) -> Probes:
+def lay_out_probes(marginal: Marginal) -> Probes:
     """Lay out probes: evenly spaced on the logit scale from end to end, and denser around each component.
 
     The logit of a beta variate has mean ψ(a) − ψ(b) and variance ψ′(a) + ψ′(b), with ψ(a) ≈ log(a + ½) − 1/a.
@@ -517,7 +333,7 @@ def probe_mixture(marginal: BetaMixture) -> Probes:
     limit = -jnp.log(jnp.finfo(marginal.a.dtype).epsneg)
     center = jnp.log((marginal.a + 0.5) / (marginal.b + 0.5)) - 1 / marginal.a + 1 / marginal.b
     spread = jnp.sqrt(sum(1 / (shape + 0.5) + 1 / shape**2 for shape in (marginal.a, marginal.b)))
-    ladder = jnp.linspace(-_LADDER, _LADDER, _LADDER_PROBES, dtype=limit.dtype)
+    ladder = jnp.linspace(-_SPAN, _SPAN, _LOCAL_PROBES, dtype=limit.dtype)
     local = (center[:, None] + spread[:, None] * ladder).reshape(-1)
     logit = jnp.sort(jnp.concatenate([jnp.linspace(-1.0, 1.0, _EVEN_PROBES) * limit, jnp.clip(local, -limit, limit)]))
     x = jnp.clip(special.expit(logit), jnp.finfo(logit.dtype).tiny, 1 - jnp.finfo(logit.dtype).epsneg)
@@ -531,7 +347,7 @@ def probe_mixture(marginal: BetaMixture) -> Probes:
     )
 
 
-def _invert_mixture(marginal: BetaMixture, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
+def _invert(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
     z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # so that z varies over both's devices (`jax.shard_map`)
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)

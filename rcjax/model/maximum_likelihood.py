@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,11 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide, extremes, polygammas
-from rcjax._core.pytrees import Parametric, Status
+from rcjax._core.pytrees import Status
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST
 from rcjax.model.likelihood import Ranks, sum_of
-from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, BetaMixture, Marginal, at_value, log_components
+from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, log_components
 
 
 class FitStatus(Status):
@@ -36,22 +36,22 @@ class FitStatus(Status):
     FAILED = 3, "no finite likelihood: the family cannot describe what was observed"
 
 
-STEPS, _LONGEST = 16, 3.0
+#: Greatest number of Newton steps, and the longest step from z = 0, in unconstrained numbers.
+_STEPS, _LONGEST = 16, 3.0
 
 _FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of it
 
-_AT_END = 7.0
+_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of it
 
-
-Member = TypeVar("Member", bound=Parametric)
+_WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Maximum(Generic[Member]):
-    """The maximum likelihood fit of a family; leading axes batch it."""
+class Maximum:
+    """The maximum of an objective over the free parameters of a copula; leading axes batch it."""
 
-    member: Member
+    copula: Copula
     standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
     mean: jax.Array  # () mean log-likelihood at the maximum
     status: jax.Array  # () a `FitStatus`
@@ -72,24 +72,15 @@ class _Iterate(NamedTuple):
         return ~(jnp.isfinite(self.mean) & (rest <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
-def maximise(
-    family: type[Member],
-    objective: Callable[..., Any],
-    start: Member,
-    steps: int = STEPS,
-    within: float = 1 / 3,
-) -> Maximum[Member]:
-    """Maximise objective(member) in the free parameters by Newton's method.
+def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
+    """Maximise objective(copula) in the free parameters by Newton's method.
 
     Args:
-        family: family of the member.
-        objective: function of a member, in units of a mean log-likelihood per observation.
-        start: initial member; its other fields stay.
-        steps: greatest number of steps.
-        within: initial parameters are clipped to this share of the way to an end, in unconstrained numbers.
+        objective: function of a member of the family, in units of a mean log-likelihood per observation.
+        start: initial member; its other parameters stay.
     """
-    names = family.free
-    supports = [family.supports[name] for name in family.free]
+    family, names = type(start), start.free
+    supports = [family.supports[name] for name in names]
     if not names:
         mean = objective(start)
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
@@ -100,7 +91,7 @@ def maximise(
 
     z = place_of(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
-    best = _newton(value, jnp.clip(z, within * nearest, within * farthest), (nearest, farthest), steps)
+    best = _newton(value, jnp.clip(z, _WITHIN * nearest, _WITHIN * farthest), (nearest, farthest))
     z, mean, _, hessian = best
     low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))
     bounded = jnp.any((z <= low) | (z >= high))
@@ -108,19 +99,17 @@ def maximise(
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
-    return Maximum(
-        member_at(start, z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status
-    )
+    errors |= {name: jnp.full_like(mean, jnp.inf) for name in family.grids}
+    return Maximum(member_at(start, z), errors, mean, status)
 
 
-def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array], steps: int) -> _Iterate:
+def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array]) -> _Iterate:
     """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers it is shortened.
 
     Args:
         value: function of (p,) numbers.
         z: (p,) initial numbers.
         ends: smallest and largest numbers, (p,) each.
-        steps: greatest number of steps.
     """
 
     def step(state: tuple[Any, jax.Array, jax.Array, _Iterate]) -> tuple[Any, jax.Array, jax.Array, _Iterate]:
@@ -138,7 +127,7 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
     z = z + like
     nowhere = _Iterate(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
     state = 0, z, like + 1, nowhere
-    return lax.while_loop(lambda state: (state[0] < steps) & state[-1].can_rise, step, state)[-1]
+    return lax.while_loop(lambda state: (state[0] < _STEPS) & state[-1].can_rise, step, state)[-1]
 
 
 def member_at(member: Any, z: jax.Array) -> Any:
@@ -264,10 +253,10 @@ def fit_pair(
     total = jnp.maximum(jnp.sum(weights), 1.0)
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
-    def fit_at(fixed: dict[str, Any]) -> Maximum[Copula]:
+    def fit_at(fixed: dict[str, Any]) -> Maximum:
         held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
         likelihood = sum_of(held, first, second, weights)
-        return maximise(family, lambda copula: likelihood(copula) / total, held)
+        return maximise(lambda copula: likelihood(copula) / total, held)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
@@ -277,17 +266,15 @@ def fit_pair(
     else:
         fitted = fit_at({})
     errors = {name: error / jnp.sqrt(total) for name, error in fitted.standard_errors.items()}
-    return CopulaFit(fitted.member, errors, fitted.mean * total, fitted.status)
+    return CopulaFit(fitted.copula, errors, fitted.mean * total, fitted.status)
 
 
-_MIN_SHAPE = 1e-2
+_MIN_SHAPE = 1e-2  # least a and b of a fitted component
 
-_EM_STEPS, _SHORT_RUN, REFIT_STEPS = 1_000, 30, 50
+#: Steps of expectation–maximisation: the most from any start, the least from each, and the most from a similar mixture.
+_EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
 
-#: Greatest number of Newton steps for other families, whose defaults may be far from the maximum.
-_NEWTON_LIMIT = 50
-
-_EM_TOLERANCE = 1e-9
+_EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
 
 #: Largest sample on which starts are compared; number of values processed at a time.
 _SAMPLE, _BLOCK = 2**14, 2**15
@@ -295,7 +282,7 @@ _SAMPLE, _BLOCK = 2**14, 2**15
 #: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 
-_NEWTON_STEPS = 2
+_NEWTON_STEPS = 2  # in each M-step: the next one goes on from there
 
 #: Parameters (π, a, b) of a mixture of two betas, each (2,).
 Mixture = tuple[jax.Array, jax.Array, jax.Array]
@@ -321,56 +308,17 @@ def fit_marginal(
         stated: (A,) confidences that become atoms, padded with infinity; None: the atoms of `near`.
         near: marginal that the confidences are drawn from.
     """
-    if near is None:
-        ends, atoms, scaled, inside = masses(confidence, answered, stated)
-        return BetaMixture(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
-    if stated is None and near.atoms is not None:
+    if stated is None and near is not None and near.atoms is not None:
         stated = near.atoms.value
-    if not isinstance(near, BetaMixture):
-        return likeliest_marginal(type(near), confidence, answered, stated, near).member
     ends, atoms, scaled, inside = masses(confidence, answered, stated)
+    if near is None:
+        return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
     mixture = near.proportion, near.a, near.b
-    return BetaMixture(*ends, *run_em(columns_of(scaled, inside), mixture, REFIT_STEPS)[0], atoms=atoms)
-
-
-def likeliest_marginal(
-    family: type[Marginal],
-    confidence: jax.Array,
-    answered: jax.Array,
-    stated: jax.Array | None = None,
-    near: Marginal | None = None,
-) -> Maximum[Marginal]:
-    """Fit a marginal family to one model's calibrated confidences by maximum likelihood, with Newton's method.
-
-    Ends are the extremes and masses are counted, as in `fit_marginal`. The mean log-likelihood is that of the smooth
-    part, scaled to (0, 1), per value in it.
-
-    Args:
-        family: family of marginals; the fit starts at its default parameters.
-        confidence, answered, stated: as in `fit_marginal`.
-        near: another marginal to start at.
-    """
-    (lowest, highest, bottom, top), atoms, scaled, inside = masses(confidence, answered, stated)
-    start = family() if near is None else near
-    parameters = {name: jnp.asarray(getattr(start, name), scaled.dtype) for name in family.supports}
-    start = dataclasses.replace(
-        start, lowest=lowest, highest=highest, mass_lowest=bottom, mass_highest=top, atoms=atoms, **parameters
-    )
-    info = jnp.finfo(scaled.dtype)
-    x, weight = jnp.clip(scaled, info.tiny, 1 - info.epsneg), inside.astype(scaled.dtype)
-    total = weight.sum()
-
-    def mean(marginal: Marginal) -> jax.Array:
-        return divide((weight * jnp.where(inside, marginal.smooth_log_density(x), 0.0)).sum(), total)
-
-    top = maximise(family, mean, start, _NEWTON_LIMIT, within=0.9)
-    errors = {name: divide(error, jnp.sqrt(total), jnp.inf) for name, error in top.standard_errors.items()}
-    status = jnp.where(total > 0, top.status, FitStatus.NOT_CONVERGED)
-    return dataclasses.replace(top, standard_errors=errors, status=status)
+    return Marginal(*ends, *run_em(columns_of(scaled, inside), mixture, _REFIT_STEPS), atoms=atoms)
 
 
 def masses(
-    confidence: jax.Array, weight: jax.Array, stated: jax.Array | None
+    confidence: jax.Array, present: jax.Array, stated: jax.Array | None
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
     """Divide confidences into ends, atoms and smooth values.
 
@@ -378,10 +326,9 @@ def masses(
 
     Args:
         confidence: (n,) calibrated confidence.
-        weight: (n,) weight of each confidence; 0 or False: absent.
+        present: (n,) bool, whether there is an answer.
         stated: (A,) confidences that become atoms, as in `fit_marginal`.
     """
-    present = weight > 0
     lowest, highest = extremes(confidence, present)
     inside = present & (confidence > lowest) & (confidence < highest)
     held = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
@@ -391,7 +338,7 @@ def masses(
         here = at_value(confidence, stated).T & inside
         inside &= ~here.any(0)
         held.append(here)
-    count, bottom, top, *at_atoms = (jnp.concatenate(held) * weight).astype(confidence.dtype).sum(-1)
+    count, bottom, top, *at_atoms = jnp.concatenate(held).astype(confidence.dtype).sum(-1)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count
@@ -402,18 +349,17 @@ def masses(
     return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
 
-def columns_of(x: jax.Array, present: jax.Array, weight: jax.Array | None = None) -> jax.Array:
-    """Stack presence, log x and log(1 − x) of values, and weights if given; (3, n) or (4, n).
+def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
+    """Stack presence, log x and log(1 − x) of values; (3, n).
 
-    More than `_BLOCK` values are padded and divided into blocks; (blocks, 3, B) or (blocks, 4, B).
+    More than `_BLOCK` values are padded and divided into blocks; (blocks, 3, B).
     """
     x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
-    rows = [present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)]
-    columns = jnp.stack(rows if weight is None else [*rows, weight])
-    count, n = columns.shape
+    columns = jnp.stack([present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)])
+    n = len(x)
     if n <= _BLOCK:
         return columns
-    return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(count, -1, _BLOCK), 1, 0)
+    return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(3, -1, _BLOCK), 1, 0)
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
@@ -429,7 +375,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """
     if len(x) <= _SAMPLE:
         return _likeliest(x, present)
-    return run_em(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)[0]
+    return run_em(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -466,8 +412,8 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture, jax.Array]:
-    """Continue expectation–maximisation until the gain is less than 1e-9, and return (mixture, steps taken).
+def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> Mixture:
+    """Continue expectation–maximisation until the gain is less than 1e-9.
 
     Args:
         columns: values as `columns_of` stacks them.
@@ -485,8 +431,7 @@ def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture, j
         return step + 1, mixture, new, jnp.abs(new - likelihood)
 
     unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies over the devices of the columns (`jax.shard_map`)
-    step, mixture, *_ = lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))
-    return mixture, step
+    return lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))[1]
 
 
 def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
@@ -513,21 +458,20 @@ def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
 
 
 def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
-    """Sufficient statistics of a step, from values (3, n), or (4, n) with weights.
+    """Sufficient statistics of a step, from values (3, n).
 
-    Returns (sums (3, 2), log-likelihood (), weight ()). The sums are of each component's responsibility, alone, times
+    Returns (sums (3, 2), log-likelihood (), count ()). The sums are of each component's responsibility, alone, times
     log x, and times log(1 − x).
     """
-    present, log_x, log_1x, *counted = columns
-    (weight,) = counted or [present]
+    present, log_x, log_1x = columns
     proportion, a, b = mixture
     first, second = log_components(proportion, a, b, log_x, log_1x).T
     # Two components need one exponential, of the difference of their log densities.
     behind = jnp.exp(-jnp.abs(first - second))
-    ahead = weight / (1 + behind)
+    ahead = present / (1 + behind)
     shares = ahead * jnp.where(first > second, 1.0, behind), ahead * jnp.where(first > second, behind, 1.0)
     log_density = jnp.maximum(first, second) + jnp.log1p(behind)
-    return jnp.stack([columns[:3] @ share for share in shares], axis=-1), weight @ log_density, weight.sum()
+    return jnp.stack([columns @ share for share in shares], axis=-1), present @ log_density, present.sum()
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:

@@ -24,7 +24,6 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import exportable
 from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
 #: Array sizes for the values of a model; the last one is the greatest number of values.
@@ -44,7 +43,6 @@ _LEAST_TOGETHER = 0.15  # least share of answers at stated values; with less, a 
 _MOST_OTHERS = 0.1  # greatest share of answers at no stated value, for certainty to count as a stated value
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StatedValues:

@@ -269,10 +269,6 @@ def _without_memory(policy: AnyPolicy) -> AnyPolicy:
     return map_rungs(kept, policy)
 
 
-def _families(value: Any, where: str) -> str | list[str]:
-    return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], filled], value, where))
-
-
 def _check_confidence(value: Any, where: str) -> float:
     require(0 < value < 1, where, "must be above 0 and below 1 (100%)", value)
     return value
@@ -328,7 +324,7 @@ class Spec:
     cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = _offered(
         SEARCH, ("SEARCH", "cascade")
     )
-    copula: Annotated[str | Sequence[str], Reads(_families)] | None = None
+    copula: str | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
     abstain_price: Amount | None = _offered(SEARCH, _SHARE)
@@ -479,7 +475,7 @@ class SpecFields(TypedDict, total=False):
     error_cost: float | None
     lam: float | None
     cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
-    copula: str | Sequence[str] | None
+    copula: str | None
     method: Literal["tau", "likelihood"] | None
     transform: Literal["auto", Transform]
     abstain_price: float | None

@@ -5,8 +5,8 @@ Choosing when to stop along the chain is an optimal-stopping problem (Puterman 1
 
     D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
 
-One backward pass solves all λ and all cascades at once, as cascades share their ends. Values are integrated up to the
-cuts, not to the nearest node.
+One backward pass solves all λ and all cascades at once, as cascades share their suffixes. Values are integrated up to
+the cuts, not to the nearest node.
 
 A refusal is worth R = 1 − its price in errors. If refusals are allowed, the last model of a cascade refuses up to its
 cut: V_j(u) = R below it.
@@ -28,13 +28,16 @@ from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.frontier.policies import CascadeSet
+from rcjax.solving.frontier.points import CascadeSet
 from rcjax.solving.objective import Grid, Tables, arrivals
 
 #: Number of steps above which a plan's run takes longer than its compilation.
 MANY_STEPS = 256
 
-_SMALLEST = 4
+#: Largest number of models of which all subcascades are searched.
+_MOST_MODELS = 12
+
+_SMALLEST = 4  # entries to which the arrays of a plan are padded at least
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
@@ -56,21 +59,21 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CascadePlan:
-    """Candidate cascades as paths through the models; k models, N paths, E ends of paths, S steps, P pairs.
+    """Candidate cascades as paths through the models; k models, N paths, E suffixes, S steps, P pairs.
 
-    Paths that share an end share its solution, which follows that of the shorter end to which it defers. Sizes are
-    padded: padding repeats an entry, or writes to an unused end.
+    Paths that share a suffix share its solution, which follows that of the shorter suffix to which it defers. Sizes are
+    padded: padding repeats an entry, or writes to an unused suffix.
     """
 
     members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
     links: jax.Array  # (N + 1, P) bool, the pairs (i, j) in which i defers to j
     first: jax.Array  # (N + 1,) model asked first
     last: jax.Array  # (N + 1,) model that answers every query that reaches it
-    ends: jax.Array  # (N,) number of the end that is the entire path
-    heads: jax.Array  # (E,) first model of an end
-    steps: jax.Array  # (S, 3) (an end of at least two models, the end to which it defers, the pair), shorter ends first
+    suffixes: jax.Array  # (N,) number of the suffix that is the entire path
+    suffix_first: jax.Array  # (E,) first model of a suffix
+    steps: jax.Array  # (S, 3) (a suffix of at least two models, that to which it defers, the pair), shorter ones first
     count: jax.Array  # () number of steps without padding
-    cuts: jax.Array  # (E, k) step that cuts each model of an end; −1: the model does not defer
+    cuts: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
     pairs: jax.Array  # (P,) number of each pair among all pairs of the k models
     prefixes: jax.Array  # () bool, whether every prefix of a path is a path
 
@@ -88,20 +91,21 @@ class CascadePlan:
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     """Build the plan of distinct paths, each of rising positions among k models."""
     all_models = tuple(sorted({j for path in paths for j in path}))
-    ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (len(end), -end[0], end))
+    every = {path[i:] for path in paths for i in range(len(path))}
+    suffixes = sorted(every, key=lambda suffix: (len(suffix), -suffix[0], suffix))
     used = sorted({link for path in [*paths, all_models] for link in itertools.pairwise(path)})
-    row, column = ({item: index for index, item in enumerate(items)} for items in (ends, used))
+    row, column = ({item: index for index, item in enumerate(items)} for items in (suffixes, used))
     steps = _fill(
-        [(row[end], row[end[1:]], column[end[:2]]) for end in ends if len(end) > 1],
+        [(row[suffix], row[suffix[1:]], column[suffix[:2]]) for suffix in suffixes if len(suffix) > 1],
         2**k - 1 - k,
-        (len(ends), len(ends), 0),
+        (len(suffixes), len(suffixes), 0),
     )
-    heads = _fill([*(end[0] for end in ends), 0], 2**k, 0, 2 * _SMALLEST)
+    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _SMALLEST)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), all_models]
-    cuts = np.full((len(heads), k), -1)
-    writes = {end: step for step, (end, *_) in enumerate(steps)}
-    for end in ends:
-        cuts[row[end], list(end[:-1])] = [writes[row[end[i:]]] for i in range(len(end) - 1)]
+    cuts = np.full((len(suffix_first), k), -1)
+    writes = {suffix: step for step, (suffix, *_) in enumerate(steps)}
+    for suffix in suffixes:
+        cuts[row[suffix], list(suffix[:-1])] = [writes[row[suffix[i:]]] for i in range(len(suffix) - 1)]
     indices = [pairs(k).index(pair) for pair in _fill(used, k * (k - 1) // 2, used[0] if used else None)]
     links = np.zeros((len(filled), len(indices)), bool)
     for number, path in enumerate(filled):
@@ -111,10 +115,10 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         "links": links,
         "first": np.array([path[0] for path in filled]),
         "last": np.array([path[-1] for path in filled]),
-        "ends": np.array([row[path] for path in filled[:-1]]),
-        "heads": np.array(heads),
+        "suffixes": np.array([row[path] for path in filled[:-1]]),
+        "suffix_first": np.array(suffix_first),
         "steps": np.array(steps, int).reshape(-1, 3),
-        "count": np.array(sum(len(end) > 1 for end in ends)),
+        "count": np.array(sum(len(suffix) > 1 for suffix in suffixes)),
         "cuts": cuts,
         "pairs": np.array(indices, int),
         "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
@@ -122,15 +126,13 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     return CascadePlan(**jax.device_put(arrays))
 
 
-def plan_cascades(model: CascadeModel, cascades: CascadeSet, max_length: int | None = None) -> CascadePlan | None:
+def plan_cascades(model: CascadeModel, cascades: CascadeSet) -> CascadePlan | None:
     """Build the plan of a search of `solve_frontier`; None for adaptive policies."""
-    paths = candidate_paths(model.models, cascades, max_length)
+    paths = candidate_paths(model.models, cascades)
     return None if paths is None else make_plan(paths, len(model.models))
 
 
-def candidate_paths(
-    models: tuple[str, ...], cascades: CascadeSet, max_length: int | None = None
-) -> list[tuple[int, ...]] | None:
+def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
     """Positions of the models of each cascade of a search; None for adaptive policies.
 
     >>> candidate_paths(("small", "large"), "all")
@@ -145,13 +147,10 @@ def candidate_paths(
             return [everything]
         if cascades != "all":
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
-        longest, number = min(max_length or k, k), 2**k - 1
-        if number >= 2**13 - 1 and longest > 4:
-            advice = "name fewer models (--models), or search 'adaptive' (--cascade adaptive)"
-            raise ValueError(
-                f"{k} models have {number:,} subcascades: {advice}; from Python, max_length up to 4 will do"
-            )
-        return [path for size in range(1, longest + 1) for path in itertools.combinations(everything, size)]
+        if k > _MOST_MODELS:
+            advice = "name fewer models (--models), search 'adaptive' (--cascade adaptive), or list cascades (Python)"
+            raise ValueError(f"{k} models have {2**k - 1:,} subcascades: {advice}")
+        return [path for size in range(1, k + 1) for path in itertools.combinations(everything, size)]
     paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
     if not paths:
         raise ValueError("cascades is empty: name at least one cascade")
@@ -164,8 +163,9 @@ def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
     return items + [filler] * (size - len(items))
 
 
-_ROUNDS = 8
+_ROUNDS = 8  # most rounds of a search: nearly all λ are done after one
 
+#: Cuts, in u, of the densities of the first two rounds: all queries reach every model, or only unsure ones.
 _FIRST_CUTS = (1.0, 0.2)
 
 #: Number of λ that share a round on the CPU.
@@ -210,7 +210,7 @@ def best_cascades(
     """Find (number of the best path (L,), its cuts (L, k), gain of the last round (L,)) for each λ.
 
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
-    model. A backward pass over all ends of paths chooses each cut under these densities.
+    model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
     Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
     is done once that holds, or the possible gain elsewhere cannot make another path the best (`_is_proven`): usually
@@ -264,7 +264,7 @@ def _improve(
         return jnp.where(reached[:, None], density, 1.0)
 
     starting = search.rounds < len(_FIRST_CUTS)
-    path = jnp.where(starting, plan.ends.shape[0], search.path)
+    path = jnp.where(starting, plan.suffixes.shape[0], search.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
     value, path, cut, proven = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
@@ -305,7 +305,7 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
     """
     uniform = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
     _, stop, cuts, _ = _backward(tables, lam, plan, uniform, None)
-    step = plan.cuts[plan.ends]
+    step = plan.cuts[plan.suffixes]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
         return stopping
@@ -322,12 +322,12 @@ def _best_paths(
     """
     integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal)
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
-    values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
+    values = integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
     best = jnp.argmax(values, axis=0)
     proven = jnp.ones(lam.shape, bool)
     if cuts is not None:
         proven = _is_proven(values, to_gain, plan)
-        step = plan.cuts[plan.ends[best]]
+        step = plan.cuts[plan.suffixes[best]]
         chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
         cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
     return values.max(0), best, cut, proven
@@ -336,16 +336,16 @@ def _best_paths(
 def _backward(
     tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
-    """Take the backward pass over all ends of paths, choosing cuts under the densities (L, k, G).
+    """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G).
 
     Returns (integrands (E, L, G), cuts of last models (k,), cuts of the steps (S, L) or None without steps, possible
-    gain of each step (S, L)). The integrand of an end is the weighted value at each node of its first model.
+    gain of each step (S, L)). The integrand of a suffix is the weighted value at each node of its first model.
     """
     most = _most_arrivals(tables)
 
     def defer(number: jax.Array, carry: tuple[jax.Array, Cut, jax.Array]) -> tuple[jax.Array, Cut, jax.Array]:
         integrands, cuts, to_gain = carry
-        end, rest, pair = plan.steps[number]
+        suffix, rest, pair = plan.steps[number]
         j = tables.left[pair]
         grid = part(tables.grid, j)
         price = lam * tables.cost[tables.right[pair]]
@@ -357,14 +357,15 @@ def _backward(
         cuts, to_gain = jax.tree.map(
             lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, number, 0), (cuts, to_gain), written
         )
-        return lax.dynamic_update_index_in_dim(integrands, value, end, 0), cuts, to_gain
+        return lax.dynamic_update_index_in_dim(integrands, value, suffix, 0), cuts, to_gain
 
     zero_cuts = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if refusal is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
         answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal - tables.grid.quantile)
-    integrands = jnp.broadcast_to(answering[plan.heads, None], (*plan.heads.shape, *lam.shape, answering.shape[-1]))
+    shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
+    integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
     to_gain = untaken = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
     cuts = None
     if plan.steps.shape[0]:
@@ -402,7 +403,7 @@ def _is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.
         to_gain: (S, L) possible gain of each step.
         plan: candidate paths.
     """
-    steps = plan.cuts[plan.ends]
+    steps = plan.cuts[plan.suffixes]
     gains = jnp.where((steps >= 0)[..., None], to_gain[steps], 0.0).sum(1)
     rounding = 64 * jnp.finfo(values.dtype).eps
     return ((gains <= rounding) | (values + gains < values.max(0))).all(0)

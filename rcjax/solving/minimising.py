@@ -31,8 +31,7 @@ from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, candidate_paths, cuts_of_paths, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import PointStatus, check_lam, lam_range
-from rcjax.solving.frontier.policies import CascadeSet
+from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts
 from rcjax.solving.tradeoff import evaluate_optima, lay_out_problem

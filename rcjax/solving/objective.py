@@ -34,19 +34,19 @@ from numpy.polynomial import legendre
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import bisection, divide, implicit_root
-from rcjax._core.pytrees import exportable
 from rcjax.copulas import Copula
-from rcjax.model.marginals import Marginal, Probes
+from rcjax.model.marginals import Marginal, Probes, lay_out_probes, mean_below, quantile_and_components
 from rcjax.solving.frontier.points import LossTerms
 
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
 
+#: Probabilities at which log-odds are cut off, of the whole distribution and of its components: panels crowd no more.
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
 
-_MIN_WIDTH = 1e-3
+_MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even one
 
-_TRIALS = 16
+_TRIALS = 16  # places that are tried for each edge of a panel
 
 _TIE = 1e-4  # penalty in steepness per place away from the middle
 
@@ -139,15 +139,16 @@ def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
 
 @partial(jax.jit, static_argnames="panels")
 def _build_grid(marginal: Marginal, panels: int) -> Grid:
-    probes = lax.stop_gradient(marginal).probes()
+    probes = lay_out_probes(lax.stop_gradient(marginal))
     z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probes, panels))
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
     probabilities = jnp.concatenate([z.reshape(-1), z_panels])
-    x, means = marginal.quantiles_and_means(probabilities, z.size, probes)
+    x, components = quantile_and_components(marginal, probabilities, probes)
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
     count = z.size
+    means = mean_below(marginal, x[count:], components[count:])
     inner = _exact_means(marginal, confidence[:count], x[count:], means, z_panels)
     bottom, top, smooth = marginal.mass_lowest, marginal.mass_highest, marginal.smooth
     before = (bottom + jnp.concatenate([jnp.zeros(1, bottom.dtype), jnp.cumsum(between)]))[:, None]  # the masses behind
@@ -178,7 +179,7 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
     if atoms is None:
         return edges, jnp.zeros(0, edges.dtype), jnp.zeros(0, edges.dtype)
     x = divide(atoms.value - marginal.lowest, marginal.highest - marginal.lowest, 1.0)
-    z = lax.stop_gradient(jnp.clip(marginal.held_cdf(jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
+    z = lax.stop_gradient(jnp.clip(marginal.smooth_cdf(jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
     # Among equal edges, the first stays first and the last one last.
     before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
     all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
@@ -350,7 +351,6 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array
     return lax.scan(pass_on, start, (tables.left, tables.right, deferred, tables.kernel))[0]
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:

@@ -31,15 +31,25 @@ from rcjax._base.codec import takes
 from rcjax._core.batching import automatic, part, varying_together
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import Array, exportable
+from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import CascadePlan, Cut, best_cascades, crossing, gain_tolerance, plan_cascades
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
-from rcjax.solving.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, CascadeSet, Policies
+from rcjax.solving.frontier.points import (
+    ABSTAIN,
+    ALWAYS_ANSWER,
+    NEVER_ANSWER,
+    NEVER_REFUSE,
+    CascadeSet,
+    LossTerms,
+    Points,
+    PointStatus,
+    Policies,
+)
 from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, evaluate
 
+#: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
 
 
@@ -340,7 +350,6 @@ _STEPS = 5
 _BESIDE = 64
 
 
-@exportable
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solution:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._core.batching import automatic, cores, in_pieces, join, part, size_class
 from rcjax._core.compilation import compiled, in_full, is_traced
-from rcjax._core.pytrees import Array, exportable
+from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -24,6 +24,8 @@ from rcjax.solving.bellman import CascadePlan, Cut, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
+    ALWAYS_ANSWER,
+    CascadeSet,
     LossTerms,
     Points,
     PointStatus,
@@ -32,7 +34,6 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_at,
 )
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, CascadeSet
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, lay_out, optimise, points_at
 
@@ -41,7 +42,6 @@ from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, l
 _FEW, _MANY = 16, 384
 
 
-@exportable
 class ErrorAndCost(NamedTuple):
     """Error and cost of policies that answer every query."""
 
@@ -175,7 +175,6 @@ def solve_frontier(
     *,
     lam: Any = None,
     cascades: CascadeSet = "all",
-    max_length: int | None = None,
     abstain_price: float | None = None,
 ) -> Frontier:
     """Find the policies that minimise error + λ·cost under the model, for all λ at once.
@@ -189,10 +188,9 @@ def solve_frontier(
         lam: (L,) the λ, in error probability per unit of money, at least 0. None: a geometric grid, from λ at which
             cost hardly counts to λ at which the cheapest model is best. It has infill between neighbours whose
             thresholds differ most in probability mass (eq. 9 of the paper).
-        cascades: candidates. "all": subcascades of at most `max_length` models, single models included; "full": the
+        cascades: candidates. "all": all subcascades of at most twelve models, single models included; "full": the
             cascade of all models; a list of cascades: tuples of model names in the model's order; "adaptive": policies
             that may skip models, depending on the confidence.
-        max_length: greatest number of models in a cascade; None: all.
         abstain_price: price of a refusal in errors, in money `abstain_cost / error_cost`; at 0.3, ten refusals are as
             bad as three errors. The last model of a cascade, and any model of an adaptive policy, may then refuse to
             answer. The objective is error + abstain_price·abstention + λ·cost, where errors are wrong answers given.
@@ -209,21 +207,19 @@ def solve_frontier(
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """
-    plan = plan_cascades(model, cascades, max_length)
+    plan = plan_cascades(model, cascades)
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     refusal = refusal_at(abstain_price, model.cost.dtype)
     problem = lay_out_problem(model, plan, refusal)
-    search = _named(cascades, max_length, plan, model.models)
+    search = _named(cascades, plan, model.models)
     points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
     return make_frontier(model, points, Spec(cascade=search, abstain_price=abstain_price))
 
 
-def _named(
-    cascades: CascadeSet, max_length: int | None, plan: CascadePlan | None, names: tuple[str, ...]
-) -> tuple[tuple[str, ...], ...] | str:
+def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | str:
     """The search as a frontier records it: a word, or the names of all cascades."""
-    if plan is None or (isinstance(cascades, str) and max_length is None):
+    if plan is None or isinstance(cascades, str):
         return str(cascades)
     members = np.unique(np.asarray(plan.members[:-1]), axis=0)
     return tuple(tuple(names[j] for j in np.flatnonzero(row)) for row in members)
@@ -316,9 +312,9 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(problem: Problem) -> int:
-    """Memory of the largest arrays of one λ, the values of every end of a path, or of every option, at the nodes."""
+    """Memory of the largest arrays of one λ, the values of every suffix of a path, or of every option, at the nodes."""
     k, nodes = problem.tables.grid.u.shape
-    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
+    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.suffix_first))
     return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
 
 

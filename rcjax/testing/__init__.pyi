@@ -1,4 +1,3 @@
 """The public names: each is imported when it is first used."""
 
 from rcjax.testing.copulas import check_copula as check_copula
-from rcjax.testing.marginals import check_marginal as check_marginal

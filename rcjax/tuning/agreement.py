@@ -36,7 +36,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import Array
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.pairs import MOST_THRESHOLDS, Blending, CandidateRows, best_refusals, blend_labels, spread_cuts
 from rcjax.tuning.replaying.walk import walk

@@ -20,8 +20,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Bands, LossTerms, check_level
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import Bands, LossTerms, Policies, check_level
 from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers

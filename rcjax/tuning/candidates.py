@@ -22,7 +22,7 @@ from rcjax._core.batching import part
 from rcjax._core.pytrees import Array
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.hull import lower_hull, position_weights, thinned
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
 
 #: Queries that blending weights, chains, gains and seconds are estimated on at most, and up to which replicates of a
 #: bootstrap are fitted again: more would not change a choice.

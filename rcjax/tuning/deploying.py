@@ -32,8 +32,7 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, paired_error, single_model_errors

@@ -34,7 +34,7 @@ from jax import lax
 from rcjax._core.numerics import divide
 from rcjax._core.pytrees import Array
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.solving.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.tuning.candidates import Candidates, concatenate
 
 #: Cuts tried for each model, at most.

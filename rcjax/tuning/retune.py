@@ -22,8 +22,7 @@ from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_asked, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import Policies, policies_of
+from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.cross_validation import Gain, RetuningGain

@@ -24,7 +24,7 @@ from rcjax.model.calibrated import Fitted, calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.label_outcomes import expected_without
 from rcjax.solving.frontier.hull import lower_hull
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import Policies
 from rcjax.tuning.agreement import score_triples
 from rcjax.tuning.candidates import (
     ENOUGH_QUERIES,

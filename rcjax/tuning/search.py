@@ -28,8 +28,15 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, check_abstain_price, check_lam, refusal_at
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import (
+    LossTerms,
+    Points,
+    PointStatus,
+    Policies,
+    check_abstain_price,
+    check_lam,
+    refusal_at,
+)
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate
 from rcjax.tuning.pairs import Blending

@@ -15,7 +15,6 @@ from rcjax._core.numerics import (
     open_unit,
     polygammas,
     softplus,
-    sorted_numbers,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -156,13 +155,3 @@ def test_softplus_and_its_derivatives_are_those_of_the_formula():
     np.testing.assert_allclose(softplus(x), np.logaddexp(x, 0.0), rtol=1e-15)
     np.testing.assert_allclose(jax.vmap(jax.grad(softplus))(x), slope, rtol=1e-15)
     np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(softplus)))(x), slope * scipy.special.expit(-x), rtol=1e-13)
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_sorted_numbers_are_numpys(kind):
-    rng = np.random.default_rng(2)
-    tiny = np.finfo(kind).smallest_subnormal
-    values = np.concatenate([rng.normal(size=200), [0.0, -0.0, np.inf, -np.inf, tiny, -tiny, 1.0, 1.0]]).astype(kind)
-    ours = np.asarray(jax.jit(sorted_numbers)(rng.permutation(values)))
-    assert ours.dtype == kind
-    np.testing.assert_array_equal(ours, np.sort(values))

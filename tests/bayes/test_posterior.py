@@ -271,31 +271,6 @@ def test_priors_dominate_where_data_are_few(compilations):
     assert (np.abs(counts - 50) < 4).all()
 
 
-@pytest.mark.thorough
-def test_distributions_replace_priors_by_site(log):
-    dist = pytest.importorskip("numpyro.distributions")
-    fixed = {"slope": dist.StudentT(5.0, jnp.array([0.5, 1.0, 2.0]), 1e-3), "gap": dist.Gamma(4e6, 2e6)}
-    posterior = sample(log, distributions=fixed)
-    np.testing.assert_allclose(posterior.sites["slope"].mean((0, 1)), [0.5, 1.0, 2.0], atol=0.01)
-    mean = np.asarray(posterior.sites["mean"])
-    gaps = scipy.special.logit(mean[..., 1]) - scipy.special.logit(mean[..., 0])
-    np.testing.assert_allclose(gaps, 2.0, atol=0.02)
-
-
-@pytest.mark.parametrize(
-    ("name", "build", "error", "message"),
-    [
-        ("slopes", lambda dist: dist.Normal(), ValueError, "distributions: must name some of slope_pool, intercept"),
-        ("share", lambda dist: dist.Normal(), ValueError, "distributions.share: its support must be unit_interval"),
-        ("slope", lambda _: 1.0, TypeError, "distributions.slope: must be a distribution of NumPyro"),
-    ],
-)
-def test_distributions_that_cannot_be_priors_are_refused(log, name, build, error, message):
-    dist = pytest.importorskip("numpyro.distributions")
-    with pytest.raises(error, match=message):
-        sample(log, distributions={name: build(dist)})
-
-
 def test_priors_that_cannot_be_are_refused(log):
     for wrong, message in (
         ({"slope_spread": 0.0}, r"priors\.slope_spread: must be between 1e-100"),

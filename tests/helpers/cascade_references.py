@@ -10,7 +10,7 @@ from scipy.special import betainc
 
 from rcjax import CascadeModel
 from rcjax.copulas import Gumbel
-from rcjax.model import BetaMixture, Marginal
+from rcjax.model import Marginal
 from rcjax.model.calibration import Calibrator
 from rcjax.solving import error_and_cost
 
@@ -42,7 +42,7 @@ def random_models(seed: int, k: int, count: int, *, steep=(0.3, 300.0), theta=(1
     span = theta[1] - theta[0]
     copulas = Gumbel(jnp.asarray(theta[0] + span * rng.uniform(0, 1, (count, k * (k - 1) // 2)) ** 2))
     cost = np.sort(rng.uniform(1, 30, shape), -1)
-    return make_model(BetaMixture(*(jnp.asarray(x) for x in columns)), copulas, cost)
+    return make_model(Marginal(*(jnp.asarray(x) for x in columns)), copulas, cost)
 
 
 def take(models, index):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from helpers.selection_references import logistic
-from rcjax.solving.frontier.policies import ABSTAIN, NOBODY
+from rcjax.solving.frontier.points import ABSTAIN, NOBODY
 
 
 class Pair(NamedTuple):

@@ -11,8 +11,7 @@ import rcjax
 from rcjax.logs import Log
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, Policies
 
 #: Mean costs of the models of a made log.
 COSTS = (1.0, 10.0, 40.0, 120.0, 300.0)

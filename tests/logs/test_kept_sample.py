@@ -15,8 +15,7 @@ from rcjax.logs.kept_sample import describe_reference, read_reference
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
 

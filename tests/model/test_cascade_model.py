@@ -10,7 +10,6 @@ import pytest
 import scipy.stats
 
 import rcjax
-from rcjax.copulas import OneOf
 from rcjax.logs import LogError
 from rcjax.model import fitting
 from rcjax.model.calibrated import Details, pairs
@@ -95,9 +94,9 @@ def small(log):
     return part, rcjax.fit(part)
 
 
-def near(log, model, copulas=None):
+def near(log, model):
     """The fit of a log from that of another one."""
-    options = {"transform": "choice", "family": model.copulas if copulas is None else copulas}
+    options = {"transform": "choice", "family": type(model.copulas)}
     return fit_arrays(log.logprob, log.correct, log.answered, **options, near=model.marginals)
 
 
@@ -149,8 +148,7 @@ def test_a_model_without_a_record_of_its_fit_is_fitted_again_by_its_family(log, 
     monkeypatch.setattr(fitting, "fit", lambda _, **given: calls.append(given["copula"]))
     old = dataclasses.replace(model, details=Details())
     refit(old, log)
-    refit(dataclasses.replace(old, copulas=OneOf(jnp.zeros(10, int), (model.copulas,))), log)
-    assert calls == [rcjax.copulas.Gumbel, "auto"]
+    assert calls == [rcjax.copulas.Gumbel]
 
 
 def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):

@@ -10,7 +10,7 @@ from helpers.submodels import of_models
 from scipy import stats
 
 import rcjax
-from rcjax.model.marginals import Atoms, BetaMixture
+from rcjax.model.marginals import Atoms, Marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,7 +24,7 @@ ENDS, SHAPES, PROPORTION = [(0.1, 0.9), (0.2, 1.0)], ([2.0, 5.0], [3.0, 1.5]), [
 def model(float64):
     """Joined by a Gaussian copula, of which SciPy knows every probability."""
     lowest, highest = np.array(ENDS).T
-    marginals = BetaMixture(
+    marginals = Marginal(
         *(lowest, highest, np.array([0.2, 0.1]), np.array([0.1, 0.2])),
         *(np.tile(row, (2, 1)) for row in (PROPORTION, *SHAPES)),
         atoms=Atoms(np.array([[0.9], [0.6]]), np.array([[0.0], [0.25]])),

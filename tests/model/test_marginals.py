@@ -12,7 +12,7 @@ import scipy.stats
 
 import rcjax
 from rcjax.model import maximum_likelihood
-from rcjax.model.marginals import BetaMixture, Marginal, cramer_von_mises, probe_mixture
+from rcjax.model.marginals import Marginal, cramer_von_mises, lay_out_probes
 from rcjax.model.maximum_likelihood import fit_beta_mixture, fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -30,7 +30,7 @@ U = np.linspace(0.0, 1.0, 41)
 
 
 def marginals():
-    return BetaMixture(*(jnp.asarray(np.array(column, float)) for column in zip(*CASES, strict=True)))
+    return Marginal(*(jnp.asarray(np.array(column, float)) for column in zip(*CASES, strict=True)))
 
 
 def single(j):
@@ -62,8 +62,8 @@ def test_quantile_inverts_the_cdf_and_is_flat_at_the_masses():
 
 @pytest.mark.parametrize(("a", "b"), [(1e5, 1e5), (300.0, 60.0), (3e3, 1.0)])
 def test_probes_are_wherever_a_component_rises(a, b):
-    own = BetaMixture(0.0, 1.0, 0.0, 0.0, jnp.array([0.5, 0.5]), jnp.array([a, 2.0]), jnp.array([b, 2.0]))
-    assert np.diff(probe_mixture(own).components, axis=0).max() < 0.2
+    own = Marginal(0.0, 1.0, 0.0, 0.0, jnp.array([0.5, 0.5]), jnp.array([a, 2.0]), jnp.array([b, 2.0]))
+    assert np.diff(lay_out_probes(own).components, axis=0).max() < 0.2
 
 
 def test_cdf_is_the_mixture_of_scipys_betas():

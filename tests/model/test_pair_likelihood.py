@@ -9,7 +9,7 @@ import pytest
 from helpers.own_families import FGM
 from tiers import slow_to_compile, thorough
 
-from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
+from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model import likelihood
 from rcjax.model.goodness_of_fit.dependence import present_counts, ranks_of_values
 from rcjax.model.likelihood import SMOOTH, Ranks, sum_of
@@ -32,7 +32,6 @@ COPULAS = [
     StudentT(0.6, 4.0),
     TurnedClayton(2.0),
     FGM(0.8),
-    OneOf(1, (Frank(3.0), Gumbel(2.0))),
 ]
 #: By one of them, one that is not exchangeable, and one of several, for what compiles a derivative of each.
 SLOPES = pytest.mark.parametrize(

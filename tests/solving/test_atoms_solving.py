@@ -13,7 +13,7 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.model.marginals import Atoms, BetaMixture
+from rcjax.model.marginals import Atoms, Marginal
 from rcjax.solving import error_and_cost, outcomes
 from rcjax.solving.objective import build_grid, transition
 from rcjax.solving.solution import settle_threshold
@@ -32,7 +32,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def marginals(float64):
     rows = [
-        BetaMixture(
+        Marginal(
             *map(jnp.asarray, (0.1, 0.95, bottom, top)),
             jnp.array([0.4, 0.6]),
             jnp.array([2.0, 5.0]),

@@ -13,8 +13,7 @@ from rcjax import solve_frontier
 from rcjax.policy.spec import Spec
 from rcjax.solving import minimise, minimising as module, outcomes, smooth_quantile
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.copulas import Gumbel
-from rcjax.model import BetaMixture
+from rcjax.model import Marginal
 from rcjax.solving import error_and_cost, outcomes, smooth_quantile, solve_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -46,7 +46,7 @@ MARGINALS = st.fixed_dictionaries(
 @given(first=MARGINALS, second=MARGINALS, theta=st.floats(1, 8), threshold=st.floats(0, 1))
 def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshold):
     columns = {name: jnp.array([[first[name], second[name]]], float) for name in first}
-    models = make_model(BetaMixture(**columns), Gumbel(jnp.array([[theta]])), jnp.array([[1.0, 7.0]]))
+    models = make_model(Marginal(**columns), Gumbel(jnp.array([[theta]])), jnp.array([[1.0, 7.0]]))
     error, cost = batched(models, np.array([[[threshold]]]))
     expected = pair_reference(take(models, 0), np.array([threshold]))
     np.testing.assert_allclose(error[0], expected[0], rtol=0, atol=1e-6)
@@ -56,7 +56,7 @@ def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshol
 @pytest.fixture(scope="module")
 def smooth(float64):
     """A model of three without steep corners: central differences are good to nine digits there."""
-    marginals = BetaMixture(
+    marginals = Marginal(
         *(
             jnp.array(column)
             for column in (
@@ -88,7 +88,7 @@ def test_gradients_match_central_differences(smooth):
     def both(flat):
         columns, theta, cost, cuts = unravel(flat)
         share = columns["proportion"]
-        marginals = BetaMixture(**dict(columns, proportion=jnp.stack([share, 1 - share], -1)))
+        marginals = Marginal(**dict(columns, proportion=jnp.stack([share, 1 - share], -1)))
         return jnp.stack(error_and_cost(make_model(marginals, Gumbel(theta), cost), cuts))
 
     found = jax.jit(jax.jacrev(both))(start)
@@ -154,7 +154,7 @@ def test_degenerate_marginals_give_no_nan(float64):
         (0.2, 0.9, 0.0, 0.0, (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)),
         (0.2, 0.9, 0.1, 0.0, (1e-12, 1.0), (0.3, 6000.0), (0.3, 3000.0)),
     ]
-    marginals = BetaMixture(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
     model = make_model(marginals, Gumbel(jnp.array([1.0, 2.0, 50.0, 3.0, 1.0, 5.0])), jnp.zeros(4))
     rng = np.random.default_rng(0)
     cuts = jnp.array(np.concatenate([rng.uniform(0, 1, (20, 3)), np.full((1, 3), 0.6), np.eye(3)]))

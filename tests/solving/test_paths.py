@@ -42,15 +42,15 @@ def test_a_plan_says_what_its_paths_are(paths, k):
     # Every end follows the one that it defers to; walking along the ends gives the path back.
     steps = {end: (rest, pair) for end, rest, pair in plan.steps.tolist()}
     order = [end for end, *_ in plan.steps.tolist()]
-    for path, end in zip(paths, plan.ends.tolist(), strict=False):
-        walked = [plan.heads[end]]
+    for path, end in zip(paths, plan.suffixes.tolist(), strict=False):
+        walked = [plan.suffix_first[end]]
         while end in steps:
             rest, pair = steps[end]
-            assert left[pair] == plan.heads[end]
-            assert right[pair] == plan.heads[rest]
+            assert left[pair] == plan.suffix_first[end]
+            assert right[pair] == plan.suffix_first[rest]
             assert rest not in steps or order.index(rest) < order.index(end)
             end = rest
-            walked.append(plan.heads[end])
+            walked.append(plan.suffix_first[end])
         assert tuple(walked) == path
 
 
@@ -82,5 +82,5 @@ def test_thirteen_models_have_too_many_subcascades():
     models = SimpleNamespace(models=tuple(f"m{j}" for j in range(13)))
     with pytest.raises(ValueError, match="8,191 subcascades: name fewer models"):
         plan_cascades(models, "all")
-    plan = plan_cascades(models, "all", max_length=2)
+    plan = plan_cascades(models, [c for size in (1, 2) for c in itertools.combinations(models.models, size)])
     assert len(named_paths(plan, models.models)) == 13 + 13 * 12 // 2

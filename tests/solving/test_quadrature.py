@@ -8,7 +8,7 @@ from helpers.cascade_references import random_models
 
 from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
-from rcjax.model import BetaMixture, Marginal
+from rcjax.model import Marginal
 from rcjax.solving.objective import ORDER, Grid, build_grid, transition
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -26,7 +26,7 @@ def degenerate() -> Marginal:
         (0.2, 0.9, 0.3, 0.0, (1e-9, 1.0), (3e3, 7e3), (7e3, 3e3)),
         (0.5, 0.5 + 1e-9, 0.1, 0.1, (0.3, 0.7), (0.5, 2.0), (2.0, 0.5)),
     ]
-    return BetaMixture(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    return Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,9 @@ from helpers.cascade_references import make_model, random_models, take
 
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.model import BetaMixture, Marginal
+from rcjax.model import Marginal
 from rcjax.solving import error_and_cost
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, Policies
 from rcjax.solving.tradeoff import select
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -232,7 +231,7 @@ def degenerate(case):
 )
 def test_degenerate_models(float64, case):
     rows, theta, cost = degenerate(case)
-    marginals = BetaMixture(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
+    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
     model = make_model(marginals, Gumbel(jnp.array([theta])), jnp.asarray(cost))
     automatic = solve_frontier(model)
     given = solve_frontier(model, lam=LAM)

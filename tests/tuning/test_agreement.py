@@ -17,7 +17,7 @@ import rcjax
 from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
-from rcjax.solving.frontier.policies import NEVER_ANSWER
+from rcjax.solving.frontier.points import NEVER_ANSWER
 from rcjax.tuning.agreement import expected_on_log, score_triples
 from rcjax.tuning.candidates import concatenate
 from rcjax.tuning.pairs import Blending, CandidateRows

@@ -12,8 +12,7 @@ import pytest
 import rcjax
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, Policies
 from rcjax.tuning.certify import Certificate, _infeasible, certify, refuted, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -11,7 +11,7 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.spec import SecondsLimit
 from rcjax.solving.frontier.hull import InfeasibleError
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import Policies
 from rcjax.tuning.search import SecondsFilter
 
 pytestmark = pytest.mark.usefixtures("float64")

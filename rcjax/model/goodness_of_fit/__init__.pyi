@@ -1,5 +1,6 @@
 """The public names: each is imported when it is first used."""
 
+from rcjax.model.goodness_of_fit.bootstrap import MarginalTest as MarginalTest, marginal_test as marginal_test
 from rcjax.model.goodness_of_fit.dependence import (
     CopulaResult as CopulaResult,
     CopulaTest as CopulaTest,
@@ -8,7 +9,6 @@ from rcjax.model.goodness_of_fit.dependence import (
     conditional_test as conditional_test,
     copula_test as copula_test,
 )
-from rcjax.model.goodness_of_fit.marginal_fit import MarginalTest as MarginalTest, marginal_test as marginal_test
 from rcjax.model.goodness_of_fit.reliability import (
     CalibrationTest as CalibrationTest,
     calibration_test as calibration_test,

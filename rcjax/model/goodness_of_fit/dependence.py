@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike
 
 from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide, kendall_tau, open_unit, sorted_numbers
-from rcjax.copulas import Copula, OneOf, TailDependence
+from rcjax._core.numerics import divide, kendall_tau, open_unit
+from rcjax.copulas import Copula, TailDependence
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import pairs
@@ -230,7 +230,7 @@ def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, ja
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
     """
     values = jnp.where(present, values, jnp.inf)
-    ordered = sorted_numbers(values)
+    ordered = jnp.sort(values)
     below, through = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return below.astype(values.dtype), jnp.minimum(through, present.sum(dtype=through.dtype)).astype(values.dtype)
 
@@ -344,7 +344,7 @@ def compare_copulas(
 
     Args:
         x, y: (n,) observations of the two variables, on any scale, n at least 10.
-        families: "auto" for those that `rcjax.fit` tries, or one or more names and classes.
+        families: "auto" for the ten common ones (`FAMILIES`), or one or more names and classes.
         replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
         seed: seed of the replicates.
 
@@ -515,7 +515,7 @@ def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> list[dict[str, Any]]:
-    """Test the copulas of all pairs, in the order of `pairs`, one call per family; a row for each pair.
+    """Test the copulas of all pairs, in the order of `pairs`; a row for each pair.
 
     Args:
         model: fitted model.
@@ -527,34 +527,26 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
     if not chosen:
         return []
     replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
-    families = _families(model.copulas, len(chosen))
-    atoms = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
-    rows: list[dict[str, Any]] = [{} for _ in chosen]
-    for family in dict.fromkeys(families):
-        indices = [p for p, other in enumerate(families) if other is family]
-        left, right = np.array(chosen, int)[indices].T
-        x, y = confidence[left], confidence[right]
-        stated = None if atoms is None else (atoms[left], atoms[right])
-        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, stated)
-        tau = np.asarray(_taus_of(test.copula))
-        parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
-        for row, (index, fitted) in enumerate(
-            zip(indices, table_rows(dataclasses.replace(test, copula=None)), strict=True)
-        ):
-            rows[index] = {
-                "pair": tuple(model.models[j] for j in chosen[index]),
-                "family": family.__name__,
-                "parameters": {name: float(value[row]) for name, value in parameters.items()},
-                "tau": float(tau[row]),
-                **fitted,
-            }
-    return rows
-
-
-def _families(copulas: Copula, count: int) -> list[type[Copula]]:
-    if isinstance(copulas, OneOf):
-        return [type(copulas.members[int(number)]) for number in np.asarray(copulas.index)]
-    return [type(copulas)] * count
+    family = type(model.copulas)
+    left, right = np.array(chosen, int).T
+    x, y = confidence[left], confidence[right]
+    stated = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
+    atoms = None if stated is None else (stated[left], stated[right])
+    test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, atoms)
+    tau = np.asarray(_taus_of(test.copula))
+    parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
+    return [
+        {
+            "pair": tuple(model.models[j] for j in pair),
+            "family": family.__name__,
+            "parameters": {name: float(values[row]) for name, values in parameters.items()},
+            "tau": float(tau[row]),
+            **figures,
+        }
+        for row, (pair, figures) in enumerate(
+            zip(chosen, table_rows(dataclasses.replace(test, copula=None)), strict=True)
+        )
+    ]
 
 
 @partial(compiled, runs="once")

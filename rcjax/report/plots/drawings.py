@@ -14,7 +14,7 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import Money, choose_unit
 from rcjax._core.batching import part
 from rcjax._core.numerics import kendall_tau
-from rcjax.copulas import Copula, OneOf
+from rcjax.copulas import Copula
 from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
@@ -304,7 +304,5 @@ def _draw_marginal(ax: "Axes", ranks: np.ndarray, name: str) -> None:
 
 def _describe(copula: Copula) -> str:
     """Family and parameters of one copula, as text."""
-    if isinstance(copula, OneOf):
-        copula = copula.members[int(copula.index)]
     values = ", ".join(f"{name} {float(getattr(copula, name)):.3g}" for name in (*copula.free, *copula.grids))
     return f"{type(copula).__name__}\n{values}" if values else type(copula).__name__

@@ -40,13 +40,17 @@ from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
 from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
-from rcjax.solving.frontier.points import Bands, LossTerms, Points, PointStatus, Seconds
-from rcjax.solving.frontier.policies import (
+from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ANSWER,
     NEVER_REFUSE,
+    Bands,
     CascadeSet,
+    LossTerms,
+    Points,
+    PointStatus,
     Policies,
+    Seconds,
     cascade_at,
     policies_of,
 )

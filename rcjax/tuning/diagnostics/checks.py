@@ -19,7 +19,7 @@ from rcjax._base.figures import percent
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import holm
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.solving.frontier.policies import CascadeSet
+from rcjax.solving.frontier.points import CascadeSet
 
 #: Verdict of a check on the one figure that it looks at, as a judge's is on one answer; a policy gets a `Decision`.
 CheckVerdict = Literal["fine", "doubtful", "bad"]
@@ -395,7 +395,7 @@ class PairFit:
         subject = " & ".join(self.pair)
         advice = (
             f"{self.family} misses how {subject} go together, by {percent(self.distance)} of probability on average: "
-            "try --copula auto (Python: fit(log, copula='auto'))"
+            "try another family (--copula; rcjax.model.goodness_of_fit.compare_copulas ranks them)"
         )
         if np.isnan(self.distance):
             advice = f"{self.family} cannot be fitted to {subject}: one of them hardly varies; leave it out"

@@ -21,14 +21,12 @@ from rcjax._base.figures import Z95
 from rcjax._core.batching import side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import plain
-from rcjax.copulas import OneOf
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Calibrated, Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.bootstrap import MOST_QUERIES
+from rcjax.model.goodness_of_fit.bootstrap import MOST_QUERIES, marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows, table_rows
-from rcjax.model.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.model.goodness_of_fit.reliability import (
     accuracy_p_value,
     calibration_test,
@@ -119,7 +117,7 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
         return calibrated_like(model, log)
     from rcjax.model.fitting import fit_near, refit
 
-    if isinstance(model.copulas, OneOf) or (model.details.fit or {}).get("method", "tau") != "tau":
+    if (model.details.fit or {}).get("method", "tau") != "tau":
         return refit(model, log)
     outcomes = expected_log(log)
     fitted = fit_near(model, log.logprob, outcomes.correct, log.answered, log.cost)

@@ -35,8 +35,7 @@ from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Seconds, seconds_of
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import Policies, Seconds, seconds_of
 from rcjax.tuning.replaying.walk import (
     Column,
     Columns,

@@ -23,8 +23,7 @@ from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
-from rcjax.solving.frontier.points import LossTerms
-from rcjax.solving.frontier.policies import ABSTAIN, NEVER_ANSWER, NOBODY, Policies, policies_of
+from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NOBODY, LossTerms, Policies, policies_of
 
 _FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
 
@@ -91,7 +90,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
 
     With agreements, the answer of the second model is kept where it equals the answer of the first:
 
-    >>> from rcjax.solving.frontier.policies import Agreements
+    >>> from rcjax.solving.frontier.points import Agreements
     >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
     >>> policy = Policies.of_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
     >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()

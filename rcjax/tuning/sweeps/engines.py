@@ -184,9 +184,9 @@ def _at_a_time(batch: Batch, plans: Sequence[CascadePlan | None], settings: Swee
     k, stated, size = batch.shape.models, batch.shape.stated, jnp.result_type(float).itemsize
     nodes = (settings.panels + stated) * (ORDER + 1) + 1 if stated else settings.panels * ORDER + 2
     prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
-    ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
+    suffixes = max((k * k if plan is None else len(plan.suffix_first) for plan in plans), default=1)
     problem_bytes = size * (
-        k * k // 2 * nodes**2 + 4 * prices * ends * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
+        k * k // 2 * nodes**2 + 4 * prices * suffixes * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
     )
     return max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
 

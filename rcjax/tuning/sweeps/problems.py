@@ -38,8 +38,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import CascadePlan, candidate_paths
-from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, check_lam
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
 from rcjax.tuning.pairs import Blending, CandidateRows, score_pairs

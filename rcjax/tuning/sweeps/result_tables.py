@@ -14,14 +14,13 @@ import numpy as np
 import polars as pl
 
 from rcjax._core.batching import part
-from rcjax._core.pytrees import arrays_from_json, arrays_to_json
+from rcjax._core.pytrees import plain
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated import Details, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus
-from rcjax.solving.frontier.policies import Policies
+from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.solving.tradeoff import select
 from rcjax.tuning.sweeps.problems import Batch, Fit, Search, SweepSettings
 
@@ -117,7 +116,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
             content = {
                 "calibrators": calibrators_to_json(one.calibrators),
                 "marginals": marginals_to_json(one.marginals),
-                "copulas": {type(copula).__name__: arrays_to_json(copula) for copula in one.copulas},
+                "copulas": {type(copula).__name__: plain(vars(copula)) for copula in one.copulas},
                 "cost": np.asarray(one.cost).tolist(),
             }
             rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
@@ -128,12 +127,13 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     """Rebuild the model of a sample under one of the copulas, from the rows of its log and of its fit."""
     data = json.loads(fit)
     family = as_family(copula)
+    parameters = data["copulas"][family.__name__]
     details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
     calibrators = calibrators_from_json(data["calibrators"])
     return CascadeModel(
         calibrators=calibrators,
         marginals=marginals_from_json(data["marginals"], calibrators),
-        copulas=family(**arrays_from_json(data["copulas"][family.__name__])),
+        copulas=family(**{name: jnp.asarray(np.array(held, float)) for name, held in parameters.items()}),
         cost=jnp.asarray(data["cost"]),
         models=tuple(log["models"]),
         details=Details.from_json(details),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcjax.solving.frontier.policies import ABSTAIN, Policies
+from rcjax.solving.frontier.points import ABSTAIN, Policies
 
 pytestmark = pytest.mark.usefixtures("float64")
 

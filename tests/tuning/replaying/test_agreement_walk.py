@@ -13,7 +13,7 @@ from tiers import examples
 import rcjax
 from rcjax.logs import Log, LogError
 from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
-from rcjax.solving.frontier.policies import Agreements
+from rcjax.solving.frontier.points import Agreements
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import policy_arrays, walk
 

@@ -16,8 +16,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points
-from rcjax.solving.frontier.policies import policies_of
+from rcjax.solving.frontier.points import LossTerms, Points, policies_of
 from rcjax.tuning.replaying.replay import Replay, area_under_curve, replay
 
 pytestmark = pytest.mark.optimised

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.goodness_of_fit.marginal_fit import draw, marginal_test
-from rcjax.model.marginals import Atoms, BetaMixture
+from rcjax.model.goodness_of_fit.bootstrap import draw, marginal_test
+from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.maximum_likelihood import fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -26,7 +26,7 @@ CASES = (
 def test_samples_have_the_law_of_the_marginal():
     """Shares of the masses within four standard errors, what lies between by Kolmogorov and Smirnov's test."""
     for low, high, bottom, top, share, a, b in CASES:
-        marginal = BetaMixture(*(np.array(each, float) for each in (low, high, bottom, top, share, a, b)))  # type: ignore[arg-type]
+        marginal = Marginal(*(np.array(each, float) for each in (low, high, bottom, top, share, a, b)))  # type: ignore[arg-type]
         values = draw(marginal, (20, 200), np.random.default_rng(0))
         assert values.shape == (20, 200)
         for value, mass in ((low, bottom), (high, top)):
@@ -78,7 +78,7 @@ def test_a_log_beyond_the_ends_of_stated_values_is_no_misfit_of_its_own_marginal
     rows = jnp.repeat(values, jnp.array([10, 40, 60, 70, 20]), axis=1)
     inner = Atoms(jnp.array([[0.6, 0.8]]), jnp.array([[0.35, 0.4]]))
     mixture = jnp.full((1, 2), 0.5), jnp.ones((1, 2)), jnp.ones((1, 2))
-    marginal = BetaMixture(*jnp.array([[0.4], [0.8], [0.25], [0.0]]), *mixture, atoms=inner)
+    marginal = Marginal(*jnp.array([[0.4], [0.8], [0.25], [0.0]]), *mixture, atoms=inner)
     test = marginal_test(marginal, rows, 0, jax.random.key(0), replicates=20)
     assert float(test.refitted[0]) == float(test.trained[0]) == 0.0
     assert float(test.trained_p[0]) > 0.9  # nothing but masses: no sample of them can contradict their shape

@@ -1,0 +1,60 @@
+"""Families of copulas by name."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import rcjax
+from rcjax.copulas import Independence, SurvivalGumbel
+from rcjax.copulas.families import FAMILIES, NAMED_FAMILIES, as_family
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def log():
+    return rcjax.sample_log(96, seed=5)
+
+
+def test_what_does_not_exist_is_said(log, tmp_path):
+    with pytest.raises(ValueError, match=r"unknown copula 'gumble'; the families are .*clayton.*which must have been"):
+        rcjax.fit(log, copula="gumble")
+    with pytest.raises(ValueError, match="method is 'mle'; it is 'tau' or 'likelihood'"):
+        rcjax.fit(log, method="mle")  # type: ignore[arg-type]
+    assert as_family("survival-gumbel") is as_family("Survival_Gumbel") is SurvivalGumbel
+    path = tmp_path / "model.json"
+    rcjax.fit(log, copula=Independence).save(path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"copula": "Nowhere"}))
+    with pytest.raises(ValueError, match="unknown copula 'Nowhere'"):
+        rcjax.model.load_model(path)
+
+
+_NAMED = """
+from rcjax import copulas
+from rcjax.copulas.families import FAMILIES, NAMED_FAMILIES, as_family
+
+class Plackett(copulas.Copula):
+    theta: float = copulas.param(1.0, support=(0.5, 2.0))
+
+print(*(as_family(name).__module__ for name in ("bb1", "Tawn", "negative-joe", "plackett")))
+"""
+
+
+@pytest.mark.thorough
+def test_every_family_has_its_name_before_it_is_imported_and_ones_own_comes_first():
+    found = subprocess.run([sys.executable, "-c", _NAMED], capture_output=True, text=True, check=True).stdout
+    assert found.split() == [
+        "rcjax.copulas.several_parameters",
+        "rcjax.copulas.several_parameters",
+        "rcjax.copulas.archimedean",
+        "__main__",
+    ]
+
+
+def test_every_public_family_is_known_by_name():
+    public = {getattr(rcjax.copulas, name) for name in rcjax.copulas.__all__}
+    families = {one for one in public if isinstance(one, type) and issubclass(one, rcjax.copulas.Copula)}
+    assert {*FAMILIES, *NAMED_FAMILIES} == families - {rcjax.copulas.Copula, rcjax.copulas.Rotation}
