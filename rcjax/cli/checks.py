@@ -21,7 +21,6 @@ from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
 from rcjax.cli.options import (
     AsJson,
     BudgetOptions,
-    CopulaFamily,
     Count,
     File,
     InUse,
@@ -274,8 +273,6 @@ def diagnose(
     log: LogFile,
     test: File = None,
     cascade: Annotated[str | tuple[tuple[str, ...]] | None, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
-    copula: CopulaFamily = None,
-    replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 200,
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -283,23 +280,15 @@ def diagnose(
 
     Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the decision of
     `rcjax check` on the policy for your target; the default target is the least money at a point more error than
-    today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each check is
-    fine, doubtful or bad, and comes with advice.
+    today's. Each check is fine, doubtful or bad, and comes with advice.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
     Args:
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        cascade: Judge the promise of `rcjax tune` with this `--cascade`, and the fitted model. [default: the promise of
-            the default search]
-        copula: With `--cascade`, the copula family of the confidences of two models; **auto**: the best family for each
-            pair. [default: gumbel]
-        replicates: Number of bootstrap replicates for each p-value.
+        cascade: Judge the promise of `rcjax tune` with this `--cascade`. [default: the promise of the default search]
         all_: Show every check, not only those to act on.
     """
-    if copula is not None and cascade is None:
-        what = "goes with --cascade: policies that are found without it rest on no copula"
-        raise typer.BadParameter(what, param_hint="--copula")
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
     options = reading.options()
     start_jax()
@@ -311,11 +300,10 @@ def diagnose(
         training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **options)
     judged = fresh or training
     with steps("fitting the model"):
-        model = rcjax.fit(training, copula=copula or "gumbel")
-    with steps(f"testing, with {replicates:,} redrawings of the log"):
+        model = rcjax.fit(training)
+    with steps("testing"):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
-        about = {"replicates": replicates, "frontier": frontier, "model_fit": cascade is not None}
-        diagnosis = rcjax.diagnose(model, judged, training=training, **about)
+        diagnosis = rcjax.diagnose(model, judged, training=training, frontier=frontier)
     document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         spec = spec.with_some_target(float(training.cost[-1]))

@@ -64,7 +64,6 @@ Prices = Annotated[
     ),
 ]
 InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
-CopulaFamily = Annotated[str | None, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
 
 
 @dataclass(frozen=True)

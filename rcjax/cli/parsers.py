@@ -185,15 +185,3 @@ def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, .
     (('large', 'small'), None)
     """
     return models or (cascade[0] if isinstance(cascade, tuple) else None)
-
-
-def family(text: str) -> str:
-    """Parse the name of a copula family, or auto."""
-    from rcjax.copulas.families import as_family
-
-    if text != "auto":
-        try:
-            as_family(text)
-        except ValueError as unknown:
-            raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
-    return text

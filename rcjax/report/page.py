@@ -357,8 +357,7 @@ def make_report(
     assert tuned.policy is not None
     log, model = tuned.log, fit(tuned.log)
     judged = log if test is None else test.select(log.models)
-    options = {"replicates": replicates, "frontier": tuned.frontier, "model_fit": False}
-    diagnosis = diagnose(model, judged, training=log, **options)
+    diagnosis = diagnose(model, judged, training=log, replicates=replicates, frontier=tuned.frontier)
     budget = tuned.target.get("budget")
     fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
     return Report(

@@ -55,7 +55,6 @@ def test_version():
         ),
         (["tune"], "LOG"),
         (["demo", "--queries", "1"], "50"),
-        (["diagnose", "log.csv", "--copula", "gumble"], "unknown copula"),
         (["polish"], "polish"),
     ],
 )

@@ -4,8 +4,7 @@ A check is more than a significance test: with enough queries every model is rej
 is doubtful if it is large enough to matter and chance does not explain it, or if it is large and there are too few
 queries to tell.
 
-The findings of `diagnose` are records that make their own checks: the calibration of a model, the fits of marginals,
-copulas and the Markov property, and the promise.
+The findings of `diagnose` are records that make their own checks: the calibration of a model, and the promise.
 """
 
 import dataclasses
@@ -73,7 +72,7 @@ class CheckResult(Kind):
     """The verdict on one figure."""
 
     subject: str = ""
-    """Model, pair or chain that the figure describes; empty for the log as a whole."""
+    """Model that the figure describes; empty for the log as a whole."""
     figure: float = math.nan
     """Figure, in `unit`."""
     p_value: float | None = None
@@ -103,7 +102,7 @@ ALARM = 0.05
 
 _UNSEEN = "difference to the promise on queries that were not tuned on"
 
-#: All kinds of checks: first those of `diagnose`, of a tuning and its model; then those of `check`, of a policy.
+#: All kinds of checks: first those of `diagnose`, of a tuning; then those of `check`, of a policy.
 #: The table in the documentation is made from these limits.
 KINDS = by_name(
     Kind("queries", "queries", "that every model answered", Limits(200, 50), "number"),
@@ -125,26 +124,6 @@ KINDS = by_name(
         "confidence 1",
         "share of answers with confidence 1, which no threshold can part",
         Limits(0.5, 0.9),
-    ),
-    Kind(
-        "marginal",
-        "fit of one model",
-        "distance of its confidences from the curve fitted to them",
-        Limits(0.03, 0.06),
-        "number",
-    ),
-    Kind(
-        "copula",
-        "fit of two models",
-        "how far off it is in how their confidences go together, in probability",
-        Limits(0.015, 0.03),
-    ),
-    Kind(
-        "Markov property",
-        "fit of three",
-        "how far the first still predicts the third when the second is known; 0: not at all",
-        Limits(0.10, 0.25),
-        "number",
     ),
     Kind("predicted error", "{noun} off promise", _UNSEEN, Limits(0.01, 0.03)),
     Kind("predicted cost", "cost off promise", _UNSEEN, Limits(0.05, 0.15)),
@@ -347,80 +326,6 @@ class ModelCalibration:
             f"threshold can part those: {remedy}"
         )
         return _check("certain answers", self.model, self.certain, advice)
-
-
-@dataclasses.dataclass(frozen=True)
-class MarginalFit:
-    """Fit of the marginal of one model's confidences."""
-
-    model: str
-    trained: float
-    """√CvM of the marginal as trained; NaN if none can be fitted."""
-    trained_p: float
-    """p-value of `trained`."""
-    refitted: float
-    """√CvM of the marginal refitted to the log that is judged."""
-
-    def checks(self, _: Counted = ERRORS) -> Iterator[CheckResult]:
-        """Check whether the confidences are distributed as the fitted mixture."""
-        moved = self.trained != self.refitted < KINDS["marginal"].limits.doubtful
-        why = "they have moved since the training log: fit again on recent queries" if moved else "two betas do not fit"
-        advice = f"the confidences of {self.model} stray from their fitted distribution by {self.trained:.3f}: {why}"
-        if np.isnan(self.trained):
-            advice = f"no distribution can be fitted to the confidences of {self.model}: they hardly vary"
-        yield _check("marginal", self.model, self.trained, advice, p_value=self.trained_p)
-
-
-@dataclasses.dataclass(frozen=True)
-class PairFit:
-    """Fit of the copula of two models' confidences."""
-
-    pair: tuple[str, str]
-    family: str
-    parameters: dict[str, float]
-    """Maximum-likelihood parameters on the ranks."""
-    tau: float
-    """Kendall's τ of the fitted copula."""
-    process: float
-    """Statistic S_n of the test of the family."""
-    process_p: float
-    """p-value of `process`."""
-    distance: float
-    """√(S_n/n), in probability; NaN if the family cannot be fitted."""
-    n: int
-    """Number of queries."""
-
-    def checks(self, _: Counted = ERRORS) -> Iterator[CheckResult]:
-        """Check whether the family describes the dependence of the two models' confidences."""
-        subject = " & ".join(self.pair)
-        advice = (
-            f"{self.family} misses how {subject} go together, by {percent(self.distance)} of probability on average: "
-            "try --copula auto (Python: fit(log, copula='auto'))"
-        )
-        if np.isnan(self.distance):
-            advice = f"{self.family} cannot be fitted to {subject}: one of them hardly varies; leave it out"
-        yield _check("copula", subject, self.distance, advice, p_value=self.process_p)
-
-
-@dataclasses.dataclass(frozen=True)
-class MarkovFit:
-    """Dependence of the first and the last of three neighbouring models, given the confidence of the middle one."""
-
-    models: tuple[str, str, str]
-    tau: float
-    """Conditional rank correlation; 0 along a Markov chain."""
-    p_value: float
-    n: int
-    """Number of queries."""
-
-    def checks(self, _: Counted = ERRORS) -> Iterator[CheckResult]:
-        """Check the Markov property: whether the first model predicts the last, given the middle one."""
-        first, middle, last = self.models
-        advice = (
-            f"{first} still predicts {last} when {middle} is known (rank correlation {self.tau:+.2f}, where the fit "
-            "takes 0): what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
-        )
-        yield _check("Markov property", f"{first} | {middle} | {last}", abs(self.tau), advice, p_value=self.p_value)
 
 
 class _Gap(NamedTuple):
