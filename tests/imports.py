@@ -20,7 +20,7 @@ GROUPS = {
         *("copulas", "model", "testing", "model.goodness_of_fit", "model.interop"),
         *("solving.frontier", "solving", "bayes"),
     ],
-    "the product": ["tuning.replaying", "tuning", "tuning.diagnostics", "tuning.sweeps", "report.plots", "report"],
+    "the product": ["tuning.replaying", "tuning", "tuning.diagnostics", "tuning.sweeps", "report"],
     "commands": ["cli"],
 }
 #: Each package imports from those before it, and from itself.

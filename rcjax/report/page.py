@@ -32,8 +32,7 @@ from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.findings import Findings, compare
-from rcjax.report.plots import plot_error_cost, plot_frontier, plot_reliability
-from rcjax.report.plots.drawings import BLUE, GREY, ORANGE, lay_out
+from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.hull import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.tuning.replaying.comparing import compare_policy
