@@ -39,7 +39,7 @@ LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), and modules that parts of it are in, whose examples are of the
 #: default tier.
 READING_LIST = (
-    *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/pairs"),
+    *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/candidates"),
     *("tuning/scoring", "tuning/cross_validation", "tuning/search", "tuning/tune", "model/cascade_model"),
     *("solving/objective", "solving/bellman", "model/goodness_of_fit/dependence"),
     *("logs/oddities", "solving/frontier/hull", "solving/frontier/policies", "tuning/diagnostics/replacement"),

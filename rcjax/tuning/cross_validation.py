@@ -18,21 +18,14 @@ from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
-from rcjax.model.calibration import Calibrator
+from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.policy.spec import Target
+from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
-from rcjax.tuning.agreement import expected_on_log
-from rcjax.tuning.candidates import (
-    ChosenPolicies,
-    Targets,
-    choose,
-    choose_unmixed,
-    concatenate,
-)
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, deal_folds, score_all
+from rcjax.tuning.scoring import FOLDS, charges, deal_folds, expected_on_log, score_all
 
 N_LAM = 40
 BUDGETS = 24
@@ -45,6 +38,101 @@ _ROUNDING = 1e-9  # of a loss
 
 
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
+
+
+_MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
+
+
+def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
+    """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
+
+    They give the calibration error of a log on which a model was fitted.
+
+    Args:
+        log: the log, with the models of `model`.
+        model: the model that was fitted to the log.
+        seed: seed of the folds.
+    """
+    fold = deal_folds(log.complete, FOLDS, seed)
+    confidence = np.full_like(log.logprob, np.nan)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    for number, right in enumerate(expected_without(log, fold, FOLDS)):
+        out = fold == number
+        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, np.asarray(log.answered) & ~out[:, None]), **how)
+        confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
+    return np.where(np.asarray(log.answered), confidence, np.nan)
+
+
+def sample_queries(log: Log, seed: int) -> Log:
+    """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
+    if log.n_queries <= _MOST_COMPARED:
+        return log
+    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    return log.take(np.sort(chosen))
+
+
+_NONE = np.zeros(0)
+
+
+class Targets(NamedTuple):
+    """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
+
+    lam: np.ndarray = _NONE
+    """(G,) λ, the errors that a unit of money is worth; the best policy has the least error + λ·cost."""
+    budgets: np.ndarray = _NONE
+    """(B,) budgets, in money per query; the best policy has the least error within the budget."""
+
+    @property
+    def lam_slice(self) -> slice:
+        """Slice of the λ among all targets."""
+        return slice(len(self.lam))
+
+    @property
+    def within(self) -> slice:
+        """Slice of the budgets among all targets."""
+        return slice(len(self.lam), None)
+
+
+class ChosenPolicies(NamedTuple):
+    """The policies chosen for T targets, as mixtures of rungs; numpy arrays."""
+
+    rungs: Candidates
+    """(R,) the rungs."""
+    weights: np.ndarray
+    """(T, R) share of the queries that goes by each rung."""
+
+    @property
+    def error(self) -> np.ndarray:
+        """(T,) in-sample error, refusals at their price."""
+        return self.weights @ self.rungs.error
+
+    def padded(self) -> "ChosenPolicies":
+        """Repeat the last rung, with the weight 0, until there are `RESAMPLED_RUNGS`."""
+        count = len(self.rungs.cost)
+        weights = np.pad(self.weights, ((0, 0), (0, max(RESAMPLED_RUNGS - count, 0))))
+        return ChosenPolicies(self.rungs.padded(), weights)
+
+
+def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
+    """Choose a policy for each target: a corner of the hull for a price, a mixture of two corners for a budget.
+
+    >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
+    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
+    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
+    [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
+    """
+    rungs = table.rungs()
+    place = np.arange(len(rungs.cost), dtype=float)
+    at = [rungs.loss(targets.lam).argmin(1), np.interp(targets.budgets, rungs.cost, place)]
+    return ChosenPolicies(rungs, position_weights(np.concatenate(at), len(place)))
+
+
+def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
+    """Choose one candidate, unmixed, for each target; the cheapest where no candidate is within a budget."""
+    fits = table.cost <= targets.budgets[:, None]
+    within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
+    best = np.concatenate([table.loss(targets.lam).argmin(1), within])
+    return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
 
 #: A number, or a numpy array of several.

@@ -2,8 +2,8 @@
 
 The default search returns the frontier of the cascades that earn their place: single models, pairs, and policies that
 compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
-Three measures limit this optimism. Pairs are scored by labels that are averaged with their probabilities (`pairs`).
-Policies that compare answers (`agreement`) are used only where they gain on pairs in `cross_validation`. The errors of
+Three measures limit this optimism. Labels of pairs are averaged with their probabilities (`candidates`).
+Policies that compare answers (`scoring`) are used only where they gain on pairs in `cross_validation`. The errors of
 cascades are raised by their optimism (`CrossValidation.excess_optimism`), while single models are counted by their
 labels. So a cascade does not stay on the frontier where a single model does better.
 """
@@ -30,11 +30,10 @@ from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, check_abstain_price, check_lam, refusal_at
 from rcjax.solving.frontier.policies import Policies
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
-from rcjax.tuning.cross_validation import CrossValidation, cross_validate
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Candidates, concatenate
+from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
+from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +59,7 @@ def select_frontier(
 ) -> Selection:
     """Select the error–cost frontier of the cascades that earn their place on a log.
 
-    Single models and pairs, at every threshold, are scored on the log's own queries (`pairs`). Where the log has
+    Single models and pairs, at every threshold, are scored on the log's own queries (`candidates`). Where the log has
     answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`). The
     frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
     between two corners.

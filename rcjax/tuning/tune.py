@@ -29,7 +29,7 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
-from rcjax.tuning.cross_validation import CrossValidation
+from rcjax.tuning.cross_validation import CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     Today,
@@ -40,7 +40,6 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.scoring import held_out_confidence, sample_queries
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models

@@ -12,9 +12,17 @@ import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_at
-from rcjax.tuning.candidates import Targets
-from rcjax.tuning.cross_validation import BUDGETS, N_LAM, CrossValidation, Gain, Gains, cross_validate, targets_of
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import Blending
+from rcjax.tuning.cross_validation import (
+    BUDGETS,
+    N_LAM,
+    CrossValidation,
+    Gain,
+    Gains,
+    Targets,
+    cross_validate,
+    targets_of,
+)
 from rcjax.tuning.scoring import estimate_blending, score_log
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -12,7 +12,7 @@ import rcjax
 from rcjax.model.calibrated import pairs
 from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.frontier.policies import NEVER_ANSWER
-from rcjax.tuning.pairs import Blending, CandidateRows, calibrate_conditionally, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms
 from rcjax.tuning.scoring import charges, score_all
 

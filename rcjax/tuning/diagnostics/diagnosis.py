@@ -35,6 +35,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
+from rcjax.tuning.cross_validation import held_out_confidence
 from rcjax.tuning.diagnostics.checks import (
     CheckResult,
     CheckVerdict,
@@ -44,7 +45,7 @@ from rcjax.tuning.diagnostics.checks import (
     worst,
 )
 from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.scoring import FOLDS, deal_folds, held_out_confidence
+from rcjax.tuning.scoring import FOLDS, deal_folds
 from rcjax.tuning.search import search_of, select_frontier
 
 if TYPE_CHECKING:

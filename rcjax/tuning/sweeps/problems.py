@@ -42,7 +42,7 @@ from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, P
 from rcjax.solving.frontier.policies import Policies
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
-from rcjax.tuning.pairs import Blending, CandidateRows, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]

@@ -11,6 +11,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
+from rcjax.tuning.cross_validation import held_out_confidence
 from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
     HeldOutPart,
@@ -20,7 +21,7 @@ from rcjax.tuning.diagnostics.diagnosis import (
     try_promise,
     without,
 )
-from rcjax.tuning.scoring import FOLDS, held_out_confidence
+from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")
