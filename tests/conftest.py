@@ -42,7 +42,7 @@ READING_LIST = (
     *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "solving/frontier/frontier", "tuning/candidates"),
     *("tuning/scoring", "tuning/cross_validation", "tuning/search", "tuning/tune", "model/cascade_model"),
     *("solving/objective", "solving/bellman", "model/goodness_of_fit/dependence"),
-    *("logs/oddities", "solving/frontier/hull", "solving/frontier/policies", "tuning/diagnostics/replacement"),
+    *("logs/oddities", "solving/frontier/hull", "solving/frontier/policies", "tuning/diagnostics/decision"),
 )
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
 LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")

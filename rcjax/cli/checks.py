@@ -166,7 +166,7 @@ def check(
     start_jax()
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.traffic import check_traffic, is_call_log
+    from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))

@@ -332,7 +332,7 @@ def _judge_retuning(
         the replacement, and the check of the old policy as JSON values; None if it cannot be checked.
     """
     from rcjax.logs.sources import main_file
-    from rcjax.tuning.diagnostics.replacement import judge_replacement
+    from rcjax.tuning.diagnostics.decision import judge_replacement
 
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
     replacement = judge_replacement(subject, fresh, retuned)

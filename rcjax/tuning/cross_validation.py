@@ -13,7 +13,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._base.figures import upper_tail
 from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
@@ -32,9 +31,6 @@ BUDGETS = 24
 
 
 _LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
-
-
-_ROUNDING = 1e-9  # of a loss
 
 
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
@@ -161,46 +157,6 @@ class Gain(NamedTuple, Generic[Figures]):
     def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
         """Return the gain at an index of the arrays."""
         return Gain(float(self.mean[index]), float(self.se[index]))
-
-
-@dataclasses.dataclass(frozen=True)
-class RetuningGain:
-    """Cross-validated gain of retuned policies over the policy in service."""
-
-    loss: float
-    """Loss of the policy in service: error + λ·cost, refusals at their price."""
-    gain: Gain[float]
-    """Loss of the policy in service minus loss of the retuned policies."""
-    lam: float
-    """Price λ, in errors per unit of money."""
-    n: int
-    """Number of queries, fresh and carried."""
-
-    @property
-    def share(self) -> float:
-        """The gain as a share of the policy's loss."""
-        return self.gain.mean / self.loss if self.loss > 0 else 0.0
-
-    @property
-    def p_value(self) -> float:
-        """One-sided p-value of the hypothesis that retuning gains nothing, by the normal law."""
-        if abs(self.gain.mean) <= _ROUNDING * self.loss:
-            return 1.0  # policies that do the same, but for rounding
-        return upper_tail(self.gain.mean, self.gain.se)
-
-    def describe(self, noun: str) -> str:
-        """Describe the gain in words, at the price of an error that the policy was tuned for.
-
-        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
-        'lose the equivalent of 0.9 ± 1.0 points of error'
-        """
-        points, se = 100 * self.gain.mean, 100 * self.gain.se
-        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
-
-    def to_json(self) -> dict[str, float]:
-        """Return the figures; `retuned` is the loss of the retuned policies."""
-        figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
-        return figures | {"lam": self.lam, "n": self.n, "share": self.share}
 
 
 class Gains(NamedTuple):

@@ -26,7 +26,7 @@ from rcjax.solving.frontier.points import LossTerms, Points
 from rcjax.solving.frontier.policies import Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
-from rcjax.tuning.cross_validation import Gain, RetuningGain
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
@@ -35,6 +35,34 @@ from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
 FEWEST_QUERIES = 50  # that gains are estimated on
+
+
+@dataclasses.dataclass(frozen=True)
+class RetuningGain:
+    """Cross-validated gain of retuned policies over the policy in service."""
+
+    loss: float
+    """Loss of the policy in service: error + λ·cost, refusals at their price."""
+    gain: Gain[float]
+    """Loss of the policy in service minus loss of the retuned policies."""
+    lam: float
+    """Price λ, in errors per unit of money."""
+    n: int
+    """Number of queries, fresh and carried."""
+
+    def describe(self, noun: str) -> str:
+        """Describe the gain in words, at the price of an error that the policy was tuned for.
+
+        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
+        'lose the equivalent of 0.9 ± 1.0 points of error'
+        """
+        points, se = 100 * self.gain.mean, 100 * self.gain.se
+        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
+
+    def to_json(self) -> dict[str, float]:
+        """Return the figures; `retuned` is the loss of the retuned policies."""
+        losses = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
+        return losses | {"lam": self.lam, "n": self.n}
 
 
 def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:

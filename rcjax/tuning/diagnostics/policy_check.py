@@ -33,10 +33,24 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, CheckVerdict, adjusted, worst
-from rcjax.tuning.diagnostics.decision import Decision, Replacement, decide, remark_on_money
-from rcjax.tuning.diagnostics.primary_figures import Baseline, PrimaryFigure
-from rcjax.tuning.diagnostics.replacement import judge_replacement, judge_sample
+from rcjax.tuning.diagnostics.checks import (
+    KINDS,
+    PRIMARY,
+    Baseline,
+    CheckResult,
+    CheckVerdict,
+    PrimaryFigure,
+    adjusted,
+    worst,
+)
+from rcjax.tuning.diagnostics.decision import (
+    Decision,
+    Replacement,
+    decide,
+    judge_replacement,
+    judge_sample,
+    remark_on_money,
+)
 from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
 from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log, matched_today, models_of, name_today
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
