@@ -17,7 +17,7 @@ from rcjax._base.codec import read, written
 from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, command, comparison_table, conclude, fold_names, make_table, shown, staged
-from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
+from rcjax.cli.inputs import at_traffic_of, cascade as read_cascade, load_tuned, models_to_read, read_for, read_pair
 from rcjax.cli.options import (
     AsJson,
     BudgetOptions,
@@ -29,7 +29,6 @@ from rcjax.cli.options import (
     LogOptions,
     PolicyFile,
 )
-from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
 from rcjax.policy.policy import AnyPolicy

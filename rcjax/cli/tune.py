@@ -42,6 +42,7 @@ from rcjax.cli.console import (
     warn,
 )
 from rcjax.cli.inputs import (
+    models_to_read,
     read_log,
     read_pair,
     require_distinct,
@@ -52,7 +53,6 @@ from rcjax.cli.inputs import (
     require_plausible_prices,
 )
 from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions, Really
-from rcjax.cli.parsers import models_to_read
 from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target

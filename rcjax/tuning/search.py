@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -239,45 +239,6 @@ class SecondsFilter:
         return frontier.take(indices)
 
 
-class Search(Protocol):
-    """A way to find a frontier."""
-
-    @property
-    def spec(self) -> Spec:
-        """The options of the search."""
-        ...
-
-    def fit(self, log: Log) -> Fitted:
-        """Learn from a log what the search needs."""
-        ...
-
-    def find(
-        self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, CrossValidation | None]:
-        """Return (frontier of a fitted model, cross-validation of its policies; None for the model's search).
-
-        Args:
-            log: the log.
-            model: what `fit` learnt from it.
-            limit: limit on the seconds of policies; None: no limit.
-            lam: (L,) the λ of the frontier; None: the search chooses them.
-            seed: seed of the folds of the cross-validation.
-
-        Raises InfeasibleError if no policy keeps to the limit.
-        """
-        ...
-
-    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes points of a frontier again on a draw of its log.
-
-        Args:
-            frontier: the frontier that was tuned.
-            log: the log that the frontier was tuned on.
-            points: (G,) positions of points of the frontier; None: its ladder, which only a search by labels tunes.
-        """
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class LabelSearch:
     """The search among single models, pairs, and policies that compare answers, scored by labels."""
@@ -291,10 +252,14 @@ class LabelSearch:
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Select the cascades that earn their place, by `select_frontier`.
+        """Select the cascades that earn their place, by `select_frontier`; (frontier, its cross-validation).
 
         Args:
-            log, model, limit, lam, seed: as in `Search`.
+            log: the log.
+            model: what `fit` learnt from it.
+            limit: limit on the seconds of policies; None: no limit.
+            lam: (L,) the λ of the frontier; None: the search chooses them.
+            seed: seed of the folds of the cross-validation.
         """
         admits = None if limit is None else limit.admits
         price = self.spec.abstain_price
@@ -348,10 +313,9 @@ class ModelSearch:
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Solve the frontier of the model, by `solve_frontier`; without a cross-validation.
+        """Solve the frontier of the model, by `solve_frontier`; arguments as in `LabelSearch.find`.
 
-        Args:
-            log, model, limit, lam, seed: as in `Search`; `seed` is not used.
+        Raises InfeasibleError if no policy keeps to the limit.
         """
         from rcjax.solving.tradeoff import solve_frontier
 
@@ -385,7 +349,7 @@ class ModelSearch:
         return tune_again
 
 
-def search_of(spec: Spec) -> Search:
+def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
     if spec.search == "minimised":
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")

@@ -10,7 +10,7 @@ from helpers.command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succee
 from tiers import thorough
 
 import rcjax
-from rcjax.cli import parsers
+from rcjax.cli import inputs
 from rcjax.policy.ladder import policy_from_json
 
 COLUMNS = "80"
@@ -73,8 +73,8 @@ def test_usage_errors_have_status_2(arguments, message):
 
 def test_money_and_shares():
     for text in ("0.00015", "150/M", "$150/m", "0.15/k", "0.00015/query"):
-        assert parsers.money(text) == pytest.approx(1.5e-4)
-    assert parsers.fraction("5%") == parsers.fraction("0.05") == 0.05
+        assert inputs.money(text) == pytest.approx(1.5e-4)
+    assert inputs.fraction("5%") == inputs.fraction("0.05") == 0.05
 
 
 # -- tune

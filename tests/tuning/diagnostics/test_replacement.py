@@ -63,7 +63,7 @@ def reasons(monkeypatch):
 
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
-        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
         tuned = None if after is None else SimpleNamespace(policy=after, log=log)
         return list(judge_replacement(policy, log, tuned).against)
 
