@@ -261,7 +261,7 @@ class HeldOutLosses(NamedTuple):
     """(F, S, T, m) errors, and refusals at their price."""
     charge: np.ndarray
     """(S, T, m) cost, in money per query."""
-    expected: np.ndarray
+    estimated: np.ndarray
     """(F, S, T, m) the penalty; where answers are compared, by expected errors in place of labels."""
     promised: np.ndarray
     """(S, T) in-sample penalty."""
@@ -290,9 +290,9 @@ class HeldOutLosses(NamedTuple):
         lam = self.targets.lam_slice
         money = self.targets.lam[:, None] * self.charge[pair, lam]
         counted = self.penalty[:, pair, lam] + money  # (F, 2, G, m)
-        loss = self.expected[:, pair, lam] + money if expected else counted
+        loss = self.estimated[:, pair, lam] + money if expected else counted
         share = np.maximum(counted[0, 0].mean(-1), np.finfo(float).tiny)[:, None]
-        by_loss, by_count = (of[:, 0] - of[:, 1] for of in (loss, counted))
+        by_loss, by_count = (losses[:, 0] - losses[:, 1] for losses in (loss, counted))
         return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
 
     def summarise(self) -> CrossValidation:
@@ -333,31 +333,33 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
     charge = charges(log)
-    forms, logs = [log.correct], [log] * folds
+    outcomes, logs = [log.correct], [log] * folds
     if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
-        expected = expected_log(log)
-        forms = [expected.correct, corrected_log(log).correct]
-        outcomes = jax.device_put(expected_without(log, fold, folds).astype(expected.correct.dtype))
-        logs = [dataclasses.replace(expected, correct=right) for right in outcomes]
+        by_labels = expected_log(log)
+        outcomes = [by_labels.correct, corrected_log(log).correct]
+        unseen = jax.device_put(expected_without(log, fold, folds).astype(by_labels.correct.dtype))
+        logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `HeldOutLosses`."""
+        """Return `penalty`, `charge`, `estimated` and `promised` of a fold, as in `HeldOutLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
-        walked = [[_replay_fold(calibrators, choice, out, log, of, charge) for choice in choices] for of in forms]
-        terms = LossTerms(*(np.array([[of[n] for of in form] for form in walked]) for n in range(3)))
+        walked = [
+            [_replay_fold(calibrators, choice, out, log, right, charge) for choice in choices] for right in outcomes
+        ]  # F forms of outcomes by S sets, each of three terms (T, m)
+        terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(price)
-        expected = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
-        return penalty, terms.cost[0], expected, np.stack([choice.error for choice in choices])
+        estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
+        return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
 
     *figures, promised = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
     # Sort the queries back from the order of the folds to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
-    penalty, spent, expected = (np.concatenate(some, axis=-1)[..., order] for some in figures)
+    penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     promised = np.average(promised, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return HeldOutLosses(targets, penalty, spent, expected, promised, folds)
+    return HeldOutLosses(targets, penalty, spent, estimated, promised, folds)
 
 
 def _choose_without(
@@ -381,10 +383,12 @@ def _choose_without(
     if not comparing:
         return calibrators, filled, None
     wrong = expected_on_log(calibrators, rows, log, [choice.rungs for choice in filled])
-    return calibrators, filled, np.stack([choice.weights @ of for choice, of in zip(filled, wrong, strict=True)])
+    return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 
-def _replay_fold(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> LossTerms:
+def _replay_fold(
+    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, charge: Any
+) -> LossTerms:
     """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), *of)
+    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, charge)
     return LossTerms(*(choice.weights @ np.asarray(figure[:, out], float) for figure in terms))

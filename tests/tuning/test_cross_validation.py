@@ -121,7 +121,7 @@ def test_losses_are_a_loop_over_the_folds(two):
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
     np.testing.assert_allclose(losses.promised, told, atol=1e-7)
-    np.testing.assert_array_equal(losses.expected, losses.penalty)
+    np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
 
