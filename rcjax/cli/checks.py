@@ -66,8 +66,6 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
     Remarks give the reason if no comparison is possible, and the two positions of a ladder that follows its bill.
 
     Args:
-        policy: the policy.
-        log: the log.
         today: today's model or policy; None for the one that the policy was tuned with.
     """
     from rcjax.logs.errors import LogError
@@ -114,9 +112,6 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
 
     Args:
         log, test: files of the log and of the fresh queries.
-        reading: options of reading them.
-        spec: options of tuning.
-        target: target of tuning.
     """
     if isinstance(spec.today, AnyPolicy):
         return ""
@@ -371,10 +366,7 @@ def show_check(
     """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
     Args:
-        facts: JSON form of the check.
         retune: command that tunes the policy again.
-        money: unit of money.
-        explain: whether to explain each figure.
     """
     screen = Screen()
     checks, looked = facts["checks"], facts["looked"]

@@ -291,7 +291,6 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
 
     Args:
         target: the target; None if no policy is asked for.
-        log: the log.
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
@@ -414,7 +413,6 @@ def read_for(policy: AnyPolicy, path: Path | Parts, how: Mapping[str, Any]) -> L
 
     Args:
         policy: the policy; its prices apply if nothing else gives prices.
-        path: path of the log.
         how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
             default. The task, and prices that a file of prices lacks, are always those of the tuning.
     """

@@ -118,7 +118,6 @@ class BudgetOptions:
         """Add the budget to the options of tuning; a usage error for a period without a number of queries.
 
         Args:
-            spec: other options of tuning.
             log: log of a service, or of its replicas: its queries are counted if `queries` is not given.
         """
         if not isinstance(self.budget, Period):

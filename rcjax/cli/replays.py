@@ -127,7 +127,6 @@ def _next(
     """Return (advice, command) after a replay.
 
     Args:
-        policy: the policy.
         file, log, reading: file of the policy, the log, and the options of reading it.
         facts: check of the policy; None if it cannot be checked.
         is_same_log: whether the policy was tuned on this very log.
@@ -211,12 +210,7 @@ def _show_replay(
     """Print the decision on a policy and its replay on a log, with today's and the promise.
 
     Args:
-        heading: description of the log.
-        document: JSON form of the replay.
-        notes: further remarks.
-        noun: noun for the counted quantity.
         then: (advice, command) for the next step.
-        money: unit of money.
     """
     screen = Screen()
     screen.print(heading)
@@ -323,8 +317,6 @@ def _judge_retuning(
     """Judge a new policy beside the old one, which is taken at the traffic of the log, as `rcjax check` takes it.
 
     Args:
-        old: the policy in service.
-        retuned: the new policy.
         every_week, fresh: the log, and its last weeks.
         files: files of the log; empty if only prices are new.
 
@@ -393,11 +385,7 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
     """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
-        heading: description of the log.
-        document: JSON form of the retuning.
-        noun: noun for the counted quantity.
         then: (advice, command) for the next step; empty after a problem.
-        money: unit of money.
     """
     screen = Screen()
     screen.print(heading)

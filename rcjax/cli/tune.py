@@ -256,13 +256,9 @@ def show_tuning(
     """Print the log, the models, and some points of the frontier.
 
     Args:
-        heading: description of the log.
-        rows: figures of each model alone.
         points: entries of the JSON form of the frontier.
-        money: unit of money.
         chosen: error and cost of the policy for a target, whose row has an asterisk if it is a point; None to show more
             points.
-        noun: noun for the counted quantity.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -338,8 +334,6 @@ def _show_policy(
     Args:
         policy, comparison: JSON forms of the policy and of the comparison.
         words: texts about the policy, from `_words_of`.
-        money: unit of money.
-        counted: words for the counted quantity.
     """
     screen = Screen()
     screen.print("What to do", style="bold")

@@ -311,12 +311,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
 
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
-    """Return (reason why `held_out_gain` is None, in words; whether another log could change that).
-
-    Args:
-        policy: the policy in service.
-        log: the fresh log.
-    """
+    """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
     if policy.expected.get("lam") is None:
         return "the policy does not record its λ", False
     if recorded_tuning(policy).spec.max_seconds is not None:

@@ -313,9 +313,10 @@ class ModelSearch:
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Solve the frontier of the model, by `solve_frontier`; arguments as in `LabelSearch.find`.
+        """Solve the frontier of the model, by `solve_frontier`; InfeasibleError if no policy keeps to the limit.
 
-        Raises InfeasibleError if no policy keeps to the limit.
+        Args:
+            log, model, limit, lam, seed: as in `LabelSearch.find`; `seed` is not used.
         """
         from rcjax.solving.tradeoff import solve_frontier
 
