@@ -299,7 +299,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd = oddities(log)
+    odd = [*oddities(log)]
     for what in (*odd, *doubts(log)):
         warn(f"{Path(log.source).name}: {what}")
     if odd and target is not None and not really:

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read
-from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain, percent
+from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain
 from rcjax.cli.app import start_jax
 from rcjax.cli.checks import next_of, show_decision, tune_and_again
 from rcjax.cli.console import (
@@ -102,9 +102,6 @@ def sweep(
     with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
         done = run_sweep(**settings, ray=ray, progress=far.note)
     facts = _facts(done, time.perf_counter() - started)
-    if facts["with_answers"]:
-        logs = count(facts["with_answers"], "log")
-        warn(f"the answers of {logs} are not used: a sweep is of confidences alone; rcjax tune compares answers")
     conclude(facts, partial(_show_sweep, facts), as_json=json_)
 
 
@@ -139,7 +136,6 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     return {
         "folder": str(done.path),
         "logs": logs.height - unused.height,
-        "with_answers": int(logs["answers"].sum()) if "answers" in logs.columns else 0,
         "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
         "points": int(counts["len"].sum()),
         "status": {PointStatus(row["status"]).message: row["len"] for row in counts.to_dicts()},
@@ -166,8 +162,6 @@ _GAP = 3  # between two columns of a table
 _LEAST_WIDTH = 20  # columns of a cascade in a table
 
 _POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
-
-_CERTAIN = 0.5  # share of a model's answers at confidence 1 from which a note mentions it
 
 
 def tune(
@@ -264,10 +258,6 @@ def show_tuning(
     screen.print(heading, style="bold")
     alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", alone, money))
-    for row in rows[:-1]:  # the last model has no threshold
-        if row["certain"] >= _CERTAIN:
-            what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
-            screen.hang("note", f"{what}: no threshold parts them")
     from rcjax.solving.frontier.hull import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)

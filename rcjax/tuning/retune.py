@@ -244,7 +244,8 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
-    return RetuningGain(float(served.mean()), _gain(served, retuned), float(lam), log.n_queries)
+    gain = Gain.of((served - retuned)[None]).at()
+    return RetuningGain(float(served.mean()), gain, float(lam), log.n_queries)
 
 
 def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: float) -> np.ndarray:
@@ -282,21 +283,12 @@ def _optimism(losses: np.ndarray) -> float:
     return max(float((out - within).mean()) * (1 - 1 / FOLDS), 0.0)
 
 
-def _gain(served: np.ndarray, retuned: np.ndarray) -> Gain[float]:
-    return Gain(*map(float, Gain.of((served - retuned)[None])))
-
-
-def _dealt(log: Log) -> np.ndarray:
-    """Return the fold of each query of a log that is in random order: (n,)."""
-    return np.arange(log.n_queries) % FOLDS
-
-
 def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> list[tuple[Calibrator, Policies]]:
     """Tune a policy again without each fold of a log, on the same number of queries each time.
 
     A frontier of one point is tuned again: the widest rung of the policy, at its λ.
     """
-    fold, search = _dealt(log), search_of(spec)
+    fold, search = np.arange(log.n_queries) % FOLDS, search_of(spec)  # the log is in random order
     others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
     model = search.fit(log)
     widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))

@@ -109,8 +109,6 @@ class SingleModel:
     """Mean cost, in money per query."""
     calibration_error: float
     """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
-    certain: float
-    """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
     """Mean of the known seconds of its answers; None if the log has no seconds."""
 
@@ -435,7 +433,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
     truth = np.asarray(sample.correct)
-    logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
+    answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     counted = np.asarray(expected_log(log).correct)  # as the frontier counts them
     return tuple(
@@ -445,7 +443,6 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
             accuracy=float(counted[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
-            certain=float((logprob[rows, j] == 0).mean()),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
         for j, (name, rows) in enumerate(zip(log.models, answered.T, strict=True))

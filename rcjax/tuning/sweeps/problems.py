@@ -459,7 +459,6 @@ class Entry:
     problem: str | None = None  # the reason why it cannot be used
     task: str = ""
     details: str = ""  # JSON of the `Details` of a model that is fitted to it
-    answers: bool = False  # whether it holds the texts of answers, which a sweep ignores
 
 
 def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
@@ -523,8 +522,7 @@ class Library:
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
                 known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
-                answers = log.answer is not None
-                entry = Entry(name, *known, task=log.task, details=json.dumps(details), answers=answers)
+                entry = Entry(name, *known, task=log.task, details=json.dumps(details))
             except (ValueError, OSError) as problem:
                 entry = Entry(name, origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry
