@@ -250,30 +250,6 @@ def describe_followed(
     )
 
 
-def remark_on_low_bill(cost: PrimaryFigure, money: Money) -> Iterator[str]:
-    """Yield a remark if the bill is significantly lower than promised, which is no drift."""
-    if cost.rise < -0.05 and cost.p_value > 0.95:
-        less = f"{money.full(cost.seen)}, less than the {money.full(cost.expected)} promised"
-        yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
-
-
-def remark_on_money(
-    followed: Mapping[str, float] | None, bill: PrimaryFigure, money: Money, counted: Counted = ERRORS
-) -> Iterator[str]:
-    """Yield a remark on a ladder that follows its bill; else on a bill below the promise.
-
-    Args:
-        followed: error and cost of the ladder as it follows its bill; None for a policy that does not follow.
-        bill: bill beside the promise.
-        money: unit in which money is printed.
-        counted: kind of error that is counted.
-    """
-    if followed is None:
-        yield from remark_on_low_bill(bill, money)
-    else:
-        yield describe_followed(followed, bill, money, counted)
-
-
 _CHANCE = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
 
 

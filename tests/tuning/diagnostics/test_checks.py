@@ -10,8 +10,8 @@ from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjusted, judge
-from rcjax.tuning.diagnostics.decision import Replacement, decide, remark_on_low_bill
-from rcjax.tuning.diagnostics.policy_check import ModelChange
+from rcjax.tuning.diagnostics.decision import Replacement, decide
+from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
 from rcjax.tuning.retune import RetuningGain
 
@@ -120,7 +120,8 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_more_than_was_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
-    assert len([*remark_on_low_bill(cost, MONEY)]) == remarks
+    looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
+    assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 
 def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():
