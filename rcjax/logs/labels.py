@@ -21,7 +21,7 @@ from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
-from rcjax.policy.decisions import Comparison
+from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 # -- answers
 
 
-def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, Comparison]:
+def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
     """Replace the answers of a log by those of a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two

@@ -16,7 +16,7 @@ import numpy as np
 
 from rcjax._core.batching import part
 from rcjax._core.pytrees import Array
-from rcjax.policy.decisions import Agreement, Comparison, Rule
+from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
@@ -129,7 +129,7 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: Comparison) -> dict[str, Any]:
+def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
     """Return the `models`, `rules` and `agreements` of one policy; neighbouring rules with one action are merged.
 
     Args:

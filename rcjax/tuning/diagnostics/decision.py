@@ -101,7 +101,7 @@ State = Literal["as promised", "better than promised", "worse than promised", "u
 
 
 @dataclasses.dataclass(frozen=True)
-class Decision:
+class PolicyDecision:
     """The decision on a policy that was checked."""
 
     state: State
@@ -140,7 +140,7 @@ def decide(
     counted: Counted = ERRORS,
     unlabelled: int = 0,
     tuned_on: int = 0,
-) -> Decision:
+) -> PolicyDecision:
     """Decide on a policy.
 
     Args:
@@ -163,14 +163,14 @@ def decide(
     reasons = tuple(dict.fromkeys((*biased, *grounds)))  # both may hold that the log is no fair sample
     if biased:
         advice = "mend the log, as said above, then check again"
-        return Decision("no fair sample", sentence, False, advice, reasons)
+        return PolicyDecision("no fair sample", sentence, False, advice, reasons)
     if broken:
         keeps_margin = primary[0].name != "difference" or primary[0].verdict != "bad"
         instead = "keep the policy" if keeps_margin else f"use {error.rival}"
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
-        return Decision("worse than promised", sentence, tune_again, advice, reasons)
+        return PolicyDecision("worse than promised", sentence, tune_again, advice, reasons)
     state: State = "as promised"
     doubted = error if primary[0].verdict == "doubtful" else cost
     if "doubtful" in verdicts:
@@ -181,7 +181,7 @@ def decide(
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
     else:
         advice = _to_keep(state == "unclear" and not doubted.tuned_on_is_the_limit, unlabelled)
-    return Decision(state, sentence, tune_again, advice, reasons)
+    return PolicyDecision(state, sentence, tune_again, advice, reasons)
 
 
 def _to_keep(more_would_tell: bool, unlabelled: int) -> str:

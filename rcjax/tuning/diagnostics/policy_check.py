@@ -44,7 +44,7 @@ from rcjax.tuning.diagnostics.checks import (
     worst,
 )
 from rcjax.tuning.diagnostics.decision import (
-    Decision,
+    PolicyDecision,
     Replacement,
     decide,
     describe_followed,
@@ -171,7 +171,7 @@ class PolicyCheck:
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     checks: tuple[CheckResult, ...]
     """Checks, the two primary ones first; p-values are adjusted, and a "bad" figure has changed."""
-    decision: Decision
+    decision: PolicyDecision
     """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
     """Further remarks, in words."""
