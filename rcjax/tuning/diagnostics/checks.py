@@ -28,7 +28,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.solving.frontier.policies import CascadeSet
 from rcjax.tuning.replaying.comparing import paired_error
 
-#: Verdict of a check on the one figure that it looks at, as a judge's is on one answer; a policy gets a `PolicyDecision`.
+#: Verdict of a check on its one figure, as a judge's is on one answer; a policy gets a `PolicyDecision`.
 CheckVerdict = Literal["fine", "doubtful", "bad"]
 
 

@@ -55,8 +55,8 @@ from rcjax.tuning.sweeps.problems import (
     Fit,
     Library,
     Sample,
-    Search,
     Shape,
+    SweepSearch,
     SweepSettings,
     fit_problem,
     judge_problem,
@@ -498,7 +498,7 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     )
 
 
-def frontier_of(model: CascadeModel, points: pl.DataFrame, search: Search) -> Frontier:
+def frontier_of(model: CascadeModel, points: pl.DataFrame, search: SweepSearch) -> Frontier:
     """Rebuild the frontier from the solved points of one sample, copula and search."""
     points = points.filter(pl.col("status") < PointStatus.NO_DATA).sort("lam")
     lam, error, cost, status, first = (points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first"))

@@ -246,7 +246,7 @@ def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Po
 
 
 #: A search of `solve_frontier`, or the best single model or pair by the labels of the log.
-Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
+SweepSearch = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
 NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
@@ -257,7 +257,7 @@ _BYTES = 24  # bytes of one answer in a log
 _MOST_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
-def _searches(value: Any, where: str) -> dict[str, Search]:
+def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
     """Check searches, by name: words, or tuples of cascades. The names of models are checked with the logs."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
@@ -373,7 +373,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
 
-def _paths(models: tuple[str, ...], search: Search) -> Any:
+def _paths(models: tuple[str, ...], search: SweepSearch) -> Any:
     if search == "labels":
         return search
     paths = candidate_paths(models, search)
