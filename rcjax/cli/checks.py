@@ -133,7 +133,6 @@ def check(
     looks: Count = None,
     against: InUse = None,
     retuning: bool = True,
-    explain: bool = False,
     json_: AsJson = False,
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
@@ -154,7 +153,6 @@ def check(
         against: Test instead whether this policy, or model, is better than POLICY, by the queries of LOG that the two
             answer differently (`rcjax label --between`). Exit status 1 if it is worse.
         retuning: Test whether tuning again would gain; takes some seconds.
-        explain: Explain each figure.
     """
     options = reading.options()
     start_jax()
@@ -178,11 +176,11 @@ def check(
         comparison, remarks = _compare_with_both(subject, fresh, today)
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
-    show = partial(show_check, document, retune, money, explain=explain)
+    show = partial(show_check, document, retune, money)
     if fresh is None and traffic is not None:
         document |= {"drifted": traffic.changed, "without_labels": why}
         step = _labelling_step(subject, main_file(log))
-        show = partial(show_traffic, document["traffic"], why, step, explain=explain)
+        show = partial(show_traffic, document["traffic"], why, step)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
@@ -350,19 +348,17 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         kinds = dict.fromkeys(check["name"] for check in checks)
         checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
         screen.print("The worst of each kind of check:")
-    _print_checks(screen, checks, explain=every)
+    _print_checks(screen, checks)
     screen.hang("note", *document["remarks"])
     if check:
         screen.next_step(*next_of(check, retune))
         return
-    more = "" if every else f"--all shows all {len(document['checks'])} checks, and says what their figures are; "
+    more = "" if every else f"--all shows all {len(document['checks'])} checks; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
 @shown
-def show_check(
-    facts: Mapping[str, Any], retune: str = "", money: Money | None = None, *, explain: bool = False
-) -> None:
+def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None = None) -> None:
     """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
     Args:
@@ -381,18 +377,15 @@ def show_check(
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:
             screen.hang("changed", check["advice"])
-    chance = f", for the two primary figures together, and for the others: {_ALARMS[looked['looks'] == 1]}"
-    _print_checks(screen, checks, _word, explain=explain, chance=chance)
+    _print_checks(screen, checks, _word)
     if facts.get("traffic"):
-        _print_traffic(screen, facts["traffic"], explain=explain)
-    if not explain:
-        screen.print("(--explain says what the figures are)")
+        _print_traffic(screen, facts["traffic"])
     screen.hang("note", *facts["remarks"])
     screen.next_step(*next_of(facts, retune))
 
 
 @shown
-def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str], *, explain: bool = False) -> None:
+def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str]) -> None:
     """Print the check of all traffic of a call log, `why` labels are missing, and the next step with its command."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
@@ -401,23 +394,17 @@ def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str], *,
     )
     screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
-    _print_traffic(screen, traffic, explain=explain)
+    _print_traffic(screen, traffic)
     screen.hang("note", why)
     screen.next_step(*step)
 
 
-def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool) -> None:
+def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_checks(screen, traffic["checks"], _word, explain=explain)
+    _print_checks(screen, traffic["checks"], _word)
     if traffic["dear"]:
         screen.print(traffic["dear"])
-
-
-_ALARMS = {
-    True: "where nothing has changed, the first alarm in at most 5 % of logs",
-    False: "where nothing changes, the first alarm in at most 5 % of years",
-}
 
 
 def _word(check: Mapping[str, Any]) -> str:
@@ -446,14 +433,8 @@ def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
-    *,
-    explain: bool = False,
-    chance: str = "",
 ) -> None:
-    """Print a row for each check, with its verdict in a word.
-
-    `explain` adds the meanings of the figures; `chance` is a remark on p.
-    """
+    """Print a row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
@@ -464,14 +445,3 @@ def _print_checks(
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
-    if not explain:
-        return
-    meanings = {check["label"]: check["meaning"] for check in checks}
-    meanings["p"] = f"how likely chance alone makes such a figure{chance}"
-    if any(_by_chance(check) for check in checks):
-        meanings["by chance"] = "beyond its limit, and fine all the same, as chance explains it"
-    if chance and any(check["verdict"] == "doubtful" for check in checks):
-        meanings["unclear"] = "beyond its limit, where chance may explain it or may not: more queries must tell"
-    for name, meaning in meanings.items():
-        screen.hang(name, meaning, width=20)
-    screen.print()

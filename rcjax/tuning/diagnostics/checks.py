@@ -47,8 +47,6 @@ class Kind:
     """Name in JSON, such as "calibration error"."""
     label: str
     """Name on screens; {noun} stands for the kind of error that is counted."""
-    meaning: str
-    """Meaning of the figure, in words."""
     limits: Limits
     """Limits from which on a figure is doubtful and bad; lower figures are worse where `bad` is the smaller limit."""
     unit: Literal["share", "number"] = "share"
@@ -70,9 +68,8 @@ class Kind:
             subject, figure, advice, p_value, verdict: as the fields of `CheckResult`.
             noun: the kind of error that is counted.
         """
-        words = {name: getattr(self, name).format(noun=noun) for name in ("label", "meaning")}
         result = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
-        return CheckResult(**vars(self) | words | result)
+        return CheckResult(**vars(self) | {"label": self.label.format(noun=noun)} | result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,77 +94,37 @@ def worst(checks: Iterable[CheckResult]) -> CheckVerdict:
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
 
-def by_name(*kinds: Kind) -> Mapping[str, Kind]:
-    """Index kinds of checks by name."""
-    return {kind.name: kind for kind in kinds}
-
-
 #: Level of the raw p-value below which a primary figure is doubtful, if it raises no alarm.
 UNLIKELY = 0.1
 
 #: Level of an alarm: the share of looks, or of years of looks, with a false alarm where nothing has changed.
 ALARM = 0.05
 
-_UNSEEN = "difference to the promise on queries that were not tuned on"
-
 #: All kinds of checks: first those of `diagnose`, of a tuning; then those of `check`, of a policy.
-#: The table in the documentation is made from these limits.
-KINDS = by_name(
-    Kind("queries", "queries", "that every model answered", Limits(200, 50), "number"),
-    Kind("accuracy", "change of own {noun}", "difference to the log that was fitted", Limits(0.03, 0.06)),
-    Kind(
-        "calibration error",
-        "calibration error",
-        "how far confidences are from what came, on average",
-        Limits(0.05, 0.10),
-    ),
-    Kind(
-        "separation",
-        "better is surer",
-        "how often the better of two answers has the higher confidence; by chance 50 %",
-        Limits(0.65, 0.55),
-    ),
-    Kind(
-        "certain answers",
-        "confidence 1",
-        "share of answers with confidence 1, which no threshold can part",
-        Limits(0.5, 0.9),
-    ),
-    Kind("predicted error", "{noun} off promise", _UNSEEN, Limits(0.01, 0.03)),
-    Kind("predicted cost", "cost off promise", _UNSEEN, Limits(0.05, 0.15)),
-    Kind("error", "rise of {noun}", "seen less promised", Limits(0.02, 0.05)),
-    Kind(
-        "difference",
-        "{noun} over margin",
-        "difference from today's on the same queries, less the margin",
-        Limits(0.0, 0.02),
-    ),
-    Kind("cost", "rise of cost", "how far the bill is above what was promised", Limits(0.05, 0.15)),
-    Kind(
-        "budget",
-        "cheapest over budget",
-        "how far the bill of the cheapest rung is above the budget, which is kept below it",
-        Limits(0.05, 0.15),
-    ),
-    Kind(
-        "confidences",
-        "confidences",
-        "distance of their distribution from that before; 0: the same",
-        Limits(0.05, 0.10),
-        "number",
-    ),
-    Kind("asked", "how often asked", "change of the share of queries that the model is asked", Limits(0.05, 0.10)),
-    Kind("failed calls", "failed calls", "rise of the share of calls without an answer", Limits(0.02, 0.05)),
-    Kind("tokens", "tokens per call", "rise of the tokens of a call, of questions and answers", Limits(0.10, 0.25)),
-    Kind("bill", "bill of a query", "rise of what queries cost, whichever rung they went by", Limits(0.10, 0.25)),
-    Kind("lacking answers", "lacking answers", "share of queries that a model failed to answer", Limits(0.05, 0.05)),
-    Kind(
-        "labels",
-        "labels by chance",
-        "how far the share of unsure queries among those labelled is from that among all",
-        Limits(0.05, 0.10),
-    ),
-)
+#: The table in the documentation says what their figures are, and is made from these limits.
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("queries", "queries", Limits(200, 50), "number"),
+        Kind("accuracy", "change of own {noun}", Limits(0.03, 0.06)),
+        Kind("calibration error", "calibration error", Limits(0.05, 0.10)),
+        Kind("separation", "better is surer", Limits(0.65, 0.55)),
+        Kind("certain answers", "confidence 1", Limits(0.5, 0.9)),
+        Kind("predicted error", "{noun} off promise", Limits(0.01, 0.03)),
+        Kind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
+        Kind("error", "rise of {noun}", Limits(0.02, 0.05)),
+        Kind("difference", "{noun} over margin", Limits(0.0, 0.02)),
+        Kind("cost", "rise of cost", Limits(0.05, 0.15)),
+        Kind("budget", "cheapest over budget", Limits(0.05, 0.15)),
+        Kind("confidences", "confidences", Limits(0.05, 0.10), "number"),
+        Kind("asked", "how often asked", Limits(0.05, 0.10)),
+        Kind("failed calls", "failed calls", Limits(0.02, 0.05)),
+        Kind("tokens", "tokens per call", Limits(0.10, 0.25)),
+        Kind("bill", "bill of a query", Limits(0.10, 0.25)),
+        Kind("lacking answers", "lacking answers", Limits(0.05, 0.05)),
+        Kind("labels", "labels by chance", Limits(0.05, 0.10)),
+    )
+}
 
 #: Names of the checks that decide whether a policy is still right; the others explain.
 PRIMARY = ("error", "difference", "cost", "budget")

@@ -256,7 +256,7 @@ def check_policy(
     looks = looks or (1 if weeks.end is None else WEEKLY)
     looked = _look_at_windows(evidence, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window = new.take(weeks.in_window)
-    fine = weeks.ago_in(looked.joined)
+    fine = np.isin(weeks.ago, looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(recent, policy.models)

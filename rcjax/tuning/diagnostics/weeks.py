@@ -86,10 +86,6 @@ class Weeks(NamedTuple):
         """Return the weeks of the queries `rows`, (n,) bool."""
         return Weeks(self.ago[rows], self.end)
 
-    def ago_in(self, weeks: np.ndarray) -> np.ndarray:
-        """Return the queries of some weeks, counted back: (n,) bool."""
-        return np.isin(self.ago, weeks)
-
     def windows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (weeks ago, queries in the window then, queries before it), (n,) bool each, from the first look on."""
         for ago in range(int(self.ago.max(initial=0)), -1, -1):
