@@ -507,6 +507,6 @@ def at_cuts(
         judged: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(cuts.threshold)
-    places = (jnp.zeros_like(cuts.last) + model for model in models)
+    first, second, third = (jnp.zeros_like(cuts.last) + model for model in models)
     last = None if refusal is None else level + refusal
-    return Candidates(k, *places, cuts.threshold, level + fallback, **judged, refusal=last)
+    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **judged, refusal=last)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -68,8 +68,8 @@ class Kind:
             subject, figure, advice, p_value, verdict: as the fields of `CheckResult`.
             noun: the kind of error that is counted.
         """
-        result = {"subject": subject, "figure": figure, "p_value": p_value, "verdict": verdict, "advice": advice}
-        return CheckResult(**vars(self) | {"label": self.label.format(noun=noun)} | result)
+        kind: dict[str, Any] = vars(self) | {"label": self.label.format(noun=noun)}
+        return CheckResult(**kind, subject=subject, figure=figure, p_value=p_value, verdict=verdict, advice=advice)
 
 
 @dataclasses.dataclass(frozen=True)

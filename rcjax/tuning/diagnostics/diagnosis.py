@@ -9,7 +9,7 @@ four, with its correction for optimism, and its policies answer the fold.
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -299,15 +299,11 @@ def diagnose(
     unseen = held_out_confidence(every_query, model, seed) if trained else np.asarray(model.calibrate(every_query))
     correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
     # The two run at the same time: they are independent, and compile for longer than they run.
-    promise, calibration = side_by_side(
-        lambda check: check(),
-        (
-            lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-            lambda: _calibration(model, log, unseen, correct, trained_on, seed, replicates),
-        ),
-        n=1,
-        alike=False,
-    )
+    checks: list[Callable[[], Any]] = [
+        lambda: _promise(model, every_query, training, trained_on, seed, frontier),
+        lambda: _calibration(model, log, unseen, correct, trained_on, seed, replicates),
+    ]
+    promise, calibration = side_by_side(lambda check: check(), checks, n=1, alike=False)
     return Diagnosis(
         models=model.models,
         source=log.source,
