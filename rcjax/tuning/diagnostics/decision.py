@@ -82,7 +82,7 @@ class Replacement:
         verb, points = "gain" if self.improvement >= 0 else "lose", f"{100 * abs(self.improvement):.1f}"
         known = f"{verb} the equivalent of {points} points of {counted.noun} on all known queries"
         if points == "0.0":
-            known = "be as good on all known queries, error and money together"
+            known = f"be as good on all known queries, {counted.noun} and money together"
         small = 0 <= self.improvement <= LEAST_IMPROVEMENT and not renewed
         then = f"; below {100 * LEAST_IMPROVEMENT:.1f} the policy stays" if small else ""
         if self.held_out is not None:
